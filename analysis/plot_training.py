@@ -27,7 +27,8 @@ class Run:
         run = petra_runs.Run(path)
         self.name, self.method = name, run.config.get("method.name", "")
         self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
-        self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", "images_per_s"])
+        self.labels = "tokens" if "tokens_per_s" in run.columns("epoch") else "images"
+        self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", f"{self.labels}_per_s"])
         self.recalibrated = self.read_recalibrated(run)
 
     @staticmethod
@@ -75,7 +76,8 @@ def largest(values):
 def print_table(runs):
     recalibrated = any(run.recalibrated for run in runs)
     rows = [("run", "method", "epochs", "train loss", "eval top-1 %", "best %", "eval top-5 %",
-             *(["recalibrated top-1 %"] if recalibrated else []), "time s", "images/s")]
+             *(["recalibrated top-1 %"] if recalibrated else []), "time s",
+             " or ".join(sorted({run.labels for run in runs})) + "/s")]
     for run in runs:
         epoch = run.epoch
         wall_s = run.train["wall_s"]
@@ -89,7 +91,7 @@ def print_table(runs):
             f"{100 * last_finite(epoch['eval_top5']):.2f}",
             *([f"{100 * last_finite(run.recalibrated['top1']):.2f}" if run.recalibrated else "-"] if recalibrated else []),
             f"{wall_s[-1] if len(wall_s) else numpy.nan:.1f}",
-            f"{last_finite(epoch['images_per_s']):.0f}",
+            f"{last_finite(epoch[f'{run.labels}_per_s']):.0f}",
         ))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_loader [CONFIG.yaml] [--set KEY=VALUE]...: images per second that the loader gives, for the training
+/* bench_loader [CONFIG.yaml] [--set KEY=VALUE]...: samples (images, windows of tokens) per second that the loader gives, for the training
  * split and the augmentation of the config, with data.workers threads, when nothing else is done with them.
  * One round warms up (the files are then in the page cache); of the others minimum, median and maximum are
- * printed, and the same of the core time an image took, which other programs on the cores do not change much.
+ * printed, and the same of the core time a sample took, which other programs on the cores do not change much.
  * Defaults: the generated images. */
 #include "data/jpeg.h"
 #include "data/loader.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 7, IMAGES = 1500 };
+enum { ROUNDS = 7, SAMPLES = 1500 };
 
 static double now_s(clockid_t clock) {
   struct timespec time;
@@ -25,18 +25,18 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Takes `batches` batches and drops them: images per second, and seconds of all cores together per image. */
+/* Takes `batches` batches and drops them: samples per second, and seconds of all cores together per sample. */
 static petra_status run_round(petra_loader *loader, int64_t batches, double *rate, double *core_s) {
-  int64_t images = 0;
+  int64_t samples = 0;
   double start = now_s(CLOCK_MONOTONIC), core_start = now_s(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t i = 0; i < batches; i++) {
     petra_batch *batch;
     PETRA_TRY(petra_loader_next(loader, &batch));
-    images += batch->count;
+    samples += batch->count;
     petra_loader_give_back(loader, batch);
   }
-  *rate = (double)images / (now_s(CLOCK_MONOTONIC) - start);
-  *core_s = (now_s(CLOCK_PROCESS_CPUTIME_ID) - core_start) / (double)images;
+  *rate = (double)samples / (now_s(CLOCK_MONOTONIC) - start);
+  *core_s = (now_s(CLOCK_PROCESS_CPUTIME_ID) - core_start) / (double)samples;
   return PETRA_OK;
 }
 
@@ -54,18 +54,24 @@ static petra_status measure(const petra_config *config, const petra_dataset *set
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_loader_create(set, &options, &loader));
   for (int i = 0; i <= ROUNDS && status == PETRA_OK; i++)
-    status = run_round(loader, (IMAGES + batch - 1) / batch, &rate[i], &core_s[i]);
+    status = run_round(loader, (SAMPLES + batch - 1) / batch, &rate[i], &core_s[i]);
   petra_loader_destroy(loader);
   PETRA_TRY(status);
   qsort(rate + 1, ROUNDS, sizeof *rate, compare);
   qsort(core_s + 1, ROUNDS, sizeof *core_s, compare);
   const petra_jpeg_decoder *decoder = petra_jpeg_decoder_get();
-  printf("%s, %lld images of %d x %d, batches of %d, %d threads, %s\n",
-         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, set->width, set->height,
+  const petra_sample_words *words = petra_sample_words_of(set->samples);
+  char size[64];
+  if (set->samples == PETRA_SAMPLE_TOKENS)
+    snprintf(size, sizeof size, "%d tokens", set->context);
+  else
+    snprintf(size, sizeof size, "%d x %d", set->width, set->height);
+  printf("%s, %lld %s of %s, batches of %d, %d threads, %s\n",
+         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, words->samples, size,
          batch, options.threads, decoder ? decoder->name : "no JPEG decoder");
-  printf("images/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", ROUNDS, IMAGES, rate[1],
+  printf("%s/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", words->samples, ROUNDS, SAMPLES, rate[1],
          rate[1 + ROUNDS / 2], rate[ROUNDS]);
-  printf("core time, ms/image: minimum %.3f, median %.3f, maximum %.3f\n", 1e3 * core_s[1],
+  printf("core time, ms/%s: minimum %.3f, median %.3f, maximum %.3f\n", words->sample, 1e3 * core_s[1],
          1e3 * core_s[1 + ROUNDS / 2], 1e3 * core_s[ROUNDS]);
   return PETRA_OK;
 }

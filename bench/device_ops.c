@@ -121,12 +121,13 @@ static petra_status call_pool_backward(petra_backend *backend, const operation *
 /* x, w, b, y, dw, db */
 static petra_status call_linear_forward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   (void)what;
-  return petra_op_linear_forward(backend, t[0], t[1], t[2], t[3]);
+  return petra_op_linear_forward(backend, &(petra_linear_forward){.x = t[0], .w = t[1], .b = t[2], .y = t[3]});
 }
 
 static petra_status call_linear_backward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   (void)what;
-  return petra_op_linear_backward(backend, t[0], t[1], t[3], t[6], t[4], t[5]);
+  PETRA_TRY(petra_op_linear_backward_data(backend, t[3], t[1], t[6]));
+  return petra_op_linear_backward_weights(backend, t[0], t[3], t[4], t[5]);
 }
 
 static petra_status call_loss(petra_backend *backend, const operation *what, petra_tensor *const *t) {
@@ -436,7 +437,7 @@ static petra_status time_sgd(bench *b, const petra_model *model, const petra_blo
 static petra_status time_ends(bench *b, const petra_model *model, int32_t batch, const void *images,
                               const void *labels) {
   const petra_block *stem = &model->blocks[0], *head = &model->blocks[model->block_count - 1];
-  const petra_image_shape in = stem->shape_in, out = stem->shape_out, last = head->shape_in;
+  const petra_stream_shape in = stem->shape_in, out = stem->shape_out, last = head->shape_in;
   int32_t features = head->features, classes = head->classes;
   const operation all[] = {
       {.name = "upload/images",
@@ -497,7 +498,7 @@ petra_status bench_device_operations(const petra_plan *plan, petra_backend *back
   double *images = NULL;
   int32_t *labels = NULL;
   petra_status status;
-  const petra_image_shape in = model->blocks[0].shape_in;
+  const petra_stream_shape in = model->blocks[0].shape_in;
   PETRA_TRY_GOTO(status,
                  petra_allocate(&images, (size_t)batch * (size_t)in.channels * (size_t)in.height * (size_t)in.width,
                                 sizeof *images),

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench: programs that measure; built on request (`make bench/bench_ops`), never run by `make check`.
 EXTRA_PROGRAMS += bench/bench_ops
-bench_bench_ops_SOURCES = bench/bench_ops.c
+bench_bench_ops_SOURCES = bench/bench_ops.c bench/frame.h
 bench_bench_ops_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py bench/groups_model.py
+
+EXTRA_PROGRAMS += bench/bench_sequence
+bench_bench_sequence_SOURCES = bench/bench_sequence.c bench/frame.h
+bench_bench_sequence_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += bench/peer_pytorch_sequence.py
 
 EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c bench/tick_operations.c bench/tick_operations.h

@@ -8,33 +8,45 @@
 
 /* X(operation, coefficient): the reason for the coefficient. One for each of the list in backend.h (cases.c). */
 #define CASE_TOLERANCES(X)                                                                                             \
-  X(upload, 0)                /* host values are f32: exact in both types */                                           \
-  X(download, 0)              /* the same */                                                                           \
-  X(copy, 0)                  /* moves */                                                                              \
-  X(fill, 0)                  /* moves; the values filled in are f32 */                                                \
-  X(axpy, 2)                  /* alpha, product and sum are rounded: half an epsilon each */                           \
-  X(add, 1)                   /* one rounding */                                                                       \
-  X(dot, 4)                   /* in double on all backends: epsilon is 2^-52 (cases.c) */                              \
-  X(split, 0)                 /* moves */                                                                              \
-  X(concat, 0)                /* moves */                                                                              \
-  X(space_to_depth, 0)        /* moves */                                                                              \
-  X(depth_to_space, 0)        /* moves */                                                                              \
-  X(conv_forward, 4)          /* product and sum rounded; 4 for the largest of some thousand elements */               \
-  X(conv_backward_data, 4)    /* the same */                                                                           \
-  X(conv_backward_filter, 4)  /* the same */                                                                           \
-  X(norm_forward, 8)          /* mean and variance rounded, their sums, then five operations */                        \
-  X(norm_backward, 8)         /* the same, and two more sums */                                                        \
-  X(norm_evaluate, 8)         /* no sum: deviation, difference, product, shift, join */                                \
-  X(norm_update_running, 4)   /* two products, a factor, a sum */                                                      \
-  X(relu_backward, 0)         /* selects */                                                                            \
-  X(max_pool_forward, 0)      /* selects */                                                                            \
-  X(max_pool_backward, 4)     /* sums of a few gradients */                                                            \
-  X(average_pool_forward, 2)  /* a sum in double, a division, one rounding; sqrt(K) for fp64 */                        \
-  X(average_pool_backward, 1) /* one division */                                                                       \
-  X(linear_forward, 4)        /* as the convolutions */                                                                \
-  X(linear_backward, 4)       /* the same */                                                                           \
-  X(cross_entropy, 8)         /* the exponent is off by epsilon times the logits, of order 4 here */                   \
-  X(sgd_step, 4)              /* rates rounded to f32, three products, three sums */                                   \
+  X(upload, 0)                  /* host values are f32: exact in both types */                                         \
+  X(download, 0)                /* the same */                                                                         \
+  X(copy, 0)                    /* moves */                                                                            \
+  X(fill, 0)                    /* moves; the values filled in are f32 */                                              \
+  X(axpy, 2)                    /* alpha, product and sum are rounded: half an epsilon each */                         \
+  X(add, 1)                     /* one rounding */                                                                     \
+  X(dot, 4)                     /* in double on all backends: epsilon is 2^-52 (cases.c) */                            \
+  X(split, 0)                   /* moves */                                                                            \
+  X(concat, 0)                  /* moves */                                                                            \
+  X(space_to_depth, 0)          /* moves */                                                                            \
+  X(depth_to_space, 0)          /* moves */                                                                            \
+  X(conv_forward, 4)            /* product and sum rounded; 4 for the largest of some thousand elements */             \
+  X(conv_backward_data, 4)      /* the same */                                                                         \
+  X(conv_backward_filter, 4)    /* the same */                                                                         \
+  X(norm_forward, 8)            /* mean and variance rounded, their sums, then five operations */                      \
+  X(norm_backward, 8)           /* the same, and two more sums */                                                      \
+  X(norm_evaluate, 8)           /* no sum: deviation, difference, product, shift, join */                              \
+  X(norm_update_running, 4)     /* two products, a factor, a sum */                                                    \
+  X(relu_backward, 0)           /* selects */                                                                          \
+  X(max_pool_forward, 0)        /* selects */                                                                          \
+  X(max_pool_backward, 4)       /* sums of a few gradients */                                                          \
+  X(average_pool_forward, 2)    /* a sum in double, a division, one rounding; sqrt(K) for fp64 */                      \
+  X(average_pool_backward, 1)   /* one division */                                                                     \
+  X(linear_forward, 4)          /* as the convolutions */                                                              \
+  X(linear_backward_data, 4)    /* the same */                                                                         \
+  X(linear_backward_weights, 4) /* the same */                                                                         \
+  X(layer_norm_forward, 8)      /* as batch norm */                                                                    \
+  X(layer_norm_backward, 8)     /* the same */                                                                         \
+  X(gelu_forward, 4)            /* a polynomial, exp or tanh within two units of the last place, a product */          \
+  X(gelu_backward, 16)          /* the same; two parts, of which the second is up to 2.5 for x of order 3 */           \
+  X(attention_forward, 8)       /* two sums, exp of what is off by the first, which the scale has */                   \
+  X(attention_backward, 16)     /* probabilities found again from log_sum, which is rounded; four sums */              \
+  X(embed_forward, 1)           /* one sum */                                                                          \
+  X(embed_backward, 4)          /* sums of a few gradients */                                                          \
+  X(patches, 0)                 /* moves */                                                                            \
+  X(mean_positions_forward, 2)  /* as average_pool */                                                                  \
+  X(mean_positions_backward, 1) /* one division */                                                                     \
+  X(cross_entropy, 8)           /* the exponent is off by epsilon times the logits, of order 4 here */                 \
+  X(sgd_step, 4)                /* rates rounded to f32, three products, three sums */ \
   X(adam_step, 8)             /* rates, two averages, a root, a quotient, two products and sums */                     \
   X(lion_step, 4)             /* rates rounded, two products, a sum */                                                 \
   X(scale, 2)                 /* alpha and the product rounded */                                                      \

@@ -118,6 +118,6 @@ typedef struct cases_entry {
 } cases_entry;
 
 extern const cases_entry cases_basic[], cases_shuffle[], cases_conv[], cases_norm[], cases_pool[], cases_head[],
-    cases_optim[];
+    cases_optim[], cases_sequence[];
 
 #endif

@@ -191,6 +191,7 @@ static void sgd(cases_run *run, const int *p) {
       CASE(function, PETRA_TENSOR_FILTER, 32, 16, 3, 3, __VA_ARGS__),                                                  \
       CASE(function, PETRA_TENSOR_MATRIX, 7, 10, 1, 1, __VA_ARGS__),                                                   \
       CASE(function, PETRA_TENSOR_MATRIX, 1, 1, 1, 1, __VA_ARGS__),                                                    \
+      CASE(function, PETRA_TENSOR_SEQUENCE, 3, 5, 17, 1, __VA_ARGS__),                                                 \
       CASE(function, PETRA_TENSOR_VECTOR, 1, 1, 1, 1, __VA_ARGS__),                                                    \
       CASE(function, PETRA_TENSOR_VECTOR, 20, 1, 1, 1, __VA_ARGS__)
 

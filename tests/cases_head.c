@@ -6,33 +6,60 @@
 
 #include <math.h>
 
-/* p: n, inputs, outputs. */
+/* As many rows of so many columns; positions 0: a matrix. */
+typedef struct rows_kind {
+  petra_tensor_kind kind;
+  int samples, positions;
+} rows_kind;
+
+static rows_kind rows_of(int rows, int positions) {
+  return positions ? (rows_kind){PETRA_TENSOR_SEQUENCE, rows / positions, positions}
+                   : (rows_kind){PETRA_TENSOR_MATRIX, rows, 0};
+}
+
+static cases_tensor rows_given(cases_run *run, rows_kind k, int columns, double *host) {
+  return k.positions ? cases_given(run, k.kind, k.samples, k.positions, columns, 1, host)
+                     : cases_given(run, k.kind, k.samples, columns, 1, 1, host);
+}
+
+static petra_tensor *rows_output(cases_run *run, rows_kind k, int columns) {
+  return k.positions ? cases_output(run, k.kind, k.samples, k.positions, columns, 1)
+                     : cases_output(run, k.kind, k.samples, columns, 1, 1);
+}
+
+/* p: rows, inputs, outputs; positions of a sample (0: rows of a matrix), join, no bias, whether y is the addend. */
 static void linear(cases_run *run, const int *p) {
   const int rows = p[0], in = p[1], out = p[2];
-  cases_tensor x = cases_input(run, PETRA_TENSOR_MATRIX, rows, in, 1, 1);
+  const rows_kind k = rows_of(rows, p[3]);
+  const petra_join join = (petra_join)p[4];
+  const double sign = join == PETRA_JOIN_SUBTRACT ? -1 : 1;
+  cases_tensor x = rows_given(run, k, in, cases_random(run, (int64_t)rows * in));
   cases_tensor w = cases_input(run, PETRA_TENSOR_MATRIX, out, in, 1, 1);
-  cases_tensor b = cases_input(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
-  cases_tensor dy = cases_input(run, PETRA_TENSOR_MATRIX, rows, out, 1, 1);
-  petra_tensor *y = cases_output(run, PETRA_TENSOR_MATRIX, rows, out, 1, 1);
-  petra_tensor *dx = cases_output(run, PETRA_TENSOR_MATRIX, rows, in, 1, 1);
+  cases_tensor b = p[5] ? (cases_tensor){0} : cases_input(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
+  cases_tensor dy = rows_given(run, k, out, cases_random(run, (int64_t)rows * out));
+  cases_tensor addend = {0};
+  if (join != PETRA_JOIN_NONE)
+    addend = rows_given(run, k, out, cases_random(run, (int64_t)rows * out));
+  petra_tensor *y = p[6] ? addend.tensor : rows_output(run, k, out), *dx = rows_output(run, k, in);
   petra_tensor *dw = cases_output(run, PETRA_TENSOR_MATRIX, out, in, 1, 1);
-  petra_tensor *db = cases_output(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
-  const petra_tensor *const outputs[] = {y, dx, dw, db};
+  petra_tensor *db = p[5] ? NULL : cases_output(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
+  const int64_t sizes[] = {(int64_t)rows * out, (int64_t)rows * in, (int64_t)out * in, out};
   double *e[4], *s[4];
   for (int i = 0; i < 4; i++) {
-    e[i] = cases_array(run, outputs[i]->elements);
-    s[i] = cases_array(run, outputs[i]->elements);
+    e[i] = cases_array(run, sizes[i]);
+    s[i] = cases_array(run, sizes[i]);
   }
   for (int n = 0; n < rows; n++)
     for (int o = 0; o < out; o++) {
-      double gradient = dy.host[n * out + o];
-      e[0][n * out + o] += b.host[o];
-      s[0][n * out + o] += fabs(b.host[o]);
+      double gradient = dy.host[n * out + o], before = addend.host ? addend.host[n * out + o] : 0;
+      double bias = b.host ? b.host[o] : 0;
+      e[0][n * out + o] += before + sign * bias;
+      s[0][n * out + o] += fabs(before) + fabs(bias);
       e[3][o] += gradient;
       s[3][o] += fabs(gradient);
       for (int i = 0; i < in; i++) {
         double xi = x.host[n * in + i], wi = w.host[o * in + i];
-        e[0][n * out + o] += xi * wi;
+        e[0][n * out + o] += sign * xi * wi;
         s[0][n * out + o] += fabs(xi * wi);
         e[1][n * in + i] += gradient * wi;
         s[1][n * in + i] += fabs(gradient * wi);
@@ -40,22 +67,29 @@ static void linear(cases_run *run, const int *p) {
         s[2][o * in + i] += fabs(gradient * xi);
       }
     }
-  cases_ok(petra_op_linear_forward(run->backend, x.tensor, w.tensor, b.tensor, y));
+  const petra_linear_forward f = {x.tensor, w.tensor, b.tensor, join, addend.tensor, y};
+  if (p[6])
+    cases_changed(run, y);
+  cases_ok(petra_op_linear_forward(run->backend, &f));
   cases_expect(run, CASES_linear_forward, y, e[0], s[0], in);
-  cases_ok(petra_op_linear_backward(run->backend, x.tensor, w.tensor, dy.tensor, dx, dw, db));
-  cases_expect(run, CASES_linear_backward, dx, e[1], s[1], out);
-  cases_expect(run, CASES_linear_backward, dw, e[2], s[2], rows);
-  cases_expect(run, CASES_linear_backward, db, e[3], s[3], rows);
+  cases_ok(petra_op_linear_backward_data(run->backend, dy.tensor, w.tensor, dx));
+  cases_expect(run, CASES_linear_backward_data, dx, e[1], s[1], out);
+  cases_ok(petra_op_linear_backward_weights(run->backend, x.tensor, dy.tensor, dw, db));
+  cases_expect(run, CASES_linear_backward_weights, dw, e[2], s[2], rows);
+  if (db)
+    cases_expect(run, CASES_linear_backward_weights, db, e[3], s[3], rows);
 }
 
-/* p: n, classes, how the logits are: 0 random, 1 with ties; whether the gradient is wanted. */
+/* p: rows, classes, how the logits are: 0 random, 1 with ties; whether the gradient is wanted; positions of a sample (0: rows
+ * of a matrix). */
 static void cross_entropy(cases_run *run, const int *p) {
   const int n = p[0], classes = p[1];
   double *host = cases_random(run, (int64_t)n * classes);
   for (int i = 0; i < n * classes; i++)
     host[i] = p[2] ? floor(host[i] * 2) : host[i] * 4;
-  cases_tensor logits = cases_given(run, PETRA_TENSOR_MATRIX, n, classes, 1, 1, host);
-  petra_tensor *dlogits = p[3] ? cases_output(run, PETRA_TENSOR_MATRIX, n, classes, 1, 1) : NULL;
+  const rows_kind k = rows_of(n, p[4]);
+  cases_tensor logits = rows_given(run, k, classes, host);
+  petra_tensor *dlogits = p[3] ? rows_output(run, k, classes) : NULL;
   double *gradient = cases_array(run, (int64_t)n * classes), *scale = cases_array(run, (int64_t)n * classes);
   int32_t *labels = malloc((size_t)n * sizeof *labels);
   double loss = 0;
@@ -67,8 +101,8 @@ static void cross_entropy(cases_run *run, const int *p) {
     top5 += better < 5;
   }
   for (int i = 0; i < n * classes; i++) {
-    gradient[i] /= n;
     scale[i] = 4 * (fabs(gradient[i]) + (i % classes == labels[i / classes])) / n; /* logits of order 4 */
+    gradient[i] /= n;
   }
   petra_cross_entropy arguments = {
       .logits = logits.tensor, .labels = labels, .dlogits = dlogits, .loss = -1, .top1 = -1, .top5 = -1};
@@ -94,6 +128,13 @@ const cases_entry cases_head[] = {
     CASE(linear, 7, 64, 3),
     CASE(linear, 1, 20, 33),
     CASE(linear, 16, 32, 16),
+    CASE(linear, 3, 7, 5, 0, PETRA_JOIN_SUBTRACT, true, true),
+    CASE(linear, 1, 1, 1, 1, PETRA_JOIN_NONE, true, false),
+    CASE(linear, 15, 17, 10, 5, PETRA_JOIN_NONE, false, false),
+    CASE(linear, 15, 17, 33, 3, PETRA_JOIN_ADD, false, false),
+    CASE(linear, 14, 16, 20, 7, PETRA_JOIN_ADD, true, true),
+    CASE(linear, 14, 20, 16, 7, PETRA_JOIN_SUBTRACT, false, true),
+    CASE(linear, 130, 65, 130, 65, PETRA_JOIN_SUBTRACT, false, false), /* split among threads */
     CASE(cross_entropy, 1, 1, 0, true),
     CASE(cross_entropy, 3, 3, 1, true),
     CASE(cross_entropy, 7, 4, 0, true),
@@ -101,5 +142,8 @@ const cases_entry cases_head[] = {
     CASE(cross_entropy, 16, 10, 1, true), /* ties decide top-1 and top-5 */
     CASE(cross_entropy, 33, 20, 1, false),
     CASE(cross_entropy, 3, 100, 0, true),
+    CASE(cross_entropy, 15, 10, 1, true, 5),
+    CASE(cross_entropy, 140, 131, 0, true, 70), /* split among threads */
+    CASE(cross_entropy, 140, 131, 0, false, 70),
     {0},
 };

@@ -28,6 +28,9 @@ static const char defaults[] = "run:\n"
                                "  workers: 2\n"
                                "  image_size: 224\n"
                                "  resize: 256\n"
+                               "  eval_path: \"\"\n"
+                               "  eval_share: 0.1\n"
+                               "  vocabulary: 0\n"
                                "model:\n"
                                "  family: revnet\n"
                                "  depth: 18\n"
@@ -35,6 +38,9 @@ static const char defaults[] = "run:\n"
                                "  stem: cifar\n"
                                "  downsample: conv\n"
                                "  classes: 10\n"
+                               "  context: 128\n"
+                               "  heads: 4\n"
+                               "  patch: 4\n"
                                "  weights: \"\"\n"
                                "  new_head: false\n"
                                "  zero_init_residual: false\n"
@@ -183,6 +189,9 @@ static const char changed[] =
     "  workers: 256\n"
     "  image_size: 32\n"
     "  resize: 4096\n"
+    "  eval_path: \"~\"\n"
+    "  eval_share: 0\n"
+    "  vocabulary: 65536\n"
     "model:\n"
     "  family: resnet\n"
     "  depth: 50\n"
@@ -190,6 +199,9 @@ static const char changed[] =
     "  stem: imagenet\n"
     "  downsample: invertible\n"
     "  classes: 100000\n"
+    "  context: 65536\n"
+    "  heads: 1024\n"
+    "  patch: 4096\n"
     "  weights: \"010\"\n"
     "  new_head: true\n"
     "  zero_init_residual: true\n"
@@ -367,8 +379,10 @@ static const struct {
      ":1: method.extra_delay: ", "'x' is not an integer; expected an integer, or a list"},
     {"cluster: {host: {share: rack}}", ":1: cluster.host.share: ", "cluster, node or device"},
     {"cluster: {cost: {efficiency: {matrix_flops: 0}}}", ":1: cluster.cost.efficiency.matrix_flops: ", "1e-09 .. "},
-    {"model: {depth: 19}", ":1: model.depth: ", "'19' is not offered; expected 18, 34 or 50"},
-    {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected 18, 34 or 50"},
+    {"model: {depth: 1001}", ":1: model.depth: ", "expected an integer, 1 .. 1000"},
+    {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected an integer"},
+    {"model: {heads: 0}", ":1: model.heads: ", "expected an integer, 1 .. 1024"},
+    {"model: {patch: 4097}", ":1: model.patch: ", "expected an integer, 1 .. 4096"},
     {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},
     {"model: {classes: 1}", ":1: model.classes: ", "2 .. 100000"},
     {"model: {weights: }", ":1: model.weights: ", "no value; expected a string"},

@@ -78,7 +78,8 @@ static void add_network(shape_list *list, const char *family, int depth, int wid
   snprintf(text[4], 64, "model.classes=%d", imagenet ? 1000 : 10);
   snprintf(text[5], 64, "model.downsample=%s", downsample);
   ck_assert_int_eq(petra_config_load(NULL, sets, strcmp(family, "revnet") == 0 ? 6 : 5, &config), PETRA_OK);
-  ck_assert_int_eq(petra_model_init(&model, config, imagenet ? 224 : 32, imagenet ? 224 : 32), PETRA_OK);
+  const petra_stream_shape input = petra_image_stream(imagenet ? 224 : 32, imagenet ? 224 : 32);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
   for (int b = 0; b < model.block_count; b++)
     for (int u = 0; u < model.blocks[b].unit_count; u++)
       add_unit(list, &model.blocks[b].units[u], batch);

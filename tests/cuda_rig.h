@@ -124,7 +124,12 @@ static inline int64_t rig_last(const int32_t shape[4], int64_t i) {
   return (i / plane / shape[1] * plane + i % plane) * shape[1] + c;
 }
 
-/* A tensor of the fp64 reference; `data`, channels last, or NULL. It goes with rig_end. */
+/* Where element `i` of the logical order of a tensor lies on the device. */
+static inline int64_t rig_place(const petra_tensor *tensor, int64_t i) {
+  return tensor->kind == PETRA_TENSOR_SEQUENCE ? i : rig_last(tensor->shape, i);
+}
+
+/* A tensor of the fp64 reference; `data`, as on the device, or NULL. It goes with rig_end. */
 static inline petra_tensor *rig_tensor(petra_tensor_kind kind, int n, int c, int h, int w, const float *data) {
   const int32_t shape[4] = {n, c, h, w};
   petra_tensor *tensor;
@@ -136,7 +141,7 @@ static inline petra_tensor *rig_tensor(petra_tensor_kind kind, int n, int c, int
   if (data) {
     float *logical = malloc((size_t)tensor->elements * sizeof *logical);
     for (int64_t i = 0; i < tensor->elements; i++)
-      logical[i] = data[rig_last(shape, i)];
+      logical[i] = data[rig_place(tensor, i)];
     ck_assert_int_eq(rig_ref->ops->upload(rig_ref, tensor, logical, PETRA_HOST_F32), PETRA_OK);
     free(logical);
   }
@@ -145,6 +150,7 @@ static inline petra_tensor *rig_tensor(petra_tensor_kind kind, int n, int c, int
 
 #define ACTIVATION(n, c, h, w, data) rig_tensor(PETRA_TENSOR_ACTIVATION, n, c, h, w, data)
 #define MATRIX(rows, columns, data) rig_tensor(PETRA_TENSOR_MATRIX, rows, columns, 1, 1, data)
+#define SEQUENCE(n, t, c, data) rig_tensor(PETRA_TENSOR_SEQUENCE, n, t, c, 1, data)
 #define VECTOR(count, data) rig_tensor(PETRA_TENSOR_VECTOR, count, 1, 1, 1, data)
 
 /* A result that was computed in double and rounded once to f32 is off by half a unit in the last place; sums in another
@@ -159,7 +165,7 @@ static inline void rig_agree(const char *what, const petra_tensor *expected, con
   double *logical = malloc((size_t)expected->elements * sizeof *logical);
   ck_assert_int_eq(rig_ref->ops->download(rig_ref, expected, logical, PETRA_HOST_F64), PETRA_OK);
   for (int64_t i = 0; i < expected->elements; i++) {
-    double value = got[rig_last(expected->shape, i)];
+    double value = got[rig_place(expected, i)];
     if (!rig_near(value, logical[i], scale))
       ck_abort_msg("%s: element %lld: %.17g, expected %.17g", what, (long long)i, value, logical[i]);
   }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dump_batches CONFIG.yaml FIRST END [--set KEY=VALUE]...: the training images of the microbatches FIRST ..
+/* dump_batches CONFIG.yaml FIRST END [--set KEY=VALUE]...: the training samples of the microbatches FIRST ..
  * END - 1 as the loader gives them, doubles one behind the other, on standard output. For tests/cli/data.py.
  *
  * dump_batches --window SEED EPOCH RECORD HEIGHT WIDTH: the flip and the window that an image of that size
@@ -27,8 +27,9 @@ static petra_status dump(const petra_dataset *set, const petra_config *config, i
   for (int64_t i = first; i < end && status == PETRA_OK; i++) {
     petra_batch *batch;
     PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-    fwrite(batch->images, sizeof *batch->images, (size_t)batch->count * 3 * (size_t)set->height * (size_t)set->width,
-           stdout);
+    const int32_t *shape = batch->shape;
+    fwrite(batch->values, sizeof *batch->values,
+           (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3], stdout);
     petra_loader_give_back(loader, batch);
   }
 done:

@@ -60,13 +60,14 @@ static petra_status dump(const petra_network *network, const petra_batch *batch)
   for (int i = 0; i < head->streams_in; i++)
     PETRA_TRY_GOTO(
         status, petra_op_average_pool_forward(backend, streams.tensor[i], features, i * head->shape_in.channels), done);
-  PETRA_TRY_GOTO(status,
-                 petra_op_linear_forward(backend, features, petra_stage_tensor(last, model->block_count - 1, false, 0),
-                                         petra_stage_tensor(last, model->block_count - 1, false, 1), logits),
-                 done);
+  const petra_linear_forward linear = {.x = features,
+                                       .w = petra_stage_tensor(last, model->block_count - 1, false, 0),
+                                       .b = petra_stage_tensor(last, model->block_count - 1, false, 1),
+                                       .y = logits};
+  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
   PETRA_TRY_GOTO(status, petra_op_download(backend, logits, values, PETRA_HOST_F64), done);
   put(header, sizeof header / sizeof *header);
-  put(batch->images, (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3]);
+  put(batch->values, (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3]);
   for (int32_t i = 0; i < batch->count; i++)
     put(&(double){batch->labels[i]}, 1);
   put(values, (size_t)batch->count * (size_t)head->classes);

@@ -53,7 +53,9 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
                   {"batch", &out->batch},
                   {"nesterov", &out->nesterov},
                   {"records", &out->records},
-                  {"stages", &out->stages}};
+                  {"stages", &out->stages}},
+    optional[] = {
+        {"extra_delay", &out->extra_delay}, {"heads", &out->heads}, {"context", &out->context}, {"patch", &out->patch}};
   const struct {
     const char *name;
     double *value;
@@ -73,8 +75,9 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
   snprintf(out->downsample, sizeof out->downsample, "conv");
   if (H5Aexists(file, "downsample") > 0)
     PETRA_TRY(read_text(file, path, "downsample", sizeof out->downsample, out->downsample));
-  if (H5Aexists(file, "extra_delay") > 0)
-    PETRA_TRY(read_attribute(file, path, "extra_delay", H5T_NATIVE_INT64, &out->extra_delay));
+  for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+    if (H5Aexists(file, optional[i].name) > 0)
+      PETRA_TRY(read_attribute(file, path, optional[i].name, H5T_NATIVE_INT64, optional[i].value));
   PETRA_TRY(read_column(file, path, "/losses/microbatch", H5T_NATIVE_INT64, out->microbatch, &rows));
   PETRA_TRY(read_column(file, path, "/losses/loss", H5T_NATIVE_DOUBLE, out->loss, &out->losses));
   return rows == out->losses ? PETRA_OK : petra_fail(PETRA_DATA, "%s: the columns of /losses differ in length", path);

@@ -13,7 +13,8 @@ typedef struct golden_file {
   char family[16], method[32], init[64], precision[16], stem[16],
       downsample[16]; /* "conv" where the file does not say */
   int64_t depth, width, classes, accumulate, microbatches, batch, nesterov, records, stages;
-  int64_t extra_delay; /* 0 where the file does not say */
+  int64_t extra_delay;           /* 0 where the file does not say */
+  int64_t heads, context, patch; /* the same: of transformers; context of tokens, patch of images */
   double lr, momentum, weight_decay, drift;
   uint64_t data_fnv1a;
   int64_t losses; /* entries of the two below, in the order in which the head made them */

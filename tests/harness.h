@@ -39,6 +39,15 @@ static inline void harness_clear(void) {
 #define ck_assert_logged(text)                                                                                         \
   ck_assert_msg(strstr(harness_line, (text)), "log line: '%s', expected: '%s'", harness_line, (text))
 
+/* The call fails with PETRA_<status> and one line that holds `text`. */
+#define ck_assert_refused(status, text, call)                                                                          \
+  do {                                                                                                                 \
+    harness_clear();                                                                                                   \
+    ck_assert_int_eq((call), PETRA_##status);                                                                          \
+    ck_assert_int_eq(harness_lines, 1);                                                                                \
+    ck_assert_logged(text);                                                                                            \
+  } while (0)
+
 /* Runs all tests (an array of TTest of `count`) of a suite called `name`; returns main's exit code. */
 static inline int harness_run(const char *name, const TTest *const *tests, int count) {
   Suite *suite = suite_create(name);

@@ -35,6 +35,12 @@ tests_test_data_SOURCES = tests/test_data.c tests/harness.h
 tests_test_data_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_data_LDADD = $(TESTS_LDADD)
 
+check_PROGRAMS += tests/test_tokens
+TESTS += tests/test_tokens
+tests_test_tokens_SOURCES = tests/test_tokens.c tests/harness.h
+tests_test_tokens_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_tokens_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_loader
 TESTS += tests/test_loader
 tests_test_loader_SOURCES = tests/test_loader.c tests/harness.h
@@ -79,6 +85,11 @@ tests_test_golden_data_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_golden_data_LDADD = $(TESTS_LDADD)
 
 EXTRA_DIST += \
+  tests/golden/init-revgpt.h5 tests/golden/init-gpt.h5 tests/golden/init-revvit.h5 tests/golden/init-vit.h5 \
+  tests/golden/petra-revgpt-k1.h5 tests/golden/petra-revgpt-k3.h5 tests/golden/delayed-revgpt-k1.h5 tests/golden/dsp-revgpt-k1.h5 \
+  tests/golden/delayed-reversible-revgpt-k1.h5 tests/golden/approximate-input-revgpt-k1.h5 tests/golden/backprop-revgpt-k1.h5 \
+  tests/golden/dsp-gpt-k1.h5 tests/golden/delayed-gpt-k3.h5 tests/golden/ddg-gpt-k1.h5 tests/golden/fr-gpt-k1.h5 \
+  tests/golden/backprop-gpt-k1.h5 tests/golden/petra-revvit-k1.h5 tests/golden/dsp-vit-k1.h5 tests/reference/transformers.py \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
   tests/golden/init-revnet18-narrow.h5 tests/golden/petra-revnet18-narrow-late-k1.h5 tests/golden/petra-revnet18-narrow-late-k3.h5 \
@@ -238,12 +249,15 @@ check_PROGRAMS += tests/test_backend
 TESTS += tests/test_backend tests/test_backend_avx2
 EXTRA_DIST += tests/test_backend_avx2
 tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c tests/cases_shuffle.c \
-  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/cases_optim.c tests/naive.c tests/naive.h tests/harness.h
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/cases_optim.c tests/cases_sequence.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_backend_LDADD = $(TESTS_LDADD)
-check_PROGRAMS += tests/test_op_gradients tests/test_tensor
-TESTS += tests/test_op_gradients tests/test_tensor
-tests_test_op_gradients_SOURCES = tests/test_op_gradients.c tests/cases.h tests/case_tolerances.h tests/harness.h
+check_PROGRAMS += tests/test_op_gradients tests/test_sequence tests/test_tensor
+TESTS += tests/test_op_gradients tests/test_sequence tests/test_tensor
+tests_test_sequence_SOURCES = tests/test_sequence.c tests/op_gradients.h tests/cases.h tests/case_tolerances.h tests/harness.h
+tests_test_sequence_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_sequence_LDADD = $(TESTS_LDADD)
+tests_test_op_gradients_SOURCES = tests/test_op_gradients.c tests/op_gradients.h tests/cases.h tests/case_tolerances.h tests/harness.h
 tests_test_op_gradients_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_op_gradients_LDADD = $(TESTS_LDADD)
 tests_test_tensor_SOURCES = tests/test_tensor.c tests/harness.h
@@ -338,8 +352,8 @@ check_LIBRARIES = tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c
 tests_libpetra_cuda_host_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
 tests_libpetra_cuda_host_a_CFLAGS = $(AM_CFLAGS) $(UNDEFINED_TRAPS_CFLAGS)
-check_PROGRAMS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
-TESTS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
+check_PROGRAMS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm tests/test_cuda_sequence tests/test_cuda_attention
+TESTS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm tests/test_cuda_sequence tests/test_cuda_attention
 tests_test_cuda_host_SOURCES = tests/test_cuda_host.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_host_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_host_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
@@ -349,6 +363,12 @@ tests_test_cuda_kernels_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
 tests_test_cuda_norm_SOURCES = tests/test_cuda_norm.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_norm_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_norm_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
+tests_test_cuda_sequence_SOURCES = tests/test_cuda_sequence.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_sequence_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_sequence_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
+tests_test_cuda_attention_SOURCES = tests/test_cuda_attention.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_attention_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_attention_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
 # src/backend/cuda on a machine without CUDA: a fake of its runtime and of its libraries
 CUDA_FAKE_CPPFLAGS = -I$(top_srcdir)/tests/cuda_host $(AM_CPPFLAGS) -I$(top_srcdir)/tests
 check_LIBRARIES += tests/libpetra_cuda_fake.a
@@ -401,7 +421,7 @@ tests_test_cuda_identities_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS) -DPE
 tests_test_cuda_identities_LDADD = $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/test_cuda_segments
 TESTS += tests/test_cuda_segments
-tests_test_cuda_segments_SOURCES = tests/test_cuda_segments.c
+tests_test_cuda_segments_SOURCES = tests/test_cuda_segments.c tests/test_cuda_segments_sequence.c tests/test_cuda_segments.h tests/harness.h
 tests_test_cuda_segments_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_segments_LDADD = $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/test_cuda_peers

@@ -6,6 +6,8 @@
 #include "harness.h"
 #include "nn/model.h"
 
+#include <string.h>
+
 static inline petra_config *load(const char *const *sets, int count) {
   petra_config *config = NULL;
   ck_assert_int_eq(petra_config_load(NULL, sets, count, &config), PETRA_OK);
@@ -23,7 +25,8 @@ static inline petra_model make_model(const char *family, int depth, int width, c
   snprintf(text[3], 64, "model.stem=%s", stem);
   snprintf(text[4], 64, "model.classes=%d", classes);
   petra_config *config = load(sets, 5);
-  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  const petra_stream_shape input = petra_image_stream(image, image);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
 }
@@ -38,7 +41,25 @@ static inline petra_model make_invertible(int depth, int width, const char *stem
   snprintf(text[2], 64, "model.stem=%s", stem);
   snprintf(text[3], 64, "model.classes=%d", classes);
   petra_config *config = load(sets, 5);
-  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  const petra_stream_shape input = petra_image_stream(image, image);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
+  petra_config_destroy(config);
+  return model;
+}
+
+/* A transformer of 2 blocks, width 6, 3 heads: windows of 5 tokens with a vocabulary of 11, or images of 4 x 6 pixels in
+ * patches of 2 x 2. */
+enum { TRANSFORMER_CONTEXT = 5, TRANSFORMER_VOCABULARY = 11 };
+static inline petra_model make_transformer(const char *family) {
+  char text[64];
+  const bool tokens = strstr(family, "gpt") != NULL;
+  const char *const sets[] = {text, "model.depth=2", "model.width=6", "model.heads=3",
+                              tokens ? "model.context=5" : "model.patch=2"};
+  const petra_stream_shape input = tokens ? petra_token_stream(TRANSFORMER_CONTEXT) : petra_image_stream(4, 6);
+  petra_model model;
+  snprintf(text, sizeof text, "model.family=%s", family);
+  petra_config *config = load(sets, 5);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, tokens ? TRANSFORMER_VOCABULARY : 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
 }

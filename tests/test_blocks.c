@@ -59,7 +59,8 @@ static void check_shuffled(const petra_compute *compute, const petra_block *bloc
 /* x1 comes back bit for bit, x2 up to `epsilon`, the unit of rounding of the element type. */
 static void invert_block(const petra_compute *compute, const petra_model *model, const petra_block *block,
                          double epsilon, petra_rng *rng) {
-  const int32_t shape[4] = {2, block->shape_in.channels, block->shape_in.height, block->shape_in.width};
+  const petra_tensor_kind kind = block->shape_in.kind;
+  int32_t shape[4];
   petra_backend *backend = compute->backend;
   petra_tensor_set parameters = {.count = petra_block_parameter_count(block)};
   for (int i = 0; i < parameters.count; i++) {
@@ -67,8 +68,8 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
     petra_block_parameter(model, block, i, &spec);
     parameters.tensor[i] = random_tensor(backend, spec.kind, spec.shape, rng);
   }
-  petra_streams in = {{random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng),
-                       random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng)}};
+  petra_block_input_shape(block, 2, shape);
+  petra_streams in = {{random_tensor(backend, kind, shape, rng), random_tensor(backend, kind, shape, rng)}};
   petra_streams out = {{NULL, NULL}}, back = {{NULL, NULL}};
   petra_block_graph graph = {0};
   double largest = 0, unused = 0;
@@ -95,15 +96,17 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
 }
 
 START_TEST(reversible_blocks_invert) {
-  const int depths[] = {18, 50}, expected[] = {5, 12};
+  const int expected[] = {5, 12, 4, 4};
   petra_rng rng;
   petra_rng_init(&rng, 11, PETRA_RNG_TEST, 0, 0);
-  for (int d = 0; d < 2; d++) {
+  for (int d = 0; d < 4; d++) {
     petra_backend *backend;
     int count = 0;
     ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend), PETRA_OK);
     const petra_compute compute = {.backend = backend};
-    petra_model model = make_model("revnet", depths[d], 3, "cifar", 10, 16);
+    petra_model model = d == 0   ? make_model("revnet", 18, 3, "cifar", 10, 16)
+                        : d == 1 ? make_model("revnet", 50, 3, "cifar", 10, 16)
+                                 : make_transformer(d == 2 ? "revgpt" : "revvit");
     for (int b = 0; b < model.block_count; b++)
       if (model.blocks[b].reversible) {
         invert_block(&compute, &model, &model.blocks[b], 0x1p-52, &rng);
@@ -147,11 +150,19 @@ static petra_model network(int i) {
     return make_model("resnet", 18, 4, "imagenet", 10, 64);
   case 3:
     return make_model("resnet", 50, 2, "cifar", 10, 16);
-  default:
+  case 4:
     return make_invertible(18, 2, "cifar", 10, 16);
+  case 5:
+    return make_transformer("gpt");
+  case 6:
+    return make_transformer("revgpt");
+  case 7:
+    return make_transformer("vit");
+  default:
+    return make_transformer("revvit");
   }
 }
-enum { NETWORKS = 5, SAMPLES = 3 };
+enum { NETWORKS = 9, SAMPLES = 3 };
 
 #define LISTED(kind) &petra_##kind##_ops,
 static const petra_block_ops *const kinds[] = {PETRA_BLOCK_LIST(LISTED)};
@@ -206,10 +217,16 @@ static void check_specs(const petra_compute *compute, const petra_model *model, 
       ck_assert_int_eq(set.tensor[i]->elements, spec_elements(&spec));
       ck_assert_int_eq(memcmp(set.tensor[i]->shape, spec.shape, sizeof spec.shape), 0);
       ck_assert_int_eq(s, spec.role == PETRA_ROLE_MEAN || spec.role == PETRA_ROLE_VARIANCE);
-      ck_assert_int_eq(spec.role == PETRA_ROLE_WEIGHT, spec.rank > 1);
-      ck_assert_int_eq(spec.decay, spec.role == PETRA_ROLE_WEIGHT);
-      ck_assert_int_eq(spec.deferred, spec.kind == PETRA_TENSOR_FILTER);
-      ck_assert(spec.unit >= 0 && (spec.unit < block->unit_count || block->unit_count == 0));
+      const bool matrix = spec.role == PETRA_ROLE_WEIGHT || spec.role == PETRA_ROLE_EMBEDDING;
+      const int layer = spec.unit - block->unit_count;
+      ck_assert_int_eq(matrix, spec.rank > 1);
+      ck_assert_int_eq(spec.decay, matrix);
+      ck_assert_int_eq(spec.fan_in > 0 || spec.deviation > 0,
+                       matrix || (spec.role == PETRA_ROLE_BIAS && block->ops == &petra_head_ops));
+      ck_assert_int_eq(spec.deferred, spec.kind == PETRA_TENSOR_FILTER ||
+                                          (layer >= 0 && layer < block->layer_count && block->layers[layer].deferred &&
+                                           (spec.role == PETRA_ROLE_WEIGHT || spec.role == PETRA_ROLE_BIAS)));
+      ck_assert(spec.unit >= 0 && layer <= block->layer_count);
       ck_assert_int_eq(strstr(spec.name, "/shift") != NULL, spec.role == PETRA_ROLE_SHIFT);
       ck_assert_int_eq(strstr(spec.name, "/scale") != NULL, spec.role == PETRA_ROLE_SCALE);
       elements += spec_elements(&spec);
@@ -220,7 +237,7 @@ static void check_specs(const petra_compute *compute, const petra_model *model, 
   }
 }
 
-/* Multiply-adds of a weight: once for every pixel that it makes. */
+/* Multiply-adds of a weight: once for every pixel or row that it makes. */
 static int64_t flops_of_weights(const petra_model *model, const petra_block *block) {
   int64_t sum = 0;
   for (int i = 0; i < petra_block_parameter_count(block); i++) {
@@ -229,8 +246,20 @@ static int64_t flops_of_weights(const petra_model *model, const petra_block *blo
     if (spec.role != PETRA_ROLE_WEIGHT)
       continue;
     const petra_unit *unit = &block->units[spec.unit];
-    sum += 2 * spec_elements(&spec) * (block->unit_count ? (int64_t)unit->height_out * unit->width_out : 1);
+    sum += 2 * spec_elements(&spec) *
+           (block->unit_count ? (int64_t)unit->height_out * unit->width_out : block->layers[spec.unit].rows);
   }
+  return sum;
+}
+
+/* FLOPs of the attention of a sample: two products of a position with each that it reads, of d features in each head, and
+ * 5 of each softmax's entries. Backward there are five products. */
+static int64_t flops_of_attention(const petra_block *block, int products) {
+  int64_t sum = 0;
+  for (int q = 0; block->heads > 0 && q < block->shape_in.positions; q++)
+    for (int k = 0; k < block->shape_in.positions; k++)
+      if (!block->causal || k <= q)
+        sum += 2 * products * block->shape_in.features + 5 * block->heads;
   return sum;
 }
 
@@ -252,9 +281,10 @@ static void check_kernels(const petra_model *model, const petra_block *block) {
       update_bytes += kernel->bytes;
   }
   const double forward = (double)(SAMPLES * flops_of_weights(model, block));
-  ck_assert_int_eq(petra_block_flops(block), flops_of_weights(model, block));
-  ck_assert_double_eq(flops[PETRA_KERNEL_FORWARD], forward);
-  ck_assert_double_eq(flops[PETRA_KERNEL_BACKWARD], block->reads_data ? 0 : forward);
+  ck_assert_int_eq(petra_block_flops(block), flops_of_weights(model, block) + flops_of_attention(block, 2));
+  ck_assert_double_eq(flops[PETRA_KERNEL_FORWARD], forward + (double)(SAMPLES * flops_of_attention(block, 2)));
+  ck_assert_double_eq(flops[PETRA_KERNEL_BACKWARD],
+                      block->reads_data ? 0 : forward + (double)(SAMPLES * flops_of_attention(block, 5)));
   ck_assert_double_eq(flops[PETRA_KERNEL_WEIGHT_GRADIENT], forward);
   ck_assert_double_eq(update_bytes, 5.0 * 4 * (double)petra_block_parameters(model, block));
 }
@@ -287,11 +317,24 @@ static void check_graph_alone(const petra_compute *compute, const petra_block *b
   petra_block_graph_release(&alone);
 }
 
+/* A stream, or tokens of the vocabulary. */
+static petra_tensor *random_input(petra_backend *backend, const petra_model *model, const petra_block *block,
+                                  const int32_t shape[4], petra_rng *rng) {
+  petra_tensor *tensor = random_tensor(backend, block->shape_in.kind, shape, rng);
+  if (block->ops != &petra_embedding_ops)
+    return tensor;
+  double tokens[SAMPLES * TRANSFORMER_CONTEXT];
+  for (int i = 0; i < SAMPLES * TRANSFORMER_CONTEXT; i++)
+    tokens[i] = petra_rng_below(rng, (uint32_t)model->classes);
+  ck_assert_int_eq(petra_op_upload(backend, tensor, tokens, PETRA_HOST_F64), PETRA_OK);
+  return tensor;
+}
+
 /* Forward, backward and W of a block: shapes that come out are those that it states, gradients are of its parameters,
  * W's are the deferred ones, and what reads the data set gives no gradient of it. */
 static void check_passes(const petra_compute *compute, const petra_model *model, const petra_block *block,
                          petra_rng *rng) {
-  static const int32_t labels[SAMPLES] = {3, 0, 9};
+  static const int32_t labels[SAMPLES * TRANSFORMER_CONTEXT] = {3, 0, 9, 1, 1, 4, 8};
   petra_backend *backend = compute->backend;
   petra_tensor_set parameters, gradients, statistics;
   petra_streams in = {{NULL, NULL}}, out, dout = {{NULL, NULL}}, din;
@@ -306,17 +349,17 @@ static void check_passes(const petra_compute *compute, const petra_model *model,
     parameters.tensor[i] = random_tensor(backend, gradients.tensor[i]->kind, gradients.tensor[i]->shape, rng);
   petra_block_input_shape(block, SAMPLES, shape);
   for (int i = 0; i < block->streams_in; i++)
-    in.tensor[i] = random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng);
+    in.tensor[i] = random_input(backend, model, block, shape, rng);
   ck_assert_int_eq(petra_block_forward(compute, block, parameters.tensor, &in, &target, &graph, &out), PETRA_OK);
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(out.tensor[i] != NULL, i < block->streams_out);
     if (!out.tensor[i])
       continue;
     ck_assert_int_eq(out.tensor[i]->elements, SAMPLES * petra_block_output_elements(block) / block->streams_out);
-    dout.tensor[i] = random_tensor(backend, PETRA_TENSOR_ACTIVATION, out.tensor[i]->shape, rng);
+    dout.tensor[i] = random_tensor(backend, block->shape_out.kind, out.tensor[i]->shape, rng);
   }
   if (block->is_loss)
-    ck_assert_int_eq(loss.images, SAMPLES);
+    ck_assert_int_eq(loss.images, SAMPLES * petra_model_labels(model));
   check_graph_alone(compute, block, parameters.tensor, &in, &target, &graph);
   ck_assert_int_eq(petra_block_update_statistics(compute, block, &graph, statistics.tensor), PETRA_OK);
   for (int pass = 0; pass < 2; pass++) {

@@ -75,6 +75,8 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->data.set == PETRA_SET_SHAPES && c->data.batch == 65536 && !c->data.shuffle);
   ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
   ck_assert(c->data.recalibrate == 5);
+  ck_assert(strcmp(c->data.eval_path, "~") == 0 && c->data.eval_share == 0 && c->data.vocabulary == 65536);
+  ck_assert(c->model.context == 65536);
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
   ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.new_head &&
@@ -570,7 +572,7 @@ START_TEST(help_lists_every_key) {
   stream = open_memstream(&markdown, &size);
   petra_config_help_markdown(stream);
   fclose(stream);
-  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: layers, as in ResNet-18\n    18, 34 or 50 (default 18)\n"));
+  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers, 18, 34 or 50; "));
   ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
   ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
   int rows = 0, keys = 0;

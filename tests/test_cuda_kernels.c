@@ -215,22 +215,39 @@ START_TEST(average_pools) {
 }
 END_TEST
 
+/* The gradient of the bias, in one level and in two. */
+static void check_bias_backward(int n, int o, const float *dy) {
+  float *db = rig_empty(o), *by_levels = rig_empty(o);
+  RIG_LAUNCH(cuda_bias_backward_launch, (&(cuda_bias_backward_args){dy, db, n, o, false}), 0, FLOATS(db, o));
+  RIG_LAUNCH(cuda_bias_backward_launch, (&(cuda_bias_backward_args){dy, by_levels, n, o, true}),
+             cuda_bias_scratch(n, o), FLOATS(by_levels, o));
+  for (int j = 0; j < o; j++) {
+    double sum = 0, scale = 0;
+    for (int i = 0; i < n; i++) {
+      sum += dy[i * o + j];
+      scale += fabs((double)dy[i * o + j]);
+    }
+    HOLDS(rig_near(db[j], sum, scale) && rig_near(by_levels[j], sum, scale));
+  }
+}
+
 START_TEST(biases) {
-  static const int sizes[][2] = {{1, 1}, {33, 10}, {257, 13}, {5, 1000}};
+  static const int sizes[][2] = {{1, 1}, {33, 10}, {257, 13}, {5, 1000}, {3000, 3}};
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     int n = sizes[k][0], o = sizes[k][1];
-    float *b = rig_normal(o, 1, 0, 1), *y = rig_empty(n * o), *dy = rig_normal(n * o, 2, 0, 1), *db = rig_empty(o);
-    RIG_LAUNCH(cuda_bias_launch, (&(cuda_bias_args){b, y, n, o}), 0, FLOATS(y, n * o));
-    RIG_LAUNCH(cuda_bias_backward_launch, (&(cuda_bias_backward_args){dy, db, n, o}), 0, FLOATS(db, o));
-    for (int j = 0; j < o; j++) {
-      double sum = 0, scale = 0;
-      for (int i = 0; i < n; i++) {
-        HOLDS(y[i * o + j] == b[j]);
-        sum += dy[i * o + j];
-        scale += fabs((double)dy[i * o + j]);
-      }
-      HOLDS(rig_near(db[j], sum, scale));
+    float *b = rig_normal(o, 1, 0, 1), *y = rig_empty(n * o), *dy = rig_normal(n * o, 2, 0, 1);
+    RIG_LAUNCH(cuda_bias_launch, (&(cuda_bias_args){b, NULL, y, n, o, false}), 0, FLOATS(y, n * o));
+    for (int i = 0; i < n * o; i++)
+      HOLDS(y[i] == b[i % o]);
+    RIG_LAUNCH(cuda_bias_launch, (&(cuda_bias_args){NULL, dy, y, n, o, true}), 0, FLOATS(y, n * o));
+    ck_assert_mem_eq(y, dy, (size_t)(n * o) * sizeof *y);
+    for (int subtract = 0; subtract < 2; subtract++) { /* y is the addend, too */
+      memcpy(y, dy, (size_t)(n * o) * sizeof *y);
+      RIG_LAUNCH(cuda_bias_launch, (&(cuda_bias_args){b, y, y, n, o, subtract}), 0, FLOATS(y, n * o));
+      for (int i = 0; i < n * o; i++)
+        HOLDS(y[i] == (subtract ? dy[i] - b[i % o] : dy[i] + b[i % o]));
     }
+    check_bias_backward(n, o, dy);
     rig_end();
   }
 }

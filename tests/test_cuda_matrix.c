@@ -105,10 +105,10 @@ static void fill(float *out, int rows, int columns, bool transposed, int which) 
       out[transposed ? j * rows + i : i * columns + j] = value(i, j, which);
 }
 
-static void check_product(cuda_blas *made, bool transpose_a, bool transpose_b, float beta) {
+static void check_product(cuda_blas *made, bool transpose_a, bool transpose_b, float alpha, float beta) {
   float a[M * K], b[K * N], c[M * N];
   const cuda_lane lane = lane_of(CUDA_BLAS_SCRATCH);
-  const cuda_product product = {a, b, c, M, N, K, transpose_a, transpose_b, beta};
+  const cuda_product product = {a, b, c, M, N, K, transpose_a, transpose_b, alpha, beta};
   fill(a, M, K, transpose_a, 0);
   fill(b, K, N, transpose_b, 1);
   fill(c, M, N, false, 2);
@@ -117,7 +117,7 @@ static void check_product(cuda_blas *made, bool transpose_a, bool transpose_b, f
     for (int j = 0; j < N; j++) {
       float expected = beta * value(i, j, 2);
       for (int l = 0; l < K; l++)
-        expected += value(i, l, 0) * value(l, j, 1);
+        expected += alpha * value(i, l, 0) * value(l, j, 1);
       ck_assert_msg(c[i * N + j] == expected, "(%d, %d): %g, expected %g", i, j, (double)c[i * N + j],
                     (double)expected);
     }
@@ -135,8 +135,8 @@ START_TEST(products) {
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     cuda_blas *made = NULL;
     ck_assert_int_eq(cuda_blas_create(cases[i].precision, &made), PETRA_OK);
-    for (int way = 0; way < 8; way++)
-      check_product(made, (way & 1) != 0, (way & 2) != 0, (way & 4) != 0 ? 1 : 0);
+    for (int way = 0; way < 16; way++)
+      check_product(made, (way & 1) != 0, (way & 2) != 0, (way & 8) != 0 ? -1 : 1, (way & 4) != 0 ? 1 : 0);
     ck_assert(blas.compute == cases[i].compute && (int)blas.mode == cases[i].mode);
     cuda_blas_destroy(made);
     ck_assert_int_eq(blas.live, 0);
@@ -147,7 +147,7 @@ END_TEST
 START_TEST(failures) {
   cuda_blas *made = NULL;
   float one = 1;
-  const cuda_product product = {&one, &one, &one, 1, 1, 1, false, true, 0};
+  const cuda_product product = {&one, &one, &one, 1, 1, 1, false, true, 1, 0};
   cuda_lane lane = lane_of(CUDA_BLAS_SCRATCH - 1);
   harness_clear();
   blas.create = CUBLAS_STATUS_ALLOC_FAILED;

@@ -154,7 +154,7 @@ START_TEST(products) {
         variant < 8 ? PETRA_PRECISION_FP32 : (petra_precision)(variant < 16 ? HOST_TF32 : HOST_BF16);
     const int bits = variant < 8 ? 23 : variant < 16 ? 10 : 7;
     ck_assert_int_eq(cuda_blas_create(precision, &blas), PETRA_OK);
-    cuda_product product = {a, b, c, M, N, K, variant & 1, variant & 2, variant & 4 ? 0.5f : 0};
+    cuda_product product = {a, b, c, M, N, K, variant & 1, variant & 2, variant & 1 ? -1 : 1, variant & 4 ? 0.5f : 0};
     memcpy(old, c, sizeof old);
     if (!(variant & 4))
       c[0] = NAN; /* beta 0 does not read c */
@@ -165,8 +165,8 @@ START_TEST(products) {
       for (int k = 0; k < K; k++) {
         float left = variant & 1 ? a[k * M + i / N] : a[i / N * K + k],
               right = variant & 2 ? b[i % N * K + k] : b[k * N + i % N];
-        sum +=
-            (double)(bits < 23 ? host_round_to(left, bits) : left) * (bits < 23 ? host_round_to(right, bits) : right);
+        sum += (double)product.alpha * (bits < 23 ? host_round_to(left, bits) : left) *
+               (bits < 23 ? host_round_to(right, bits) : right);
       }
       ck_assert_float_eq_tol(c[i], (float)sum, 1e-5f);
     }

@@ -1,49 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is between the operations and the device (segments, values, results that come later, the storage of actions
  * that come again), over the fake run time, whose streams run late and in random orders. */
-#include "backend/cuda/graph.h"
-#include "backend/ops.h"
-#include "cuda_host/control.h"
-#include "harness.h"
+#include "test_cuda_segments.h"
 
 #include <math.h>
 
-enum { SEEDS = 25, IMAGES = 4, CLASSES = 7 };
-enum { FORWARD = 1, BACKWARD = 2, UPDATE = 3 }; /* kinds of actions */
+enum { SEEDS = 25 };
 
 static const int32_t scores[4] = {IMAGES, CLASSES, 1, 1}, vector[4] = {33, 1, 1, 1};
-
-static void must(petra_status status) {
-  ck_assert_msg(status == PETRA_OK, "%s", harness_line);
-}
-
-static petra_backend *open_cuda(uint64_t seed, petra_graph_choice graph) {
-  const petra_backend_options options = {.kind = PETRA_BACKEND_CUDA,
-                                         .precision = PETRA_PRECISION_FP32,
-                                         .threads = 1,
-                                         .deterministic = true,
-                                         .graph = graph};
-  petra_backend *backend;
-  petra_cuda_host_reset();
-  petra_cuda_host_seed(seed);
-  must(petra_backend_create_with(&options, &backend));
-  return backend;
-}
-
-static petra_tensor *make(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4]) {
-  petra_tensor *tensor;
-  must(petra_tensor_create(backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor));
-  return tensor;
-}
-
-static petra_tensor *make_filled(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], double scale) {
-  petra_tensor *tensor = make(backend, kind, shape);
-  float host[IMAGES * CLASSES + 33];
-  for (int64_t i = 0; i < tensor->elements; i++)
-    host[i] = (float)(scale * sin(1 + 3 * (double)i));
-  must(petra_op_upload(backend, tensor, host, PETRA_HOST_F32));
-  return tensor;
-}
 
 static double loss_of(const float *logits, const int32_t *labels) {
   double sum = 0;
@@ -274,6 +238,6 @@ START_TEST(captures_that_fail) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {losses_that_come_later, tickets_expire, rates_change, rings_are_bounded, captures_that_fail};
-  return harness_run("cuda_segments", tests, HARNESS_COUNT(tests));
+  const TTest *tests[8] = {losses_that_come_later, tickets_expire, rates_change, rings_are_bounded, captures_that_fail};
+  return harness_run("cuda_segments", tests, 5 + sequence_tests(tests + 5));
 }

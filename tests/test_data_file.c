@@ -208,8 +208,8 @@ START_TEST(threads_and_first) {
       petra_batch *batch;
       ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
       if (t == 0)
-        memcpy(expected[m], batch->images, sizeof expected[m]);
-      ck_assert_mem_eq(expected[m], batch->images, sizeof expected[m]);
+        memcpy(expected[m], batch->values, sizeof expected[m]);
+      ck_assert_mem_eq(expected[m], batch->values, sizeof expected[m]);
       petra_loader_give_back(loader, batch);
     }
     petra_loader_destroy(loader);

@@ -14,7 +14,7 @@ static const char *folder(void) {
   return source ? source : ".";
 }
 
-enum { SETS = 22, SET_LENGTH = 512 };
+enum { SETS = 24, SET_LENGTH = 512 };
 
 /* The settings of the run that the file describes. */
 static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
@@ -27,9 +27,19 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
   SET("model.family=%s", golden->family);
   SET("model.depth=%lld", (long long)golden->depth);
   SET("model.width=%lld", (long long)golden->width);
-  SET("model.stem=%s", golden->stem);
-  SET("model.downsample=%s", golden->downsample);
-  SET("model.classes=%lld", (long long)golden->classes);
+  if (golden->context > 0) { /* the bytes of the records as tokens */
+    SET("data.set=text");
+    SET("data.eval_share=0");
+    SET("model.context=%lld", (long long)golden->context);
+  } else if (golden->patch > 0) {
+    SET("model.patch=%lld", (long long)golden->patch);
+  } else {
+    SET("model.stem=%s", golden->stem);
+    SET("model.downsample=%s", golden->downsample);
+    SET("model.classes=%lld", (long long)golden->classes);
+  }
+  if (golden->heads > 0)
+    SET("model.heads=%lld", (long long)golden->heads);
   SET("model.weights=%s/tests/golden/%s", folder(), golden->init);
   SET("method.name=%s", golden->method);
   SET("method.accumulate=%lld", (long long)golden->accumulate);
@@ -193,8 +203,30 @@ GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet18_k1, "backprop-resnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 
+/* Tiny networks: tokens for those of text, 16 patches for those of images. */
+START_TEST(transformers) {
+  static const char *const names[] = {"petra-revgpt-k1",
+                                      "petra-revgpt-k3",
+                                      "delayed-revgpt-k1",
+                                      "dsp-revgpt-k1",
+                                      "delayed-reversible-revgpt-k1",
+                                      "approximate-input-revgpt-k1",
+                                      "backprop-revgpt-k1",
+                                      "dsp-gpt-k1",
+                                      "delayed-gpt-k3",
+                                      "ddg-gpt-k1",
+                                      "fr-gpt-k1",
+                                      "backprop-gpt-k1",
+                                      "petra-revvit-k1",
+                                      "dsp-vit-k1"};
+  for (int i = 0; i < HARNESS_COUNT(names); i++)
+    compare_run(names[i], TOLERANCE_GOLDEN_TRANSFORMERS);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {petra_revnet18_k3,
+                                transformers,
                                 evaluations_with_statistics_estimated_anew,
                                 petra_revnet18_invertible_k1,
                                 backprop_revnet50_k3,
@@ -222,7 +254,7 @@ int main(void) {
                                 one_stage_late_k1,
                                 one_stage_late_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
-  const int count = 7;
+  const int count = 8;
 #else
   const int count = HARNESS_COUNT(tests);
 #endif

@@ -13,10 +13,12 @@
 #include "training.h"
 
 #include "backend/ops.h"
+#include "base/mem.h"
+#include "base/rng.h"
 
 #include <math.h>
 
-enum { BATCH = 3, TRIES = 12, WANTED = 2 };
+enum { BATCH = 3, CONTEXT = 5, TRIES = 12, WANTED = 2 };
 
 static const double steps[] = {2e-5, 4e-6, 8e-7, 1.6e-7};
 /* Rounding of the loss (1e-14) over the steps at which kinks are rare (1e-6), three times: no difference is
@@ -27,7 +29,7 @@ typedef struct network {
   training run;
   petra_stage *stage; /* the only one */
   petra_message images;
-  int32_t labels[BATCH];
+  int32_t labels[BATCH * CONTEXT]; /* of tokens; fewer of images */
 } network;
 
 static double loss_of(network *n) {
@@ -114,15 +116,17 @@ static void check_tensor(network *n, petra_tensor *tensor, const training_tensor
   out->checked += checked;
 }
 
-static void check_network(const char *family, const char *depth, const char *width, const char *stem,
-                          const char *blocks, int64_t batch) {
-  network n = {0};
+#define REF                                                                                                            \
+  "stages.partition=list", "method.name=backprop", "data.batch=3", "device.backend=ref", "device.precision=fp64",      \
+      "device.threads=1"
+
+/* The gradients of an open network, on microbatch `batch`. */
+static void check_gradients(network *open, const char *what, int64_t batch) {
+  network n = *open;
   petra_message out;
   petra_loss loss;
   training_tensors gradients, weights;
   tally result = {0};
-  must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, "stages.partition=list", "method.name=backprop",
-                     "data.batch=3", "device.backend=ref", "device.precision=fp64", "device.threads=1"));
   n.stage = n.run.network->stage[0];
   must(training_batch(&n.run, batch, &n.images, n.labels));
   must(petra_stage_loss(n.stage, 0, &n.images, n.labels, &out, &loss));
@@ -137,11 +141,49 @@ static void check_network(const char *family, const char *depth, const char *wid
     w += n.stage->sets[b].statistics.count;
   }
   ck_assert_int_eq(g, gradients.count);
-  printf("%s %s %s %s: %d entries of %d tensors, worst %.3e (%s), %d passed over at kinks\n", family, depth, width,
-         stem, result.checked, g, result.worst, result.worst_name, result.kinks);
+  printf("%s: %d entries of %d tensors, worst %.3e (%s), %d passed over at kinks\n", what, result.checked, g,
+         result.worst, result.worst_name, result.kinks);
   training_tensors_fini(&gradients);
   training_tensors_fini(&weights);
   petra_message_release(&n.images);
+}
+
+static void check_network(const char *family, const char *depth, const char *width, const char *stem,
+                          const char *blocks, int64_t batch) {
+  network n = {0};
+  char what[160];
+  must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, REF));
+  snprintf(what, sizeof what, "%s %s %s %s", family, depth, width, stem);
+  check_gradients(&n, what, batch);
+  training_close(&n.run);
+}
+
+/* Weights as large as those of a network that has learned: as they begin most gradients are rounding beside the loss. */
+static void draw_weights(const training *run) {
+  const petra_stage *stage = run->network->stage[0];
+  petra_rng rng;
+  petra_rng_init(&rng, 5, PETRA_RNG_TEST, 0, 0);
+  for (int b = 0; b < stage->blocks; b++)
+    for (int i = 0; i < stage->sets[b].parameters.count; i++) {
+      petra_tensor *tensor = stage->sets[b].parameters.tensor[i];
+      petra_tensor_spec spec;
+      double *values;
+      petra_block_parameter(&run->plan->model, petra_stage_block(stage, b), i, &spec);
+      must(petra_allocate(&values, (size_t)tensor->elements, sizeof *values));
+      for (int64_t e = 0; e < tensor->elements; e++)
+        values[e] = (spec.role == PETRA_ROLE_SCALE) + 0.3 * petra_rng_normal(&rng);
+      must(petra_op_upload(run->network->backend, tensor, values, PETRA_HOST_F64));
+      petra_free(values);
+    }
+}
+
+static void check_transformer(const char *family, const char *set) {
+  network n = {0};
+  const bool tokens = strcmp(set, "data.set=grammar") == 0;
+  must(TRAINING_OPEN(&n.run, family, set, tokens ? "model.context=5" : "model.patch=16", "model.depth=2",
+                     "model.width=6", "model.heads=3", "stages.blocks=[6]", REF));
+  draw_weights(&n.run);
+  check_gradients(&n, family, 0);
   training_close(&n.run);
 }
 
@@ -182,10 +224,26 @@ START_TEST(resnet50) {
 }
 END_TEST
 
+START_TEST(transformers) {
+  static const char *const of_tokens[] = {"model.family=gpt", "model.family=revgpt"};
+  static const char *const of_images[] = {"model.family=vit", "model.family=revvit"};
+  for (int i = 0; i < 2; i++) {
+    check_transformer(of_tokens[i], "data.set=grammar");
+    check_transformer(of_images[i], "data.set=cifar10");
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {
-      revnet18, revnet18_imagenet_stem, revnet18_invertible, revnet34, revnet50, resnet18, resnet18_imagenet_stem,
-      resnet50};
+  const TTest *const tests[] = {revnet18,
+                                revnet18_imagenet_stem,
+                                revnet18_invertible,
+                                revnet34,
+                                revnet50,
+                                resnet18,
+                                resnet18_imagenet_stem,
+                                resnet50,
+                                transformers};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("gradients", tests, HARNESS_COUNT(tests));

@@ -238,6 +238,73 @@ START_TEST(at_rate_0_petra_gives_the_end_to_end_gradient) {
 }
 END_TEST
 
+/* --- the same of a transformer --- */
+
+/* The weights at first and after 6 microbatches of a RevGPT of 6 blocks, and the gradients of the last microbatch. */
+static void train_revgpt(const char *method, const char *blocks, const char *lr, training_tensors *init,
+                         training_tensors *weights, training_tensors *gradients) {
+  char name[64];
+  training run;
+  set_text(name, sizeof name, "method.name", method);
+  must(TRAINING_OPEN(&run, "model.family=revgpt", "data.set=grammar", "model.depth=2", "model.width=8", "model.heads=2",
+                     "model.context=6", "data.batch=4", "device.threads=1", DOUBLE, "run.max_microbatches=6",
+                     "run.drain=true", "stages.partition=list", "method.chunks=1", name, blocks, lr));
+  must(training_weights(&run, init));
+  must(training_run(&run));
+  must(training_weights(&run, weights));
+  must(training_gradients(&run, run.program.accumulate > 1, gradients));
+  training_close(&run);
+}
+
+/* Of two trainings of it: whether weights are the same to the bit, and how far weights and gradients are apart. */
+typedef struct revgpt_difference {
+  bool same;
+  double weights, gradients;
+} revgpt_difference;
+
+static revgpt_difference compare_revgpt(const char *const methods[2], const char *const blocks[2], const char *lr) {
+  training_tensors init[2], weights[2], gradients[2];
+  training_distance apart = {0}, slopes;
+  for (int i = 0; i < 2; i++)
+    train_revgpt(methods[i], blocks[i], lr, &init[i], &weights[i], &gradients[i]);
+  ck_assert(training_same(&init[0], &init[1]));
+  const bool moved = !training_same(&init[0], &weights[0]);
+  ck_assert_int_eq(moved, strcmp(lr, "optim.lr=0") != 0);
+  if (moved)
+    must(training_compare(&weights[0], &weights[1], &init[0], TOLERANCE_ROUNDING_FP64, &apart));
+  must(training_compare(&gradients[0], &gradients[1], NULL, TOLERANCE_ROUNDING_FP64, &slopes));
+  ck_assert_int_eq(apart.left_out + slopes.left_out, 0);
+  const revgpt_difference found = {training_same(&weights[0], &weights[1]), apart.worst, slopes.worst};
+  for (int i = 0; i < 2; i++) {
+    training_tensors_fini(&init[i]);
+    training_tensors_fini(&weights[i]);
+    training_tensors_fini(&gradients[i]);
+  }
+  return found;
+}
+
+START_TEST(identities_of_a_transformer) {
+  static const char one[] = "stages.blocks=[6]", three[] = "stages.blocks=[2, 1, 3]",
+                    each[] = "stages.blocks=[1, 1, 1, 1, 1, 1]", lr[] = "optim.lr=0.5";
+  for (int i = 0; i < petra_method_count(); i++) {
+    const petra_method method = petra_method_get(i);
+    const revgpt_difference found =
+        compare_revgpt((const char *const[]){"backprop", method.name}, (const char *const[]){one, one}, lr);
+    ck_assert_msg(found.same, "%s", method.name);
+  }
+  revgpt_difference found =
+      compare_revgpt((const char *const[]){"backprop", "backprop"}, (const char *const[]){each, three}, lr);
+  ck_assert(found.same);
+  found = compare_revgpt((const char *const[]){"backprop", "reversible"}, (const char *const[]){each, each}, lr);
+  ck_assert(!found.same); /* something is reconstructed */
+  within("revgpt, reversible", found.weights, TOLERANCE_REVERSIBLE);
+  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, three}, lr);
+  ck_assert_double_gt(found.weights, 0.01);
+  found = compare_revgpt((const char *const[]){"backprop", "petra"}, (const char *const[]){each, each}, "optim.lr=0");
+  within("revgpt at rate 0, gradients", found.gradients, TOLERANCE_GRADIENT);
+}
+END_TEST
+
 /* --- determinism --- */
 
 #define CPU_RUN "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
@@ -358,6 +425,7 @@ int main(void) {
                                 reversible_is_backprop_up_to_rounding,
                                 petra_depends_on_the_partition,
                                 at_rate_0_petra_gives_the_end_to_end_gradient,
+                                identities_of_a_transformer,
                                 runs_do_not_depend_on_earlier_runs,
                                 runs_do_not_read_what_the_pool_left,
                                 ref_does_not_depend_on_the_number_of_threads};

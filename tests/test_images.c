@@ -303,7 +303,7 @@ START_TEST(loader_takes_windows) {
           ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
           ck_assert_int_eq(batch->microbatch, m);
           for (int i = 0; i < BATCH; i++)
-            assert_augmented(batch->images + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)), batch->labels[i]);
+            assert_augmented(batch->values + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)), batch->labels[i]);
           petra_loader_give_back(loader, batch);
         }
         petra_loader_destroy(loader);

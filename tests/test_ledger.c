@@ -288,7 +288,7 @@ START_TEST(block_of_units) {
                        .unit_count = 1,
                        .path_count = 1,
                        .streams_out = 2,
-                       .shape_out = {4, 2, 2}};
+                       .shape_out = {.channels = 4, .height = 2, .width = 2}};
   petra_roofline_seconds s = seconds_of(&block, PETRA_COST_FP32);
   ck_assert_seconds(s.forward, 2.88 + 0.96 + 0.96);
   ck_assert_seconds(s.reconstruct, 2.88 + 0.96 + 0.96);
@@ -301,7 +301,7 @@ START_TEST(block_of_units) {
   block.reads_data = true;
   block.pooled = true;
   block.pool.window = 2;
-  block.shape_out = (petra_image_shape){4, 1, 1};
+  block.shape_out = (petra_stream_shape){.channels = 4, .height = 1, .width = 1};
   s = seconds_of(&block, PETRA_COST_TF32);
   ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.48);
   ck_assert_seconds(s.reconstruct, 1.248 + 0.96 + 0.48);
@@ -316,8 +316,14 @@ END_TEST
 
 START_TEST(block_of_head) {
   /* 5 images: pool 150 elements; product 63 elements and 180 FLOPs; 18 + 3 parameters. */
-  const petra_block head = {
-      .ops = &petra_head_ops, .is_loss = true, .features = 6, .classes = 3, .streams_in = 1, .shape_in = {6, 2, 2}};
+  const petra_block head = {.ops = &petra_head_ops,
+                            .is_loss = true,
+                            .features = 6,
+                            .classes = 3,
+                            .streams_in = 1,
+                            .shape_in = {.channels = 6, .height = 2, .width = 2},
+                            .layer_count = 1,
+                            .layers = {{.linear = "fc", .in = 6, .out = 3, .rows = 1, .bias = true}}};
   petra_roofline_seconds s = seconds_of(&head, PETRA_COST_FP32);
   ck_assert_seconds(s.forward, 0.6 + 0.252);
   ck_assert_seconds(s.backward, 0.6 + 2 * 0.252);

@@ -115,7 +115,7 @@ static void assert_batch(const fake *set, const petra_loader_options *options, c
     ck_assert_int_eq(batch->labels[i], record);
     expect_choice(options->seed, epoch, record, offset, &flip);
     expect_image(set, record, offset[0], offset[1], flip, expected);
-    assert_same_values(batch->images + (size_t)i * VALUES, expected, VALUES);
+    assert_same_values(batch->values + (size_t)i * VALUES, expected, VALUES);
   }
 }
 
@@ -124,12 +124,12 @@ static void assert_batch(const fake *set, const petra_loader_options *options, c
 static void apply(const fake *set, petra_batch *batch) {
   static double images[RECORDS * VALUES];
   petra_augment_table table;
-  ck_assert(!batch->images);
+  ck_assert(!batch->values);
   petra_augment_table_init(&table, batch->mean, batch->deviation);
   for (int32_t i = 0; i < batch->count; i++)
     petra_augment_apply(&batch->choices[i], &table, batch->pixels + (size_t)i * VALUES, set->base.height,
                         set->base.width, images + (size_t)i * VALUES);
-  batch->images = images;
+  batch->values = images;
 }
 
 START_TEST(batches_do_not_depend_on_threads) {
@@ -204,7 +204,7 @@ START_TEST(evaluation_sees_every_image_once) {
       for (int i = 0; i < batch->count; i++, record++) {
         ck_assert_int_eq(batch->labels[i], record);
         expect_image(&set, record, 4, 4, false, expected);
-        assert_same_values(batch->images + (size_t)i * VALUES, expected, VALUES);
+        assert_same_values(batch->values + (size_t)i * VALUES, expected, VALUES);
       }
       petra_loader_give_back(loader, batch);
     }
@@ -218,7 +218,7 @@ static int32_t fake_label(const petra_dataset *set, int64_t index) {
 }
 
 static void assert_no_images(const petra_batch *batch) {
-  ck_assert_ptr_null(batch->images);
+  ck_assert_ptr_null(batch->values);
   ck_assert_ptr_null(batch->pixels);
 }
 

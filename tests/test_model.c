@@ -132,14 +132,19 @@ START_TEST(shapes) {
 }
 END_TEST
 
+static petra_status init(petra_model *model, const petra_config *config, int height, int width) {
+  const petra_stream_shape input = petra_image_stream(height, width);
+  return petra_model_init(model, config, &input, 0);
+}
+
 START_TEST(images_too_small) {
   const char *const sets[] = {"model.stem=imagenet"};
   petra_config *config = load(sets, 1);
   petra_model model;
-  ck_assert_int_eq(petra_model_init(&model, config, 32, 32), PETRA_OK);
+  ck_assert_int_eq(init(&model, config, 32, 32), PETRA_OK);
   petra_model_fini(&model);
   harness_clear();
-  ck_assert_int_eq(petra_model_init(&model, config, 31, 32), PETRA_CONFIG);
+  ck_assert_int_eq(init(&model, config, 31, 32), PETRA_CONFIG);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("model.stem");
   ck_assert_logged(": images of 32 x 31 are too small for this stem; expected at least 32 x 32");
@@ -238,7 +243,7 @@ START_TEST(invertible_refused) {
     petra_config *config = load(sets, 2);
     petra_model model;
     harness_clear();
-    ck_assert_int_eq(petra_model_init(&model, config, bad[i].height, bad[i].width), PETRA_CONFIG);
+    ck_assert_int_eq(init(&model, config, bad[i].height, bad[i].width), PETRA_CONFIG);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged("model.downsample");
     ck_assert_logged(bad[i].line);

@@ -48,9 +48,7 @@ static petra_tensor *make(petra_backend *owner, petra_tensor_kind kind, int n, i
   X(weight_turned, MATRIX, 3, 4, 1, 1)                                                                                 \
   X(logits, MATRIX, 2, 4, 1, 1)                                                                                        \
   X(logits2, MATRIX, 2, 4, 1, 1)                                                                                       \
-  X(narrow, MATRIX, 2, 2, 1, 1)                                                                                        \
-  X(weight3, MATRIX, 4, 3, 1, 1)                                                                                       \
-  X(square, MATRIX, 4, 4, 1, 1)
+  X(narrow, MATRIX, 2, 2, 1, 1)
 
 #define DECLARE(name, kind, ...) static petra_tensor *name;
 TENSORS(DECLARE)
@@ -80,14 +78,7 @@ static void teardown(void) {
   petra_backend_destroy(stranger);
 }
 
-/* The call fails with `status` and one line that holds `text`. */
-#define REFUSED(status, text, call)                                                                                    \
-  do {                                                                                                                 \
-    harness_clear();                                                                                                   \
-    ck_assert_int_eq((call), PETRA_##status);                                                                          \
-    ck_assert_int_eq(harness_lines, 1);                                                                                \
-    ck_assert_logged(text);                                                                                            \
-  } while (0)
+#define REFUSED ck_assert_refused
 
 static const petra_backend_kind kinds[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU};
 
@@ -279,22 +270,6 @@ END_TEST
 START_TEST(head) {
   static const int32_t good[] = {0, 3}, high[] = {0, 4}, low[] = {-1, 0};
   setup(kinds[_i]);
-  REFUSED(SHAPE, "linear_forward: w is a matrix of shape (3, 4, 1, 1), expected a matrix of shape (any, 3, 1, 1)",
-          petra_op_linear_forward(backend, rows, weight_turned, v4, logits));
-  REFUSED(SHAPE, "linear_forward: b is a vector", petra_op_linear_forward(backend, rows, weight, v, logits));
-  REFUSED(SHAPE, "linear_forward: y is a matrix", petra_op_linear_forward(backend, rows, weight, v4, rows2));
-  REFUSED(SHAPE, "linear_forward: x is an activation", petra_op_linear_forward(backend, x, weight, v4, logits));
-  REFUSED(INTERNAL, "tensor b is missing", petra_op_linear_forward(backend, rows, weight, NULL, logits));
-  REFUSED(SHAPE, "linear_backward: dy is a matrix",
-          petra_op_linear_backward(backend, rows, weight, rows2, rows2, weight2, v4));
-  REFUSED(SHAPE, "linear_backward: db is a vector",
-          petra_op_linear_backward(backend, rows, weight, logits, rows2, weight2, v));
-  REFUSED(INTERNAL, "linear_backward: the output dx is the same tensor as x",
-          petra_op_linear_backward(backend, rows, weight, logits, rows, weight2, v4));
-  REFUSED(INTERNAL, "linear_backward: the output dw is the same tensor as w",
-          petra_op_linear_backward(backend, rows, weight, logits, rows2, weight, v4));
-  REFUSED(INTERNAL, "linear_backward: the output dw is the same tensor as dx",
-          petra_op_linear_backward(backend, weight, weight2, square, weight3, weight3, v4));
   petra_cross_entropy a = {.logits = logits, .labels = good, .dlogits = rows};
   REFUSED(SHAPE, "cross_entropy: dlogits is a matrix", petra_op_cross_entropy(backend, &a));
   a.dlogits = logits;
@@ -302,9 +277,9 @@ START_TEST(head) {
           petra_op_cross_entropy(backend, &a));
   a.dlogits = logits2;
   a.labels = high;
-  REFUSED(DATA, "cross_entropy: label 4 of image 1, expected 0 to 3", petra_op_cross_entropy(backend, &a));
+  REFUSED(DATA, "cross_entropy: label 4 of row 1, expected 0 to 3", petra_op_cross_entropy(backend, &a));
   a.labels = low;
-  REFUSED(DATA, "cross_entropy: label -1 of image 0, expected 0 to 3", petra_op_cross_entropy(backend, &a));
+  REFUSED(DATA, "cross_entropy: label -1 of row 0, expected 0 to 3", petra_op_cross_entropy(backend, &a));
   a.logits = x;
   REFUSED(SHAPE, "cross_entropy: logits is an activation", petra_op_cross_entropy(backend, &a));
   a.logits = NULL;

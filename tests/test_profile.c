@@ -263,12 +263,13 @@ START_TEST(balance_by_costs) {
   for (int stages = 1; stages <= 10; stages++) {
     char count[40];
     const char *const sets[] = {"stages.partition=balanced", count};
+    const petra_stream_shape input = petra_image_stream(32, 32);
     petra_config *config;
     petra_model model;
     petra_partition partition;
     snprintf(count, sizeof count, "stages.count=%d", stages);
     ck_assert_int_eq(petra_config_load(NULL, sets, 2, &config), PETRA_OK);
-    ck_assert_int_eq(petra_model_init(&model, config, 32, 32), PETRA_OK);
+    ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
     ck_assert_int_eq(model.block_count, 10);
     ck_assert_int_eq(petra_partition_balance(&partition, config, &model, costs), PETRA_OK);
     ck_assert(partition.stages == stages && partition.first[0] == 0 && partition.first[stages] == 10);

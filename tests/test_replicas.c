@@ -34,7 +34,7 @@ static void cut_batch(const hand *h, int64_t m, int replica, petra_tensor **imag
   const size_t values = (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3];
   must(petra_tensor_create(h->whole->network->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE,
                            images));
-  must(petra_op_upload(h->whole->network->backend, *images, batch->images + (size_t)(replica * BATCH) * values,
+  must(petra_op_upload(h->whole->network->backend, *images, batch->values + (size_t)(replica * BATCH) * values,
                        PETRA_HOST_F64));
   memcpy(labels, batch->labels + (ptrdiff_t)replica * BATCH, BATCH * sizeof *labels);
   petra_loader_give_back(loader, batch);

@@ -133,7 +133,7 @@ static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
     ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 && found->lr == row.lr);
     ck_assert(same(found->eval_loss, row.eval_loss));
     ck_assert(found->eval_top1 == row.eval_top1 && found->eval_top5 == row.eval_top5);
-    ck_assert(found->wall_s == row.wall_s && found->images_per_s == row.images_per_s);
+    ck_assert(found->wall_s == row.wall_s && found->rate == row.rate);
   }
 }
 
@@ -187,22 +187,29 @@ START_TEST(round_trip) {
 }
 END_TEST
 
+/* What is read of a log with three rows of /epoch. */
+static petra_runlog_summary *logged_epochs(const petra_runlog_about *about) {
+  petra_runlog *log = NULL;
+  petra_runlog_summary *run = NULL;
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, about, &log), PETRA_OK);
+  for (int32_t i = 0; i < 3; i++) {
+    petra_runlog_epoch row = recalibrated_row(i);
+    ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
+  }
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  check_epochs(run, 3);
+  unlink(FILE_NAME);
+  return run;
+}
+
 /* Columns of a recalibration are there where they are asked for; elsewhere they are read as NaN. */
 START_TEST(columns_of_a_recalibration) {
   for (int recalibrates = 0; recalibrates < 2; recalibrates++) {
-    petra_runlog *log = NULL;
-    petra_runlog_summary *run = NULL;
     petra_runlog_about about = ABOUT;
     about.recalibrates = recalibrates;
-    ck_assert_int_eq(petra_runlog_create(FILE_NAME, &about, &log), PETRA_OK);
-    for (int32_t i = 0; i < 3; i++) {
-      petra_runlog_epoch row = recalibrated_row(i);
-      ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
-    }
-    ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
-    ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
-    check_epochs(run, 3);
-    ck_assert(run->recalibrated == (recalibrates == 1));
+    petra_runlog_summary *run = logged_epochs(&about);
+    ck_assert(run->recalibrated == (recalibrates == 1) && run->samples == PETRA_SAMPLE_IMAGE);
     for (int32_t i = 0; i < 3; i++) {
       petra_runlog_epoch row = recalibrated_row(i), *found = &run->epoch[i];
       ck_assert(same(found->eval_loss_recalibrated, recalibrates ? row.eval_loss_recalibrated : NAN));
@@ -210,8 +217,17 @@ START_TEST(columns_of_a_recalibration) {
       ck_assert(same(found->eval_top5_recalibrated, recalibrates ? row.eval_top5_recalibrated : NAN));
     }
     petra_runlog_summary_destroy(run);
-    unlink(FILE_NAME);
   }
+}
+END_TEST
+
+/* A run on tokens has tokens_per_s in place of images_per_s, and the reader knows it by that. */
+START_TEST(columns_of_tokens) {
+  petra_runlog_about about = ABOUT;
+  about.samples = PETRA_SAMPLE_TOKENS;
+  petra_runlog_summary *run = logged_epochs(&about);
+  ck_assert(run->samples == PETRA_SAMPLE_TOKENS && !run->recalibrated);
+  petra_runlog_summary_destroy(run);
 }
 END_TEST
 
@@ -472,15 +488,11 @@ int main(int argc, char **argv) {
     return child_limited(argv[2], strtol(argv[3], NULL, 10));
   if (argc == 4 && strcmp(argv[1], "writer") == 0)
     return child_writer(argv[2], strtol(argv[3], NULL, 10));
-  const TTest *const tests[] = {round_trip,
-                                columns_of_a_recalibration,
-                                empty_run,
-                                flush_interval,
-                                equal_runs_give_equal_bytes,
-                                wrong_calls,
-                                creation_fails,
-                                not_a_run,
-                                out_of_memory,
+  const TTest *const tests[] = {round_trip,        columns_of_a_recalibration,
+                                columns_of_tokens, empty_run,
+                                flush_interval,    equal_runs_give_equal_bytes,
+                                wrong_calls,       creation_fails,
+                                not_a_run,         out_of_memory,
                                 limited_file_size};
   return harness_run("runlog", tests, HARNESS_COUNT(tests));
 }

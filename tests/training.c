@@ -158,7 +158,7 @@ petra_status training_batch(const training *run, int64_t microbatch, petra_messa
   petra_status status;
   PETRA_TRY(petra_loader_create(run->set, &options, &loader));
   PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-  memcpy(labels, batch->labels, (size_t)batch->count * sizeof *labels);
+  memcpy(labels, batch->labels, (size_t)batch->label_count * sizeof *labels);
   status = petra_batch_upload(run->network->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
   petra_loader_give_back(loader, batch);
   *images = (petra_message){{{tensor, NULL}}, {{NULL, NULL}}};

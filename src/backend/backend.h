@@ -18,7 +18,8 @@
 #define PETRA_BACKEND_BACKEND_H
 
 #include "backend/peers.h"
-#include "base/account.h"
+#include "backend/sequence.h"
+#include "backend/tensors.h"
 #include "base/augmentation.h"
 #include "base/config.h"
 #include "base/status.h"
@@ -26,44 +27,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef struct petra_backend petra_backend;
-
-/* What a tensor is, and the meaning of shape[0..3]. */
-typedef enum petra_tensor_kind {
-  PETRA_TENSOR_ACTIVATION, /* (N, C, H, W): images, feature maps and their gradients */
-  PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
-  PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
-  PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
-  PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
-                              what max_pool_forward keeps for its backward */
-  PETRA_TENSOR_INNER,      /* (N, C, H, W): what stays inside a block: inputs and outputs of convolutions, what one unit
-                              hands to the next, and the gradients of these. Where the backend's precision has smaller
-                              elements for these than for activations, the two are different things to an operation;
-                              elsewhere each may stand for the other. */
-} petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER + 1 };
-
-typedef struct petra_tensor {
-  petra_backend *backend;
-  petra_tensor_kind kind;
-  int32_t shape[4];
-  int64_t elements; /* logical: product of shape */
-  size_t bytes;     /* physical, as allocated */
-  void *data;       /* physical; private to the backend */
-  void *layout;     /* private to the backend */
-  /* Below: kept by tensor.c and pool.c. */
-  int references; /* several threads may count it (backend/journal.h) */
-  int64_t maker;  /* number of the action that made it beside others; 0: none did */
-  petra_account *account;
-  petra_memory_category category;
-  int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
-  bool in_ring;   /* pool.c: it belongs to a place in an action */
-  int64_t number; /* pool.c: of the storage, in the order of making */
-  struct petra_tensor *next_free;
-} petra_tensor;
-
-typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
 
 /* A convolution without bias; kernel size is that of the filter; output height = (H + 2 pad - KH) / stride + 1. */
 typedef struct petra_conv_geometry {
@@ -83,7 +46,7 @@ typedef enum petra_join {
   PETRA_JOIN_ADD_ACTIVATE, /* y = act(addend + z)  (ResNet) */
 } petra_join;
 
-#define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
+#define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors, and GPT-2's */
 
 /* In norm_forward y may be NULL: mean and variance alone are wanted, and join and addend are ignored. */
 typedef struct petra_norm_forward {
@@ -158,15 +121,27 @@ typedef struct petra_orthogonalize {
 } petra_orthogonalize;
 enum { PETRA_ORTHOGONALIZE_STEPS = 5 };
 
+/* y = join(addend, x w^T + b), row by row: one fully connected layer for all rows. x, addend and y are all matrices or all
+ * sequences, with the same rows. */
+typedef struct petra_linear_forward {
+  const petra_tensor *x;      /* rows of I */
+  const petra_tensor *w;      /* matrix (O, I) */
+  const petra_tensor *b;      /* vector (O), or NULL: none */
+  petra_join join;            /* NONE, ADD or SUBTRACT; there is no activation */
+  const petra_tensor *addend; /* rows of O, unless join is NONE */
+  petra_tensor *y;            /* rows of O; may alias addend, never x */
+} petra_linear_forward;
+
+/* The mean over rows, which are the images of a matrix and the tokens of a sequence. */
 typedef struct petra_cross_entropy {
-  const petra_tensor *logits; /* (N, classes) */
-  const int32_t *labels;      /* N class numbers on the host, 0 <= label < classes */
-  petra_tensor *dlogits;      /* (N, classes): gradient of the mean loss; NULL when not wanted */
+  const petra_tensor *logits; /* (N, classes), or a sequence (N, T, classes) */
+  const int32_t *labels;      /* a class number for each row, on the host, 0 <= label < classes */
+  petra_tensor *dlogits;      /* like logits: gradient of the mean loss; NULL when not wanted */
   bool later;                 /* the results need not be there on return: *ticket may be set instead */
   bool unwanted;              /* only dlogits is wanted: the results may be left undefined */
   int64_t ticket;             /* out: 0: the results are below; otherwise collect gives them */
-  double loss;                /* out: mean over the N images of -log softmax(logits)[label] */
-  int32_t top1, top5;         /* out: images whose label is the best, among the five best (ties: lower class first;
+  double loss;                /* out: mean over the rows of -log softmax(logits)[label] */
+  int32_t top1, top5;         /* out: rows whose label is the best, among the five best (ties: lower class first;
                                   a NaN is not worse than any other logit) */
 } petra_cross_entropy;
 
@@ -184,10 +159,14 @@ typedef struct petra_images {
  *   NUMBERS(t)                      t is there, of this backend, and no mask
  *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
+ *   SEQUENCE(t, samples, positions, features)   the same
+ *   ROWS(t)                         t is a matrix or a sequence
+ *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which was checked by ROWS, and so many columns
  *   LIKE(t, u)                      t has the kind and the shape of u
  *   SHAPED(t, u)                    the same, but that one may be an activation and the other inner
  *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
- *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column)   as told here
+ *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column),
+ *   SEQUENCE_COLUMNS(x, y, column)   as told here
  *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
  * An operation that is added is an entry here, a function of each backend, and cases in tests/cases_*.c. */
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
@@ -269,17 +248,53 @@ typedef struct petra_images {
   X(prefix, average_pool_backward, (const petra_tensor *dy, int column, petra_tensor *dx), (dy, column, dx),           \
     COLUMNS(dx, dy, column))                                                                                           \
                                                                                                                        \
-  /* y (N, O) = x (N, I) w^T + b, w (O, I), b (O). Backward: dx (N, I), dw (O, I), db (O), all overwritten. */         \
-  X(prefix, linear_forward, (const petra_tensor *x, const petra_tensor *w, const petra_tensor *b, petra_tensor *y),    \
-    (x, w, b, y),                                                                                                      \
-    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) VECTOR(b, w->shape[0])                           \
-        MATRIX(y, x->shape[0], w->shape[0]) APART(y, x, w))                                                            \
-  X(prefix, linear_backward,                                                                                           \
-    (const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,         \
-     petra_tensor *db),                                                                                                \
-    (x, w, dy, dx, dw, db),                                                                                            \
-    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) MATRIX(dy, x->shape[0], w->shape[0]) LIKE(dx, x) \
-        LIKE(dw, w) VECTOR(db, w->shape[0]) APART(dx, x, w, dy) APART(dw, x, w, dy, dx))                               \
+  X(prefix, linear_forward, (const petra_linear_forward *arguments), (arguments), CHECK(linear_forward, arguments))    \
+  /* dx = dy w */                                                                                                      \
+  X(prefix, linear_backward_data, (const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx), (dy, w, dx),      \
+    ROWS(dy) MATRIX(w, petra_tensor_columns(dy), PETRA_ANY) ROWS_AS(dx, dy, w->shape[1]) APART(dx, dy, w))             \
+  /* dw = dy^T x; db: the sum of the rows of dy, or NULL */                                                            \
+  X(prefix, linear_backward_weights,                                                                                   \
+    (const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw, petra_tensor *db), (x, dy, dw, db),              \
+    ROWS(x) ROWS_AS(dy, x, PETRA_ANY) MATRIX(dw, petra_tensor_columns(dy), petra_tensor_columns(x)) APART(dw, x, dy)   \
+        CHECK(bias, dy, db))                                                                                           \
+                                                                                                                       \
+  /* Transformers. */                                                                                                  \
+  X(prefix, layer_norm_forward, (const petra_layer_norm_forward *arguments), (arguments),                              \
+    CHECK(layer_norm_forward, arguments))                                                                              \
+  X(prefix, layer_norm_backward, (const petra_layer_norm_backward *arguments), (arguments),                            \
+    CHECK(layer_norm_backward, arguments))                                                                             \
+  X(prefix, gelu_forward, (petra_gelu form, const petra_tensor *x, petra_tensor *y), (form, x, y),                     \
+    ROWS(x) LIKE(y, x) APART(y, x))                                                                                    \
+  /* dx = dy times the derivative at x; dx may alias dy */                                                             \
+  X(prefix, gelu_backward, (petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx),         \
+    (form, x, dy, dx), ROWS(x) LIKE(dy, x) LIKE(dx, x) APART(dx, x))                                                   \
+  X(prefix, attention_forward, (const petra_attention *arguments), (arguments), CHECK(attention_forward, arguments))   \
+  X(prefix, attention_backward, (const petra_attention_backward *arguments), (arguments),                              \
+    CHECK(attention_backward, arguments))                                                                              \
+                                                                                                                       \
+  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C), */       \
+  /* y (N, T, C). A token that is no whole number from 0 to V - 1 is refused (PETRA_BACKEND); on a device */           \
+  /* nothing is read outside of the table then, and the row is undefined. Backward: the sums of the rows of */         \
+  /* dy of each token and of each position, in the order of rows; 0 for what does not occur. */                        \
+  X(prefix, embed_forward,                                                                                             \
+    (const petra_tensor *tokens, const petra_tensor *table, const petra_tensor *positions, petra_tensor *y),           \
+    (tokens, table, positions, y),                                                                                     \
+    CHECK(embedding, tokens, "y", y, "table", table, "positions", positions) APART(y, tokens))                         \
+  X(prefix, embed_backward,                                                                                            \
+    (const petra_tensor *tokens, const petra_tensor *dy, petra_tensor *dtable, petra_tensor *dpositions),              \
+    (tokens, dy, dtable, dpositions),                                                                                  \
+    CHECK(embedding, tokens, "dy", dy, "dtable", dtable, "dpositions", dpositions) APART(dtable, dpositions))          \
+                                                                                                                       \
+  /* y (N, (H / size) (W / size), 3 size size) holds the squares of images (N, 3, H, W) as positions, row by */        \
+  /* row, and of each its pixels as features in the order (channel, row, column). */                                   \
+  X(prefix, patches, (const petra_tensor *images, int size, petra_tensor *y), (images, size, y),                       \
+    CHECK(patches, images, size, y))                                                                                   \
+  /* The mean over positions of x (N, T, C) into columns [column, column + C) of the matrix y (N, columns); the */     \
+  /* other columns are left alone. Backward: dx = those columns of dy, divided by T, at every position. */             \
+  X(prefix, mean_positions_forward, (const petra_tensor *x, petra_tensor *y, int column), (x, y, column),              \
+    SEQUENCE_COLUMNS(x, y, column))                                                                                    \
+  X(prefix, mean_positions_backward, (const petra_tensor *dy, int column, petra_tensor *dx), (dy, column, dx),         \
+    SEQUENCE_COLUMNS(dx, dy, column))                                                                                  \
                                                                                                                        \
   X(prefix, cross_entropy, (petra_cross_entropy * arguments), (arguments), CHECK(cross_entropy, arguments))            \
                                                                                                                        \
@@ -401,25 +416,5 @@ petra_backend_memory petra_backend_held(petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
-
-/* --- tensor.c: reference-counted tensors over a pool, so that a steady state allocates nothing --- */
-
-/* A tensor of the given kind and shape with one reference. Content is undefined when it comes from the pool. Its
- * bytes count in `account` under `category` until the last reference goes (account may be NULL). */
-petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
-                                 petra_account *account, petra_memory_category category, petra_tensor **out);
-
-/* One more reference; returns the tensor. NULL is allowed. */
-petra_tensor *petra_tensor_retain(petra_tensor *tensor);
-
-/* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
-void petra_tensor_release(petra_tensor **tensor);
-
-/* The kind of what stays inside a block: PETRA_TENSOR_INNER where the backend's elements of that kind differ from those of
- * activations, PETRA_TENSOR_ACTIVATION elsewhere. */
-petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend);
-
-/* Counts the tensor under another account and category from now on. */
-void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
 
 #endif

@@ -56,6 +56,30 @@ PETRA_ELEMENT_FUNCTION double petra_element_norm_backward(double dz, double norm
   return scale * inverse_deviation * (dz - mean_dz - normalized * mean_dz_normalized);
 }
 
+/* GELU: the part of x that goes through, and what its product with x grows by (petra_gelu). */
+#define PETRA_ELEMENT_GELU_SLOPE 0.79788456080286535588  /* sqrt(2 / pi) */
+#define PETRA_ELEMENT_GELU_CUBIC 0.044715                /* of the paper */
+#define PETRA_ELEMENT_HALF_ROOT 0.70710678118654752440   /* sqrt(1 / 2) */
+#define PETRA_ELEMENT_NORMAL_PEAK 0.39894228040143267794 /* 1 / sqrt(2 pi) */
+
+PETRA_ELEMENT_FUNCTION double petra_element_gelu(petra_gelu form, double x) {
+  if (form == PETRA_GELU_ERF)
+    return 0.5 * x * erfc(-PETRA_ELEMENT_HALF_ROOT * x);
+  return 0.5 * x * (1 + tanh(PETRA_ELEMENT_GELU_SLOPE * (x + PETRA_ELEMENT_GELU_CUBIC * x * x * x)));
+}
+
+PETRA_ELEMENT_FUNCTION double petra_element_gelu_derivative(petra_gelu form, double x) {
+  if (form == PETRA_GELU_ERF)
+    return 0.5 * erfc(-PETRA_ELEMENT_HALF_ROOT * x) + x * PETRA_ELEMENT_NORMAL_PEAK * exp(-0.5 * x * x);
+  const double t = tanh(PETRA_ELEMENT_GELU_SLOPE * (x + PETRA_ELEMENT_GELU_CUBIC * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * PETRA_ELEMENT_GELU_SLOPE * (1 + 3 * PETRA_ELEMENT_GELU_CUBIC * x * x);
+}
+
+/* Whether an element of a sequence of tokens is a row of a table of so many; a NaN is none. */
+PETRA_ELEMENT_FUNCTION bool petra_element_is_token(double token, int32_t rows) {
+  return token >= 0 && token < rows && token == floor(token);
+}
+
 /* running = (1 - momentum) running + momentum * value */
 PETRA_ELEMENT_FUNCTION double petra_element_running(double running, double value, double momentum) {
   return (1 - momentum) * running + momentum * value;

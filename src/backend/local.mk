@@ -5,11 +5,12 @@ libpetra_a_SOURCES += \
 	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/journal.c src/backend/journal.h \
-	src/backend/ops.c src/backend/ops.h \
+	src/backend/ops.c src/backend/ops.h src/backend/ops_sequence.inc \
 	src/backend/peers.h \
 	src/backend/pool.c src/backend/pool.h \
 	src/backend/precision.c src/backend/precision.h \
 	src/backend/ref.c src/backend/ref.h \
+	src/backend/ref_attention.inc \
 	src/backend/ref_basic.inc \
 	src/backend/ref_optim.inc \
 	src/backend/ref_conv.inc \
@@ -19,10 +20,14 @@ libpetra_a_SOURCES += \
 	src/backend/ref_norm.inc \
 	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
-	src/backend/tensor_archive.c src/backend/tensor_archive.h \
+	src/backend/ref_sequence.inc \
 	src/backend/ref_shuffle.inc \
 	src/backend/registry.c src/backend/registry.h \
-	src/backend/tensor.c
+	src/backend/sequence.h \
+	src/backend/tensor.c \
+	src/backend/tensor_archive.c src/backend/tensor_archive.h \
+	src/backend/tensors.h \
+	src/backend/tokens.c src/backend/tokens.h
 
 # Behind the other flags: -O of CFLAGS would be the last.
 src/backend/ref_f%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)

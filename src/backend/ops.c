@@ -18,8 +18,8 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix",
-                                                           "a vector",      "a mask",   "an inner tensor"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",        "a matrix",  "a vector",
+                                                           "a mask",        "an inner tensor", "a sequence"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -166,6 +166,24 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   return mask ? check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
 }
 
+/* A matrix or a sequence: rows of numbers. */
+static petra_status check_rows(const checker *check, const char *name, const petra_tensor *tensor) {
+  PETRA_TRY(check_present(check, name, tensor));
+  if (tensor->kind != PETRA_TENSOR_MATRIX && tensor->kind != PETRA_TENSOR_SEQUENCE)
+    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected a matrix or a sequence", check->op, name,
+                      kind_names[tensor->kind]);
+  return PETRA_OK;
+}
+
+/* As many rows of the kind of `model`, which is such, with `columns` columns (PETRA_ANY: not looked at). */
+static petra_status check_rows_as(const checker *check, const char *name, const petra_tensor *tensor,
+                                  const petra_tensor *model, int columns) {
+  const int32_t *shape = model->shape;
+  if (model->kind == PETRA_TENSOR_SEQUENCE)
+    return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], columns, 1);
+  return check_tensor(check, name, tensor, model->kind, shape[0], columns, 1, 1);
+}
+
 /* The checks of the list of operations; `check` is the checker of the operation. */
 #define NUMBERS(t) PETRA_TRY(check_numbers(check, #t, t));
 #define SUMMED(t) PETRA_TRY(check_summed(check, #t, t));
@@ -174,6 +192,9 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
 #define MASK(t) OF_KIND(t, MASK, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define VECTOR(t, n) OF_KIND(t, VECTOR, n, 1, 1, 1)
 #define MATRIX(t, rows, columns) OF_KIND(t, MATRIX, rows, columns, 1, 1)
+#define SEQUENCE(t, samples, positions, features) OF_KIND(t, SEQUENCE, samples, positions, features, 1)
+#define ROWS(t) PETRA_TRY(check_rows(check, #t, t));
+#define ROWS_AS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, columns));
 #define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
 #define SHAPED(t, u) PETRA_TRY(check_shaped(check, #t, t, u));
 #define IMAGE_LIKE(t, u) PETRA_TRY(check_image_like(check, #t, t, u));
@@ -181,7 +202,10 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   PETRA_TRY(check_apart(check, #t, t, #__VA_ARGS__, (const petra_tensor *const[]){__VA_ARGS__, NULL}));
 #define CONVOLUTION(geometry, x, x_kind, w, y) PETRA_TRY(check_conv(check, geometry, #x, x, x_kind, #w, w, #y, y));
 #define MAX_POOL(geometry, x, y, mask) PETRA_TRY(check_max_pool(check, geometry, #x, x, #y, y, mask));
-#define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x, #y, y, column)
+#define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[1], #y, y, column)
+#define SEQUENCE_COLUMNS(x, y, column)                                                                                 \
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)                                                                         \
+  MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[2], #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
 
 /* x has the channels of x1 followed by those of x2. */
@@ -263,27 +287,30 @@ static petra_status check_samples(const checker *check, int64_t samples) {
                       : petra_fail(PETRA_SHAPE, "%s: %lld samples, expected at least 1", check->op, (long long)samples);
 }
 
-/* The columns [column, column + C) of `matrix` (N, columns) are there for `images` (N, C, H, W). */
-static petra_status check_columns(const checker *check, const petra_tensor *images, const char *matrix_name,
-                                  const petra_tensor *matrix, int column) {
-  if (column < 0 || images->shape[1] > matrix->shape[1] - column)
-    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, images->shape[1],
-                      column, matrix_name, matrix->shape[1]);
+/* The columns [column, column + count) of `matrix` (N, columns) are there. */
+static petra_status check_columns(const checker *check, int count, const char *matrix_name, const petra_tensor *matrix,
+                                  int column) {
+  if (column < 0 || count > matrix->shape[1] - column)
+    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, count, column,
+                      matrix_name, matrix->shape[1]);
   return PETRA_OK;
 }
+
+#include "backend/ops_sequence.inc"
 
 /* There is no ticket unless the backend sets one. */
 static petra_status check_cross_entropy(const checker *check, petra_cross_entropy *a) {
   const petra_tensor *logits = a->logits, *dlogits = a->dlogits;
-  MATRIX(logits, PETRA_ANY, PETRA_ANY)
+  ROWS(logits)
   if (dlogits) {
     LIKE(dlogits, logits)
     APART(dlogits, logits)
   }
-  for (int n = 0; n < logits->shape[0]; n++)
-    if (a->labels[n] < 0 || a->labels[n] >= logits->shape[1])
-      return petra_fail(PETRA_DATA, "%s: label %d of image %d, expected 0 to %d", check->op, a->labels[n], n,
-                        logits->shape[1] - 1);
+  const int classes = petra_tensor_columns(logits);
+  for (int64_t i = 0; i < petra_tensor_rows(logits); i++)
+    if (a->labels[i] < 0 || a->labels[i] >= classes)
+      return petra_fail(PETRA_DATA, "%s: label %d of row %lld, expected 0 to %d", check->op, a->labels[i], (long long)i,
+                        classes - 1);
   a->ticket = 0;
   return PETRA_OK;
 }

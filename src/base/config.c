@@ -4,6 +4,7 @@
 #include "base/config_document.h"
 #include "base/config_value.h"
 #include "base/link_presets.h"
+#include "base/samples.h" /* circle: whether images are augmented is also a matter of their set */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/optimiser.h"
@@ -200,6 +201,20 @@ static petra_status apply_optimiser(petra_config *config) {
   return PETRA_OK;
 }
 
+/* A layer with another kind of samples than before: tokens have no augmentation, images the default one, unless it stands beside. */
+static petra_status end_layer_augment(petra_config *config) {
+  const petra_config_origin origin = {"default", NULL};
+  const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
+  const bool tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS;
+  if (tokens == config->of_tokens)
+    return PETRA_OK;
+  config->of_tokens = tokens;
+  if (config->fresh[augment])
+    return PETRA_OK;
+  PETRA_TRY(load_value(config, &origin, augment, tokens ? "[]" : petra_config_keys[augment].default_value));
+  return share_label(config, set, augment);
+}
+
 petra_status petra_config_end_layer(petra_config *config) {
   const int preset = petra_config_key_find("cluster.link.preset"),
             latency = petra_config_key_find("cluster.link.latency_s"),
@@ -215,6 +230,7 @@ petra_status petra_config_end_layer(petra_config *config) {
     PETRA_TRY(share_label(config, preset, bandwidth));
   }
   PETRA_TRY(apply_optimiser(config));
+  PETRA_TRY(end_layer_augment(config));
   memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
   return PETRA_OK;
 }

@@ -19,9 +19,19 @@ typedef enum {
   PETRA_SET_CIFAR100,
   PETRA_SET_SHAPES,
   PETRA_SET_IMAGEFOLDER,
-  PETRA_SET_HDF5
+  PETRA_SET_HDF5,
+  PETRA_SET_TEXT,
+  PETRA_SET_TOKENS,
+  PETRA_SET_GRAMMAR
 } petra_data_set;
-typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
+typedef enum {
+  PETRA_FAMILY_REVNET,
+  PETRA_FAMILY_RESNET,
+  PETRA_FAMILY_GPT,
+  PETRA_FAMILY_REVGPT,
+  PETRA_FAMILY_VIT,
+  PETRA_FAMILY_REVVIT
+} petra_family;
 typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
 typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
@@ -142,24 +152,30 @@ typedef struct petra_config {
   struct {
     petra_data_set set;
     char *path;
-    int64_t batch; /* images per microbatch, >= 1 */
+    int64_t batch; /* samples per microbatch, >= 1 */
     bool shuffle;
     unsigned augment;   /* bits of petra_augment_flag */
-    int64_t limit;      /* 0: all; else only the first so many training images */
+    int64_t limit;      /* 0: all; else only the first so many training samples */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
     int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
     int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
     /* Microbatches that an evaluation estimates batch-norm statistics from; 0: it does not. */
     int64_t recalibrate;
+    char *eval_path;    /* text, tokens: "" or the file of the evaluation split */
+    double eval_share;  /* text, tokens of one file without eval_path: its last part, which is the evaluation split */
+    int64_t vocabulary; /* tokens without a vocabulary in their file: so many different ones; 0: not given */
   } data;
   struct {
     petra_family family;
-    int64_t depth; /* 18, 34, 50 */
-    int64_t width; /* channels of one stream in the first group; 64 is the paper's */
+    int64_t depth; /* 18, 34, 50; of transformers the number of their blocks */
+    int64_t width; /* channels of one stream in the first group; 64 is the paper's; of transformers its features */
     petra_stem stem;
     petra_downsample downsample;
     int64_t classes;
+    int64_t context;         /* sets of tokens: positions of a window */
+    int64_t heads;           /* transformers: of attention */
+    int64_t patch;           /* vit, revvit: side of a patch, pixels */
     char *weights;           /* "" or a weights.h5 to start from */
     bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
@@ -272,9 +288,10 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
-  int optimiser; /* that of the layers before the present one (base/optimiser.h); private */
-  bool *fresh;   /* for each key whether the present layer has set it (config_document.h); private */
-  char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
+  int optimiser;  /* that of the layers before the present one (base/optimiser.h); private */
+  bool of_tokens; /* data.set as the last layer left it is one of tokens; private */
+  bool *fresh;    /* for each key whether the present layer has set it (config_document.h); private */
+  char **labels;  /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
@@ -318,6 +335,9 @@ petra_status petra_config_changed(const petra_config *config, const char *key, b
 
 /* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
+
+/* Whether the key has its default. PETRA_NO_MEMORY. */
+petra_status petra_config_is_default(const petra_config *config, const char *key, bool *out);
 
 /* What a key decides about a run, from the most to the least. */
 typedef enum petra_config_role {

@@ -15,8 +15,15 @@ static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
     [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
-    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
-static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
+    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         [PETRA_SET_TEXT] = "text",
+    [PETRA_SET_TOKENS] = "tokens",           [PETRA_SET_GRAMMAR] = "grammar",   NULL};
+static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet",
+                                       [PETRA_FAMILY_RESNET] = "resnet",
+                                       [PETRA_FAMILY_GPT] = "gpt",
+                                       [PETRA_FAMILY_REVGPT] = "revgpt",
+                                       [PETRA_FAMILY_VIT] = "vit",
+                                       [PETRA_FAMILY_REVVIT] = "revvit",
+                                       NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
 static const char *const downsamples[] = {
     [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
@@ -88,7 +95,6 @@ static const char *const jitters[] = {
     [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
     [PETRA_JITTER_GAMMA] = "gamma", [PETRA_JITTER_EXPONENTIAL] = "exponential", NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
-static const char *const depths[] = {"18", "34", "50", NULL};
 static const char *const lr_schedules[] = {
     [PETRA_LR_STEP] = "step", [PETRA_LR_COSINE] = "cosine", [PETRA_LR_WSD] = "wsd", NULL};
 static const char *const muon_scales[] = {[PETRA_MUON_SHAPE] = "shape", [PETRA_MUON_RMS] = "rms", NULL};
@@ -110,8 +116,6 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define INTEGER_FOR(role_name, member, default_text, low, high, help)                                                  \
   KEY(INTEGER, int64_t, member, default_text, help, .min = (low), .max = (high), .role = PETRA_ROLE_##role_name)
 #define INTEGER(...) INTEGER_FOR(RESULT, __VA_ARGS__)
-#define INTEGER_OF(member, default_text, names, help)                                                                  \
-  KEY(INTEGER, int64_t, member, default_text, help, .choices = (names), .min = 0, .max = INT64_MAX)
 #define REAL_FOR(role_name, member, default_text, low, high, rule_name, help)                                          \
   KEY(REAL, double, member, default_text, help, .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name, \
       .role = PETRA_ROLE_##role_name)
@@ -143,7 +147,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
     CHOICE_FOR(WAY, run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
     STRING_FOR(PLACE, run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
-    INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training images"),
+    INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training samples"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
@@ -152,24 +156,30 @@ const petra_config_key petra_config_keys[] = {
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
-    CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
-    STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
-    INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
-    BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
-    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
-    INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
-    INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
+    CHOICE(data.set, "cifar10", data_sets, "the samples: images, or windows of the tokens of text, tokens and grammar; shapes and grammar are synthetic and need no file"),
+    STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file; text: a file, each byte of which is a token; tokens: a .bin or HDF5 file, or the folder of train.bin and val.bin"),
+    INTEGER(data.batch, "64", 1, 65536, "samples (images, windows of tokens) per microbatch"),
+    BOOLEAN(data.shuffle, "true", "new order of the training samples in every epoch; of tokens also other windows: they begin at an offset that each epoch draws"),
+    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images, [] for sets of tokens; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
+    INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many samples only; 0: all"),
+    INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many samples only; 0: all"),
     INTEGER(data.recalibrate, "0", 0, 1000000, "evaluate a second time, with batch-norm statistics that are estimated with the evaluated weights from the first so many training microbatches; 0: no"),
-    INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load images"),
+    INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load samples"),
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
+    STRING(data.eval_path, "\"\"", NONE, "text, tokens: the file of the evaluation split; empty: the last part of data.path, or val.bin beside train.bin"),
+    REAL(data.eval_share, "0.1", 0, 1, BELOW_MAX, "text, tokens: the last part of one file that is its evaluation split, as a share of its tokens; 0: there is none"),
+    INTEGER(data.vocabulary, "0", 0, 65536, "tokens in a .bin file, which does not state it: how many different ones there can be (GPT-2: 50257); 0: as the data set states it"),
 
-    CHOICE(model.family, "revnet", families, "reversible network, or the ordinary one it is compared with"),
-    INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),
-    INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64"),
+    CHOICE(model.family, "revnet", families, "reversible networks (revnet, and the transformers revgpt of tokens and revvit of images), and the ordinary ones they are compared with"),
+    INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers, 18, 34 or 50; transformers: blocks, each attention and an MLP, which may be stages of their own"),
+    INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64; transformers: features of a stream"),
     CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
     CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
-    INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
+    INTEGER(model.classes, "10", 2, 100000, "classes of the head; gpt, revgpt: their vocabulary is that of data.set"),
+    INTEGER(model.context, "128", 1, 65536, "sets of tokens: tokens of a window, each of which has the one after it as its label"),
+    INTEGER(model.heads, "4", 1, 1024, "transformers: heads of attention, a divisor of model.width"),
+    INTEGER(model.patch, "4", 1, 4096, "vit, revvit: width and height of a patch of the image, which is one position"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
     BOOLEAN(model.new_head, "false", "with model.weights: the head starts from the seed's random weights and that of the file is not read, which may have another number of classes"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),
@@ -232,7 +242,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
-    INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch images of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch images"),
+    INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch samples of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch samples"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "how many neighbouring stages (with method interleaved: devices) each process has, from the first on; execute: [] balances them by the profile, else by FLOPs; simulate: a process does one action at a time, [] gives every stage a device of its own"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
     CHOICE_FOR(WAY, cluster.transport, "auto", transports, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),

@@ -34,7 +34,7 @@ typedef struct petra_config_key {
   petra_config_type type;
   size_t offset;              /* in petra_config */
   const char *default_value;  /* as YAML */
-  const char *const *choices; /* NULL-terminated; also for strings and integers that allow only a few values */
+  const char *const *choices; /* NULL-terminated; also for strings that allow only a few values */
   int64_t min, max;           /* integers and items of integer lists */
   double real_min, real_max;  /* reals and items of real lists */
   petra_config_rule rule;

@@ -190,21 +190,6 @@ static petra_status store_string(const petra_config_key *key, const petra_config
   return PETRA_OK;
 }
 
-static petra_status store_integer(const petra_config_key *key, const petra_config_origin *origin,
-                                  const petra_config_scalar *value, int64_t *member) {
-  int64_t parsed = 0;
-  PETRA_TRY(parse_integer(key, origin, value, &parsed));
-  if (key->choices) {
-    char text[24];
-    int length = snprintf(text, sizeof text, "%lld", (long long)parsed);
-    const petra_config_scalar canonical = {.text = text, .length = (size_t)length};
-    if (find_choice(key, &canonical) < 0)
-      return fail_scalar(origin, key, value, "is not offered");
-  }
-  *member = parsed;
-  return PETRA_OK;
-}
-
 static petra_status store_boolean(const petra_config_key *key, const petra_config_origin *origin,
                                   const petra_config_scalar *value, bool *member) {
   bool yes = strcmp(value->text, "true") == 0;
@@ -230,7 +215,7 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   case PETRA_KEY_STRING:
     return store_string(key, origin, value, member);
   case PETRA_KEY_INTEGER:
-    return store_integer(key, origin, value, member);
+    return parse_integer(key, origin, value, member);
   case PETRA_KEY_REAL:
     return parse_real(key, origin, value, member);
   case PETRA_KEY_BOOLEAN:

@@ -28,6 +28,7 @@ libpetra_a_SOURCES += \
 	src/base/text.c src/base/text.h \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
+	src/base/samples.c src/base/samples.h \
 	src/base/seal.c src/base/seal.h \
 	src/base/simplex.c src/base/simplex.h \
 	src/base/status.c src/base/status.h \

@@ -15,7 +15,9 @@ typedef enum petra_rng_purpose {
   PETRA_RNG_SHAPES = 4,  /* the generated data set; epoch: 0 training, 1 evaluation; index: record */
   PETRA_RNG_TEST = 5,    /* tests */
   PETRA_RNG_JITTER = 6,  /* durations; epoch: kind of action; index: stage + 2^17 * microbatch */
-  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; 7 to 15 are free */
+  PETRA_RNG_WINDOW = 7,  /* where the windows of tokens of an epoch begin */
+  PETRA_RNG_GRAMMAR = 8, /* the generated tokens; epoch: 0 training, 1 evaluation */
+  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; 9 to 15 are free */
 } petra_rng_purpose;
 
 typedef struct petra_rng {

@@ -261,7 +261,7 @@ petra_status petra_seal_check_parts(const char *path) {
       status = cannot_read(path, failure);
     else if (found != s.part[i].digest)
       status = petra_fail(PETRA_DATA,
-                          "%s: images were changed since petra wrote them: bytes %" PRIu64 " to %" PRIu64
+                          "%s: records were changed since petra wrote them: bytes %" PRIu64 " to %" PRIu64
                           " have another digest",
                           path, s.part[i].offset, s.part[i].offset + s.part[i].bytes - 1);
   }

@@ -13,6 +13,7 @@ enum {
   BEST_TOP1,
   EVAL_TOP5,
   IMAGES_PER_S,
+  TOKENS_PER_S,
   WALL_S,
   MICROBATCH_S,
   MAKESPAN_S,
@@ -29,6 +30,7 @@ const petra_result petra_results[PETRA_RESULTS] = {
     [BEST_TOP1] = {"eval_top1_best", "eval top-1 %, best", 100, 2},
     [EVAL_TOP5] = {"eval_top5", "eval top-5 %, last", 100, 2},
     [IMAGES_PER_S] = {"images_per_s", "images/s, last epoch", 1, 0},
+    [TOKENS_PER_S] = {"tokens_per_s", "tokens/s, last epoch", 1, 0},
     [WALL_S] = {"wall_s", "wall time s", 1, 1},
     [MICROBATCH_S] = {"time_per_microbatch_s", "simulated ms a microbatch", 1e3, 4},
     [MAKESPAN_S] = {"makespan_s", "simulated time s", 1, 3},
@@ -52,7 +54,8 @@ static void take_epochs(const petra_run_facts *facts, double *values) {
   if (summary->microbatches > 0)
     values[WALL_S] = summary->last_train.wall_s;
   if (summary->epochs > 0) {
-    values[IMAGES_PER_S] = summary->epoch[summary->epochs - 1].images_per_s;
+    values[summary->samples == PETRA_SAMPLE_TOKENS ? TOKENS_PER_S : IMAGES_PER_S] =
+        summary->epoch[summary->epochs - 1].rate;
     values[WALL_S] = fmax(values[WALL_S], summary->epoch[summary->epochs - 1].wall_s);
   }
 }

@@ -52,16 +52,20 @@ const petra_command petra_command_data = {
     .name = "data",
     .summary = "verifies, converts or generates data sets",
     .arguments = "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
-    .help = "verify    reads every image of the config's data set (data.*) and prints how many there are, their sizes, "
-            "the means and\n"
-            "          deviations of their channels and how many images the classes have. Everything that is wrong has "
-            "a line on\n"
-            "          standard error; the exit status is then 1.\n"
-            "convert   writes the config's data set as an HDF5 file for data.set: hdf5. Images of an image folder are "
-            "written as\n"
-            "          evaluation sees them: resized to data.resize, the centre of data.image_size cut out.\n"
-            "generate  the same for the generated images (data.set: shapes), whatever the config's set is.\n"
-            "data.limit and data.eval_limit limit all three. data.workers is the number of threads.\n",
+    .help =
+        "verify    reads every image of the config's data set (data.*) and prints how many there are, their sizes, "
+        "the means and\n"
+        "          deviations of their channels and how many images the classes have; of tokens how many there are, "
+        "how many\n"
+        "          different ones, their entropy and, where it is known, the least loss. Everything that is wrong has "
+        "a line on\n"
+        "          standard error; the exit status is then 1.\n"
+        "convert   writes the config's data set as an HDF5 file for data.set: hdf5, or tokens. Images of an image "
+        "folder are "
+        "written as\n"
+        "          evaluation sees them: resized to data.resize, the centre of data.image_size cut out.\n"
+        "generate  the same for the generated images (data.set: shapes), whatever the config's set is.\n"
+        "data.limit and data.eval_limit limit all three. data.workers is the number of threads.\n",
     .takes_config = true,
     .actions = "verify, convert or generate",
     .options =

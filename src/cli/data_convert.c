@@ -11,9 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPLITS = 2 };
+enum { SPLITS = 2, TOKENS_AT_ONCE = 65536 };
+
+/* What differs by kind of samples. */
+struct conversion;
+typedef struct conversion_ops {
+  void (*describe)(const struct conversion *c, petra_data_file_about *about);
+  petra_status (*copy)(struct conversion *c, petra_split split);
+  void (*print)(const struct conversion *c); /* behind the file's name */
+  void (*add_json)(const struct conversion *c, json_t **object);
+} conversion_ops;
 
 typedef struct conversion {
+  const conversion_ops *ops;
   const petra_arguments *arguments;
   const petra_config *config;
   petra_dataset *sets[SPLITS]; /* the second one NULL: no evaluation split */
@@ -39,26 +49,17 @@ static petra_status open_sets(conversion *c) {
   return PETRA_OK;
 }
 
-static petra_status create_file(conversion *c) {
-  const petra_dataset *set = c->sets[PETRA_SPLIT_TRAIN];
-  const char *name = petra_config_choice_name("data.set", (int)c->config->data.set);
-  snprintf(c->source, sizeof c->source, "%s%s%s", name, c->config->data.set == PETRA_SET_SHAPES ? "" : ": ",
-           c->config->data.set == PETRA_SET_SHAPES ? "" : c->config->data.path);
-  if (set->ops->class_name) {
-    PETRA_TRY(petra_allocate(&c->class_names, (size_t)set->classes, sizeof *c->class_names));
-    for (int32_t i = 0; i < set->classes; i++)
-      c->class_names[i] = set->ops->class_name(set, i);
-  }
-  petra_data_file_about about = {.height = set->height,
-                                 .width = set->width,
-                                 .classes = set->classes,
-                                 .train = set->count,
-                                 .eval = c->sets[PETRA_SPLIT_EVAL] ? c->sets[PETRA_SPLIT_EVAL]->count : 0,
-                                 .source = c->source,
-                                 .class_name = c->class_names};
-  memcpy(about.mean, set->mean, sizeof about.mean);
-  memcpy(about.deviation, set->deviation, sizeof about.deviation);
-  return petra_data_file_create(c->arguments->output, &about, &c->file);
+/* --- images --- */
+
+static void describe_images(const conversion *c, petra_data_file_about *about) {
+  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
+  about->height = train->height;
+  about->width = train->width;
+  about->classes = train->classes;
+  about->train = train->count;
+  about->eval = eval ? eval->count : 0;
+  memcpy(about->mean, train->mean, sizeof about->mean);
+  memcpy(about->deviation, train->deviation, sizeof about->deviation);
 }
 
 static petra_status put_records(void *context, const petra_data_records *records) {
@@ -68,39 +69,115 @@ static petra_status put_records(void *context, const petra_data_records *records
   return petra_data_file_put(c->file, c->target, records->first, records->count, records->pixels, records->labels);
 }
 
-static petra_status copy_split(conversion *c, petra_split split) {
-  c->target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
+static petra_status copy_images(conversion *c, petra_split split) {
   return petra_data_each(c->sets[split], (int)c->config->data.workers, put_records, c);
 }
 
-static petra_status report(const conversion *c) {
+static void print_images(const conversion *c) {
   const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
-  long long eval_count = eval ? (long long)eval->count : 0;
+  printf("%lld training and %lld evaluation images of %d x %d in %d classes\n", (long long)train->count,
+         eval ? (long long)eval->count : 0, train->width, train->height, train->classes);
+}
+
+static void add_images_json(const conversion *c, json_t **object) {
+  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN];
+  petra_json_set(object, "height", json_integer(train->height));
+  petra_json_set(object, "width", json_integer(train->width));
+  petra_json_set(object, "classes", json_integer(train->classes));
+}
+
+static const conversion_ops images = {describe_images, copy_images, print_images, add_images_json};
+
+/* --- tokens --- */
+
+static void describe_tokens(const conversion *c, petra_data_file_about *about) {
+  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
+  about->vocabulary = train->classes;
+  about->train = train->tokens;
+  about->eval = eval ? eval->tokens : 0;
+}
+
+static petra_status copy_tokens(conversion *c, petra_split split) {
+  const petra_dataset *set = c->sets[split];
+  int32_t *tokens = NULL;
+  PETRA_TRY(petra_allocate_raw(&tokens, TOKENS_AT_ONCE, sizeof *tokens));
+  petra_status status = PETRA_OK;
+  for (int64_t first = 0; first < set->tokens && status == PETRA_OK; first += TOKENS_AT_ONCE) {
+    const int64_t left = set->tokens - first, count = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
+    status = set->ops->read_tokens(set, first, count, tokens);
+    if (status == PETRA_OK)
+      status = petra_data_file_put_tokens(c->file, c->target, first, count, tokens);
+  }
+  petra_free(tokens);
+  return status;
+}
+
+static void print_tokens(const conversion *c) {
+  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
+  printf("%lld training and %lld evaluation tokens, vocabulary of %d\n", (long long)train->tokens,
+         eval ? (long long)eval->tokens : 0, train->classes);
+}
+
+static void add_tokens_json(const conversion *c, json_t **object) {
+  petra_json_set(object, "vocabulary", json_integer(c->sets[PETRA_SPLIT_TRAIN]->classes));
+}
+
+static const conversion_ops tokens = {describe_tokens, copy_tokens, print_tokens, add_tokens_json};
+
+/* --- both --- */
+
+static bool has_file(petra_data_set set) {
+  return set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR;
+}
+
+static petra_status create_file(conversion *c, petra_data_file_about *about) {
+  const petra_dataset *set = c->sets[PETRA_SPLIT_TRAIN];
+  const bool named = has_file(c->config->data.set);
+  const char *name = petra_config_choice_name("data.set", (int)c->config->data.set);
+  snprintf(c->source, sizeof c->source, "%s%s%s", name, named ? ": " : "", named ? c->config->data.path : "");
+  if (set->ops->class_name) {
+    PETRA_TRY(petra_allocate(&c->class_names, (size_t)set->classes, sizeof *c->class_names));
+    for (int32_t i = 0; i < set->classes; i++)
+      c->class_names[i] = set->ops->class_name(set, i);
+  }
+  *about = (petra_data_file_about){.source = c->source, .class_name = c->class_names};
+  c->ops->describe(c, about);
+  return petra_data_file_create(c->arguments->output, about, &c->file);
+}
+
+static petra_status copy_split(conversion *c, petra_split split) {
+  c->target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
+  return c->ops->copy(c, split);
+}
+
+static petra_status report(const conversion *c, const petra_data_file_about *about) {
   if (!c->arguments->json) {
-    if (!c->arguments->quiet)
-      petra_utf8_print(stdout, "%s: %lld training and %lld evaluation images of %d x %d in %d classes\n",
-                       c->arguments->output, (long long)train->count, eval_count, train->width, train->height,
-                       train->classes);
+    if (c->arguments->quiet)
+      return PETRA_OK;
+    petra_utf8_print(stdout, "%s: ", c->arguments->output);
+    c->ops->print(c);
     return PETRA_OK;
   }
-  return petra_json_print_new(json_pack("{s:o, s:I, s:I, s:i, s:i, s:i}", "output",
-                                        petra_json_string(c->arguments->output), "train", (json_int_t)train->count,
-                                        "eval", (json_int_t)eval_count, "height", (int)train->height, "width",
-                                        (int)train->width, "classes", (int)train->classes));
+  json_t *object = json_pack("{s:o, s:I, s:I}", "output", petra_json_string(c->arguments->output), "train",
+                             (json_int_t)about->train, "eval", (json_int_t)about->eval);
+  c->ops->add_json(c, &object);
+  return petra_json_print_new(object);
 }
 
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {
-  conversion c = {.arguments = arguments, .config = config};
+  static const conversion_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &images, [PETRA_SAMPLE_TOKENS] = &tokens};
+  conversion c = {.ops = kinds[petra_samples_of(config)], .arguments = arguments, .config = config};
+  petra_data_file_about about;
   petra_status status;
   PETRA_TRY_GOTO(status, open_sets(&c), done);
-  PETRA_TRY_GOTO(status, create_file(&c), done);
+  PETRA_TRY_GOTO(status, create_file(&c, &about), done);
   PETRA_TRY_GOTO(status, copy_split(&c, PETRA_SPLIT_TRAIN), done);
   if (c.sets[PETRA_SPLIT_EVAL])
     PETRA_TRY_GOTO(status, copy_split(&c, PETRA_SPLIT_EVAL), done);
   petra_data_file *file = c.file;
   c.file = NULL;
   PETRA_TRY_GOTO(status, petra_data_file_close(file), done);
-  status = report(&c);
+  status = report(&c, &about);
 done:
   petra_data_file_destroy(c.file);
   petra_free(c.class_names);

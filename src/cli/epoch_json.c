@@ -5,12 +5,13 @@
 
 #include <jansson.h>
 
-json_t *petra_epoch_json(const petra_runlog_epoch *row, bool recalibrated) {
-  json_t *object = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", (int)row->epoch, "train_loss",
-                             petra_json_real(row->train_loss), "train_top1", petra_json_real(row->train_top1),
-                             "eval_loss", petra_json_real(row->eval_loss), "eval_top1", petra_json_real(row->eval_top1),
-                             "eval_top5", petra_json_real(row->eval_top5), "lr", petra_json_real(row->lr), "wall_s",
-                             petra_json_real(row->wall_s), "images_per_s", petra_json_real(row->images_per_s));
+json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
+  json_t *object =
+      json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", (int)row->epoch, "train_loss",
+                petra_json_real(row->train_loss), "train_top1", petra_json_real(row->train_top1), "eval_loss",
+                petra_json_real(row->eval_loss), "eval_top1", petra_json_real(row->eval_top1), "eval_top5",
+                petra_json_real(row->eval_top5), "lr", petra_json_real(row->lr), "wall_s", petra_json_real(row->wall_s),
+                petra_sample_words_of(samples)->rate, petra_json_real(row->rate));
   if (recalibrated) {
     petra_json_set(&object, "eval_loss_recalibrated", petra_json_real(row->eval_loss_recalibrated));
     petra_json_set(&object, "eval_top1_recalibrated", petra_json_real(row->eval_top1_recalibrated));

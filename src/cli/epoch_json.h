@@ -8,7 +8,7 @@
 struct json_t; /* jansson's */
 
 /* A row of /epoch; `recalibrated`: with the columns of a recalibration. */
-struct json_t *petra_epoch_json(const petra_runlog_epoch *row, bool recalibrated);
+struct json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated);
 
 /* A stage's peaks: one a category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);

@@ -6,32 +6,58 @@
 #include "run/network.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 
-static petra_status report(const petra_arguments *arguments, const petra_config *config,
-                           const petra_weights_moment *moment, const petra_evaluation *result) {
-  if (!arguments->json) {
-    char epoch[64] = "";
-    if (moment->epoch > 0)
-      snprintf(epoch, sizeof epoch, " (epoch %d, the best of its run)", moment->epoch);
-    petra_utf8_print(stdout, "%s%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
-                     epoch, (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
-    if (config->data.recalibrate > 0)
-      printf("with batch-norm statistics from %lld training microbatches: loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n",
-             (long long)config->data.recalibrate, result->recalibrated.loss, 100 * result->recalibrated.top1,
-             100 * result->recalibrated.top5);
-    return PETRA_OK;
+/* Also as the field gives the loss of tokens. */
+static void print_of_tokens(const petra_config *config, double loss) {
+  printf(", perplexity %.3f, %.4f bits a %s", exp(loss), loss / M_LN2,
+         config->data.set == PETRA_SET_TEXT ? "byte" : "token");
+}
+
+static void print_text(const petra_config *config, const petra_weights_moment *moment, const petra_evaluation *result) {
+  const petra_sample_kind samples = petra_samples_of(config);
+  char epoch[64] = "";
+  if (moment->epoch > 0)
+    snprintf(epoch, sizeof epoch, " (epoch %d, the best of its run)", moment->epoch);
+  petra_utf8_print(stdout, "%s%s: %lld %s, loss %.4f, top-1 %.2f %%, top-5 %.2f %%", config->model.weights, epoch,
+                   (long long)result->images, petra_sample_words_of(samples)->labels, result->loss, 100 * result->top1,
+                   100 * result->top5);
+  if (samples == PETRA_SAMPLE_TOKENS)
+    print_of_tokens(config, result->loss);
+  putchar('\n');
+  if (config->data.recalibrate > 0)
+    printf("with batch-norm statistics from %lld training microbatches: loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n",
+           (long long)config->data.recalibrate, result->recalibrated.loss, 100 * result->recalibrated.top1,
+           100 * result->recalibrated.top5);
+}
+
+static petra_status print_json(const petra_config *config, const petra_weights_moment *moment,
+                               const petra_evaluation *result) {
+  const petra_sample_kind samples = petra_samples_of(config);
+  json_t *object =
+      json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights),
+                petra_sample_words_of(samples)->labels, (json_int_t)result->images, "loss",
+                petra_json_real(result->loss), "top1", petra_json_real(result->top1), "top5",
+                petra_json_real(result->top5), "epoch", moment->epoch > 0 ? json_integer(moment->epoch) : json_null());
+  if (samples == PETRA_SAMPLE_TOKENS) {
+    petra_json_set(&object, "perplexity", petra_json_real(exp(result->loss)));
+    petra_json_set(&object, "bits_per_token", petra_json_real(result->loss / M_LN2));
   }
-  json_t *object = json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights),
-                             "images", (json_int_t)result->images, "loss", petra_json_real(result->loss), "top1",
-                             petra_json_real(result->top1), "top5", petra_json_real(result->top5), "epoch",
-                             moment->epoch > 0 ? json_integer(moment->epoch) : json_null());
   if (config->data.recalibrate > 0) {
     petra_json_set(&object, "loss_recalibrated", petra_json_real(result->recalibrated.loss));
     petra_json_set(&object, "top1_recalibrated", petra_json_real(result->recalibrated.top1));
     petra_json_set(&object, "top5_recalibrated", petra_json_real(result->recalibrated.top5));
   }
   return petra_json_print_new(object);
+}
+
+static petra_status report(const petra_arguments *arguments, const petra_config *config,
+                           const petra_weights_moment *moment, const petra_evaluation *result) {
+  if (arguments->json)
+    return print_json(config, moment, result);
+  print_text(config, moment, result);
+  return PETRA_OK;
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -82,7 +108,8 @@ const petra_command petra_command_evaluate = {
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
             "statistics of the\n"
-            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n"
+            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images; of "
+            "tokens also perplexity and bits a token.\n"
             "Of weights that run.keep: best kept it names their epoch.\n\n"
             "With data.recalibrate also with statistics that are estimated from so many training microbatches.\n",
     .takes_config = true,

@@ -27,7 +27,9 @@
 
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
-static json_t *shape_json(const petra_image_shape *shape, int streams) {
+static json_t *shape_json(const petra_stream_shape *shape, int streams) {
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    return json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features);
   return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
                    "width", shape->width);
 }
@@ -62,8 +64,13 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   return petra_json_print_new(root);
 }
 
-static void shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
-  petra_table_cell(table, "%s%dx%dx%d", streams == 2 ? "2 x " : "", shape->channels, shape->height, shape->width);
+/* Channels, height, width; of a sequence positions, features. */
+static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
+  const char *both = streams == 2 ? "2 x " : "";
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    petra_table_cell(table, "%s%dx%d", both, shape->positions, shape->features);
+  else
+    petra_table_cell(table, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
 }
 
 static void add_row(petra_table *table, const petra_plan *plan, int stage) {
@@ -82,30 +89,35 @@ static void add_row(petra_table *table, const petra_plan *plan, int stage) {
   petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
-static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops) {
-  static const petra_table_column columns[] = {
+static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
+  const petra_sample_words *words = petra_sample_words_of(petra_samples_of(plan->config));
+  char flops[32];
+  snprintf(flops, sizeof flops, "MFLOP/%s", words->sample);
+  const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},       {"blocks", PETRA_TABLE_LEFT},        {"reversible", PETRA_TABLE_LEFT},
       {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
-      {"MFLOP/image", PETRA_TABLE_RIGHT}, {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
+      {flops, PETRA_TABLE_RIGHT},         {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
-  printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of ",
-         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
-         petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
+  petra_model_describe(config, stdout);
+  printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
          (long long)config->method.accumulate);
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
-  printf("%lld images\n\n", (long long)config->data.batch);
+  printf("%lld %s\n\n", (long long)config->data.batch, words->samples);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int j = 0; j < plan->partition.stages; j++)
     add_row(table, plan, j);
   PETRA_TRY(petra_table_print(table, stdout));
-  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per image\n"
+  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n"
          "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
          "sent to the\n"
          "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
-         plan->partition.stages, (long long)parameters, (double)flops * 1e-6);
+         plan->partition.stages, (long long)parameters, (double)flops_sum * 1e-6, words->sample);
+  if (plan->data.best_loss > 0)
+    printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
+           plan->data.best_loss);
   return PETRA_OK;
 }
 
@@ -126,9 +138,13 @@ static petra_status resize(petra_plan *plan, const char *text) {
   if (*end || end == text || size < 1 || size > largest_image)
     return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
                       largest_image);
+  if (plan->model.input.kind != PETRA_TENSOR_ACTIVATION)
+    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, and no images",
+                      petra_family_title(plan->model.family));
+  const petra_stream_shape input = petra_image_stream((int32_t)size, (int32_t)size);
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
-  PETRA_TRY(petra_model_init(&plan->model, plan->config, (int32_t)size, (int32_t)size));
+  PETRA_TRY(petra_model_init(&plan->model, plan->config, &input, 0));
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 
@@ -210,7 +226,7 @@ static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
 static petra_status print_run_json(const petra_runlog_summary *summary, const char *path) {
   json_t *epochs = json_array(), *stages = json_array();
   for (int64_t e = 0; e < summary->epochs; e++)
-    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e], summary->recalibrated));
+    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e], summary->samples, summary->recalibrated));
   for (int j = 0; j < summary->stages; j++)
     petra_json_append(&stages, stage_row_json(summary, j));
   return petra_json_print_new(
@@ -230,15 +246,25 @@ static void real_cell(petra_table *table, int decimals, double value) {
 }
 
 static petra_status print_epochs(const petra_runlog_summary *summary) {
-  static const petra_table_column columns[] = {
-      {"epoch", PETRA_TABLE_RIGHT},       {"train loss", PETRA_TABLE_RIGHT},     {"train top-1 %", PETRA_TABLE_RIGHT},
-      {"eval loss", PETRA_TABLE_RIGHT},   {"eval top-1 %", PETRA_TABLE_RIGHT},   {"eval top-5 %", PETRA_TABLE_RIGHT},
-      {"lr", PETRA_TABLE_RIGHT},          {"images/s", PETRA_TABLE_RIGHT},       {"wall s", PETRA_TABLE_RIGHT},
+  enum { PLAIN = 9, TOKENS = 2, RECALIBRATED = 3 };
+  static const petra_table_column of_tokens[TOKENS] = {{"eval perplexity", PETRA_TABLE_RIGHT},
+                                                       {"eval bits/token", PETRA_TABLE_RIGHT}};
+  static const petra_table_column recalibrated[RECALIBRATED] = {
       {"recal. loss", PETRA_TABLE_RIGHT}, {"recal. top-1 %", PETRA_TABLE_RIGHT}, {"recal. top-5 %", PETRA_TABLE_RIGHT}};
-  enum { RECALIBRATED = 3 }; /* the last columns */
+  const bool tokens = summary->samples == PETRA_SAMPLE_TOKENS;
+  petra_table_column columns[PLAIN + RECALIBRATED] = {{"epoch", PETRA_TABLE_RIGHT},
+                                                      {"train loss", PETRA_TABLE_RIGHT},
+                                                      {"train top-1 %", PETRA_TABLE_RIGHT},
+                                                      {"eval loss", PETRA_TABLE_RIGHT},
+                                                      {"eval top-1 %", PETRA_TABLE_RIGHT},
+                                                      {"eval top-5 %", PETRA_TABLE_RIGHT},
+                                                      {"lr", PETRA_TABLE_RIGHT},
+                                                      {tokens ? "tokens/s" : "images/s", PETRA_TABLE_RIGHT},
+                                                      {"wall s", PETRA_TABLE_RIGHT}};
+  const int more = tokens ? TOKENS : summary->recalibrated ? RECALIBRATED : 0;
   petra_table *table;
-  const int count = (int)(sizeof columns / sizeof *columns) - (summary->recalibrated ? 0 : RECALIBRATED);
-  PETRA_TRY(petra_table_create(columns, count, &table));
+  memcpy(columns + PLAIN, tokens ? of_tokens : recalibrated, (size_t)more * sizeof *columns);
+  PETRA_TRY(petra_table_create(columns, PLAIN + more, &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
     petra_table_cell(table, "%d", row->epoch + 1);
@@ -251,8 +277,12 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
       petra_table_cell(table, "-");
     else
       petra_table_cell(table, "%.4g", row->lr);
-    real_cell(table, 0, row->images_per_s);
+    real_cell(table, 0, row->rate);
     petra_table_cell(table, "%.1f", row->wall_s);
+    if (tokens) {
+      real_cell(table, 3, exp(row->eval_loss));
+      real_cell(table, 4, row->eval_loss / M_LN2);
+    }
     if (!summary->recalibrated)
       continue;
     real_cell(table, 4, row->eval_loss_recalibrated);

@@ -9,7 +9,7 @@ petra_SOURCES = \
 	src/cli/data.c src/cli/data.h \
 	src/cli/data_convert.c \
 	src/cli/data_records.c \
-	src/cli/data_verify.c \
+	src/cli/data_verify.c src/cli/data_verify.h src/cli/data_verify_images.c src/cli/data_verify_tokens.c \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/fit_print.c src/cli/fit_print.h \
 	src/cli/evaluate.c \

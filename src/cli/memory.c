@@ -82,8 +82,10 @@ petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounti
     json_t *list = json_array();
     for (int i = 0; i < ROWS; i++)
       petra_json_append(&list, row_json(&rows[i], plan->partition.stages));
-    *out = json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), "image_size",
-                     (int)plan->model.image_height, "rows", list);
+    const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
+    *out =
+        json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), tokens ? "context" : "image_size",
+                  tokens ? plan->model.input.positions : plan->model.input.height, "rows", list);
   }
   free_rows(rows);
   return status;
@@ -142,8 +144,12 @@ petra_status petra_memory_print(const petra_plan *plan, petra_accounting account
   memory_row rows[ROWS];
   petra_status status;
   PETRA_TRY_GOTO(status, fill_rows(plan, accounting, rows), done);
-  printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
-         plan->model.image_height, plan->model.image_width);
+  const petra_stream_shape *input = &plan->model.input;
+  printf("\nmemory in MB, accounting %s, ", petra_accounting_name(accounting));
+  if (input->kind == PETRA_TENSOR_SEQUENCE)
+    printf("windows of %d tokens:\n\n", input->positions);
+  else
+    printf("images of %dx%d:\n\n", input->height, input->width);
   PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
   printf("\n");
   PETRA_TRY_GOTO(status, print_rows(rows), done);

@@ -61,22 +61,8 @@ static petra_status find_path(profiling *p) {
 }
 
 static void describe(profiling *p) {
-  const petra_config *config = p->config;
-  const petra_model *model = &p->plan.model;
   petra_profile *profile = &p->profile;
-  snprintf(profile->family, sizeof profile->family, "%s",
-           petra_config_choice_name("model.family", (int)config->model.family));
-  snprintf(profile->downsample, sizeof profile->downsample, "%s",
-           petra_config_choice_name("model.downsample", (int)config->model.downsample));
-  snprintf(profile->stem, sizeof profile->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
-  snprintf(profile->precision, sizeof profile->precision, "%s",
-           petra_config_choice_name("device.precision", (int)config->device.precision));
-  profile->depth = model->depth;
-  profile->width = model->width;
-  profile->classes = model->classes;
-  profile->image_height = model->image_height;
-  profile->image_width = model->image_width;
-  profile->batch = (int32_t)config->data.batch;
+  petra_plan_describe_profile(&p->plan, profile);
   profile->stages = p->plan.partition.stages;
   profile->ranks = p->ranks ? p->ranks->count : 1;
   for (int j = 0; j < profile->stages; j++) {
@@ -247,9 +233,10 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile));
-  printf("\nMilliseconds a microbatch of %d images: means of %d repetitions%s; spread: interquartile range over "
+  printf("\nMilliseconds a microbatch of %d %s: means of %d repetitions%s; spread: interquartile range over "
          "median.\n",
-         (int)p->profile.batch, (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");
+         (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,
+         p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
   petra_utf8_print(stdout, "written: %s\n", p->path);
   return PETRA_OK;
@@ -358,7 +345,7 @@ const petra_command petra_command_profile = {
         "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
-        "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
+        "Samples are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
         "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
         "stage serves every partition of the network.\n"
         "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "

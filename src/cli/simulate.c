@@ -61,11 +61,16 @@ static json_t *ranks_json(const petra_runlog_simulation *f) {
   return ranks;
 }
 
-/* NaN where there is no such figure: without a model there are no images, and at unit costs no seconds. */
-static double images_per_s(const petra_simulated *result) {
+static const petra_sample_words *words_of(const petra_simulated *result) {
+  return petra_sample_words_of(petra_samples_of(result->plan->config));
+}
+
+/* Images or tokens a second. NaN where there is no such figure: without a model there is neither, and at unit costs no seconds. */
+static double labels_per_s(const petra_simulated *result) {
   const petra_config *config = result->plan->config;
   const bool none = config->cluster.stages > 0 || config->cluster.cost.model == PETRA_COST_UNIT;
-  return none ? NAN : (double)petra_plan_microbatch_images(config) / result->figures.time_per_microbatch_s;
+  const int64_t labels = petra_plan_microbatch_samples(config) * petra_sample_labels(config);
+  return none ? NAN : (double)labels / result->figures.time_per_microbatch_s;
 }
 
 static petra_status print_json(const petra_simulated *result) {
@@ -87,7 +92,7 @@ static petra_status print_json(const petra_simulated *result) {
       result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
       "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
-      "images_per_s", petra_json_real(images_per_s(result))));
+      words_of(result)->rate, petra_json_real(labels_per_s(result))));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -161,8 +166,8 @@ static void print_replicas(const petra_simulated *result) {
   printf("all of one of %lld replicas, which sends the others %.3f MB of gradients",
          (long long)config->cluster.replicas, 1e-6 * (double)bytes);
   if (config->cluster.stages == 0)
-    printf("; a microbatch has %lld images, %lld of each", (long long)petra_plan_microbatch_images(config),
-           (long long)config->data.batch);
+    printf("; a microbatch has %lld %s, %lld of each", (long long)petra_plan_microbatch_samples(config),
+           words_of(result)->samples, (long long)config->data.batch);
   putchar('\n');
 }
 
@@ -176,7 +181,7 @@ static petra_status print_table(const petra_simulated *result) {
          (long long)program->microbatches);
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
-  printf("%lld images\nmethod   ", (long long)config->data.batch);
+  printf("%lld %s\nmethod   ", (long long)config->data.batch, words_of(result)->samples);
   PETRA_TRY(petra_describe_method(config, stdout));
   printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
@@ -192,8 +197,8 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   if (isfinite(f->low_s))
     printf(" (%.6g .. %.6g with all costs at their quartiles)", f->low_s, f->high_s);
-  if (isfinite(images_per_s(result)))
-    printf(", %.6g images/s", images_per_s(result));
+  if (isfinite(labels_per_s(result)))
+    printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
   print_ranks(result);
   if (isfinite(result->host_busy))

@@ -3,10 +3,12 @@
 
 #include "base/log.h"
 #include "data/cifar.h"       /* circle: this is where all sets are listed */
+#include "data/grammar.h"     /* circle: this is where all sets are listed */
 #include "data/hdf5_layout.h" /* circle: this is where all sets are listed */
 #include "data/hdf5_set.h"    /* circle: this is where all sets are listed */
 #include "data/imagefolder.h" /* circle: this is where all sets are listed */
 #include "data/shapes.h"      /* circle: this is where all sets are listed */
+#include "data/token_set.h"   /* circle: this is where all sets are listed */
 
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out) {
@@ -22,6 +24,11 @@ petra_status petra_dataset_open_counting(const petra_config *config, petra_split
     return petra_imagefolder_open(config, split, limit, problems, out);
   case PETRA_SET_HDF5:
     return petra_hdf5_set_open(config->data.path, split, limit, problems, out);
+  case PETRA_SET_TEXT:
+  case PETRA_SET_TOKENS:
+    return petra_token_set_open(config, split, out);
+  case PETRA_SET_GRAMMAR:
+    return petra_grammar_open(config, split, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
 }
@@ -37,6 +44,8 @@ petra_status petra_dataset_has_eval(const petra_config *config, bool *out) {
     *out = petra_cifar_has_eval(config->data.path);
   else if (set == PETRA_SET_IMAGEFOLDER)
     *out = petra_imagefolder_has_eval(config->data.path);
+  else if (set == PETRA_SET_TEXT || set == PETRA_SET_TOKENS)
+    return petra_token_set_has_eval(config, out);
   return set == PETRA_SET_HDF5 ? petra_hdf5_layout_has_eval(config->data.path, out) : PETRA_OK;
 }
 
@@ -55,6 +64,11 @@ petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_sh
     return PETRA_OK;
   case PETRA_SET_HDF5:
     return petra_hdf5_set_shape(config->data.path, out);
+  case PETRA_SET_TEXT:
+  case PETRA_SET_TOKENS:
+    return petra_token_set_shape(config, out);
+  case PETRA_SET_GRAMMAR:
+    return petra_grammar_shape(config, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W) order. */
+/* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of tokens
+ * (data/windows.h). */
 #ifndef PETRA_DATA_DATASET_H
 #define PETRA_DATA_DATASET_H
 
 #include "base/config.h"
 #include "base/rng.h"
+#include "base/samples.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -13,8 +15,10 @@ typedef enum petra_split { PETRA_SPLIT_TRAIN, PETRA_SPLIT_EVAL } petra_split;
 
 typedef struct petra_dataset petra_dataset;
 
+/* Those of the other kind of samples are NULL. */
 typedef struct petra_dataset_ops {
   void (*destroy)(petra_dataset *set);
+  /* --- images --- */
   /* Writes record `index` (0 <= index < set->count): 3 * height * width bytes and its label. Thread-safe. */
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
   /* The label alone, without the image. NULL: only `read` tells it. Thread-safe. */
@@ -27,18 +31,30 @@ typedef struct petra_dataset_ops {
   petra_status (*stored_size)(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width);
   /* The name of a class, 0 <= label < classes. NULL: they have none. */
   const char *(*class_name)(const petra_dataset *set, int32_t label);
+  /* --- tokens --- */
+  /* Tokens first .. first + count - 1 of the split, 0 <= first, first + count <= set->tokens; each is below set->classes. PETRA_DATA
+   * where one is not: its file, place and value. Thread-safe. */
+  petra_status (*read_tokens)(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens);
 } petra_dataset_ops;
 
 struct petra_dataset {
   const petra_dataset_ops *ops;
-  int64_t count; /* records, after data.limit / data.eval_limit */
-  int32_t height, width, classes;
+  petra_sample_kind samples;
+  int64_t count;                /* records of an epoch, after data.limit / data.eval_limit */
+  int32_t classes;              /* of tokens: how many different ones there can be */
+  int32_t height, width;        /* of images */
   double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
+  int32_t context;              /* of tokens: positions of a window */
+  int64_t tokens;               /* of the split; with a limit those of which it makes windows */
 };
 
-/* What a network has to be built for; classes 0: not known before the set is opened. */
+/* What a network has to be built for; classes 0: not known before the set is opened. Of images height and width, of tokens
+ * context. */
 typedef struct petra_dataset_shape {
-  int32_t height, width, classes;
+  petra_sample_kind samples;
+  int32_t classes, height, width, context;
+  double
+      best_loss; /* tokens: the least mean loss that any network of this context can have, nats a token; 0: not known */
 } petra_dataset_shape;
 
 /* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original
@@ -46,7 +62,7 @@ typedef struct petra_dataset_shape {
  * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
  * Every file is checked whole before it is used. imagefolder, hdf5: data/imagefolder.h, data/hdf5_set.h;
- * there the pixels are checked when they are read. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
+ * there the pixels are checked when they are read. text, tokens, grammar: data/token_set.h, data/grammar.h. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
  * (empty, no multiple of the record length, label out of range: file, record, value, what was expected) or
  * PETRA_CONFIG.
  *
@@ -60,8 +76,8 @@ petra_status petra_dataset_open_counting(const petra_config *config, petra_split
  * file that cannot be read. */
 petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
 
-/* The shape of the images that the config names. cifar10, cifar100, shapes and imagefolder: nothing is read.
- * hdf5: the head of the file is; fails as opening does. */
+/* The shape of the samples that the config names. cifar10, cifar100, shapes, imagefolder, text and grammar: nothing is read.
+ * hdf5, tokens: the head of the file is; fails as opening does. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
 /* For the functions that open: passes `status` on, or, where problems are counted, counts it and returns

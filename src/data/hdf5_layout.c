@@ -14,17 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000 };
+enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000, VOCABULARY_MAX = 65536 };
 
 /* What is open while a layout is read. */
 typedef struct reader {
   const char *path;
   const char *split; /* its group */
   int64_t file_bytes;
-  bool contents;
+  petra_status (*contents)(struct reader *r); /* NULL: only whether the split is there is asked */
   hid_t file;
   bool there;
   petra_hdf5_layout layout;
+  petra_hdf5_tokens tokens;
 } reader;
 
 /* Earliest registration of "nothing at the end of the process", and no printing, as in src/io. */
@@ -63,16 +64,22 @@ static petra_status read_attribute(const reader *r, const char *name, int count,
   return status;
 }
 
-static petra_status read_head(reader *r) {
-  petra_hdf5_layout *layout = &r->layout;
-  double version = 0, classes = 0;
+/* The attribute that says how many different labels there can be. */
+static petra_status read_count(const reader *r, const char *name, int32_t most, int32_t *out) {
+  double version = 0, count = 0;
   PETRA_TRY(read_attribute(r, "schema_version", 1, false, &version));
   if (version != SCHEMA_VERSION)
     return petra_fail(PETRA_DATA, "%s: schema_version %g, expected %d", r->path, version, SCHEMA_VERSION);
-  PETRA_TRY(read_attribute(r, "classes", 1, false, &classes));
-  if (!(classes >= 1 && classes <= CLASSES_MAX))
-    return petra_fail(PETRA_DATA, "%s: attribute classes is %g, expected 1 to %d", r->path, classes, CLASSES_MAX);
-  layout->classes = (int32_t)classes;
+  PETRA_TRY(read_attribute(r, name, 1, false, &count));
+  if (!(count >= 1 && count <= most))
+    return petra_fail(PETRA_DATA, "%s: attribute %s is %g, expected 1 to %d", r->path, name, count, most);
+  *out = (int32_t)count;
+  return PETRA_OK;
+}
+
+static petra_status read_head(reader *r) {
+  petra_hdf5_layout *layout = &r->layout;
+  PETRA_TRY(read_count(r, "classes", CLASSES_MAX, &layout->classes));
   PETRA_TRY(read_attribute(r, "mean", 3, true, layout->mean));
   PETRA_TRY(read_attribute(r, "deviation", 3, true, layout->deviation));
   for (int c = 0; c < 3; c++)
@@ -109,11 +116,13 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
   return PETRA_OK;
 }
 
-static bool is_bytes(hid_t set) {
+/* Unsigned integers of so many bytes, little-endian. */
+static bool is_unsigned(hid_t set, size_t bytes) {
   hid_t type = H5Dget_type(set);
-  bool bytes = type >= 0 && H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_NONE;
+  bool fits = type >= 0 && H5Tget_size(type) == bytes && H5Tget_sign(type) == H5T_SGN_NONE &&
+              (bytes == 1 || H5Tget_order(type) == H5T_ORDER_LE);
   H5Tclose(type);
-  return bytes;
+  return fits;
 }
 
 /* In one piece, in this file. */
@@ -124,11 +133,28 @@ static bool is_contiguous(hid_t set) {
   return contiguous;
 }
 
+/* Where the `bytes` bytes of /SPLIT/NAME begin in the file. */
+static petra_status place_of(const reader *r, hid_t set, const char *name, int64_t bytes, int64_t *out) {
+  if (!is_contiguous(set))
+    return petra_fail(PETRA_DATA,
+                      "%s: /%s/%s is stored in chunks or compressed or elsewhere, expected in one piece "
+                      "(h5repack -f NONE -l CONTI)",
+                      r->path, r->split, name);
+  haddr_t offset = H5Dget_offset(set);
+  if (offset == HADDR_UNDEF)
+    return petra_fail(PETRA_DATA, "%s: /%s/%s was never written", r->path, r->split, name);
+  if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
+    return petra_fail(PETRA_DATA, "%s: truncated: /%s/%s ends at byte %" PRId64 ", the file at %" PRId64, r->path,
+                      r->split, name, (int64_t)offset + bytes, r->file_bytes);
+  *out = (int64_t)offset;
+  return PETRA_OK;
+}
+
 static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) {
   petra_hdf5_layout *layout = &r->layout;
   layout->planes = extent[1] == 3;
   hsize_t height = layout->planes ? extent[2] : extent[1], width = layout->planes ? extent[3] : extent[2];
-  if (!is_bytes(set))
+  if (!is_unsigned(set, 1))
     return petra_fail(PETRA_DATA, "%s: /%s/images: expected unsigned integers of one byte", r->path, r->split);
   if ((!layout->planes && extent[3] != 3) || height < 1 || height > SIDE_MAX || width < 1 || width > SIDE_MAX)
     return petra_fail(PETRA_DATA,
@@ -142,20 +168,7 @@ static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) 
     return petra_fail(PETRA_DATA, "%s: /%s/images has %llu images, expected 1 to %" PRIu32, r->path, r->split,
                       (unsigned long long)extent[0], UINT32_MAX);
   layout->count = (int64_t)extent[0];
-  if (!is_contiguous(set))
-    return petra_fail(PETRA_DATA,
-                      "%s: /%s/images is stored in chunks or compressed or elsewhere, expected in one piece "
-                      "(h5repack -f NONE -l CONTI)",
-                      r->path, r->split);
-  haddr_t offset = H5Dget_offset(set);
-  int64_t bytes = layout->count * 3 * layout->height * layout->width;
-  if (offset == HADDR_UNDEF)
-    return petra_fail(PETRA_DATA, "%s: /%s/images was never written", r->path, r->split);
-  if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
-    return petra_fail(PETRA_DATA, "%s: truncated: /%s/images ends at byte %" PRId64 ", the file at %" PRId64, r->path,
-                      r->split, (int64_t)offset + bytes, r->file_bytes);
-  layout->offset = (int64_t)offset;
-  return PETRA_OK;
+  return place_of(r, set, "images", layout->count * 3 * layout->height * layout->width, &layout->offset);
 }
 
 static petra_status read_images(reader *r) {
@@ -183,25 +196,50 @@ static petra_status read_labels(reader *r) {
   return status;
 }
 
-/* Without `contents`: only whether the split is there. */
-static petra_status read_open(reader *r) {
-  r->there = H5Lexists(r->file, r->split, H5P_DEFAULT) > 0;
-  if (!r->contents)
-    return PETRA_OK;
-  PETRA_TRY(read_head(r));
+static petra_status check_tokens(reader *r, hid_t set, hsize_t count) {
+  const int64_t most = INT64_MAX / 2;
+  if (!is_unsigned(set, 2))
+    return petra_fail(PETRA_DATA, "%s: /%s/tokens: expected unsigned little-endian integers of two bytes", r->path,
+                      r->split);
+  if (count < 1 || count > (hsize_t)most)
+    return petra_fail(PETRA_DATA, "%s: /%s/tokens has %llu tokens, expected at least 1", r->path, r->split,
+                      (unsigned long long)count);
+  r->tokens.count = (int64_t)count;
+  return place_of(r, set, "tokens", 2 * r->tokens.count, &r->tokens.offset);
+}
+
+static petra_status check_there(const reader *r) {
   if (!r->there && strcmp(r->split, "eval") == 0)
     return petra_fail(PETRA_CONFIG, "%s: no group /%s, and so no evaluation split; set run.eval_every: 0, or add it",
                       r->path, r->split);
   if (!r->there)
     return petra_fail(PETRA_DATA, "%s: no group /%s", r->path, r->split);
+  return PETRA_OK;
+}
+
+static petra_status read_image_split(reader *r) {
+  PETRA_TRY(read_head(r));
+  PETRA_TRY(check_there(r));
   PETRA_TRY(read_images(r));
   return read_labels(r);
+}
+
+static petra_status read_token_split(reader *r) {
+  hsize_t extent[1];
+  hid_t set;
+  PETRA_TRY(read_count(r, "vocabulary", VOCABULARY_MAX, &r->tokens.vocabulary));
+  PETRA_TRY(check_there(r));
+  PETRA_TRY(open_set(r, "tokens", 1, &set, extent));
+  petra_status status = check_tokens(r, set, extent[0]);
+  H5Dclose(set);
+  return status;
 }
 
 static petra_status read_file(void *context) {
   reader *r = context;
   PETRA_TRY(open_file(r));
-  petra_status status = read_open(r);
+  r->there = H5Lexists(r->file, r->split, H5P_DEFAULT) > 0;
+  petra_status status = r->contents ? r->contents(r) : PETRA_OK;
   H5Fclose(r->file);
   return status;
 }
@@ -215,14 +253,25 @@ static petra_status read_checked(reader *r) {
   return petra_guard(r->path, read_file, r);
 }
 
+static const char *group_of(petra_split split) {
+  return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
+}
+
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
-  reader r = {.path = path, .split = split == PETRA_SPLIT_TRAIN ? "train" : "eval", .contents = true};
+  reader r = {.path = path, .split = group_of(split), .contents = read_image_split};
   petra_status status = read_checked(&r);
   if (status != PETRA_OK) {
     petra_free(r.layout.labels);
     return status;
   }
   *out = r.layout;
+  return PETRA_OK;
+}
+
+petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out) {
+  reader r = {.path = path, .split = group_of(split), .contents = read_token_split};
+  PETRA_TRY(read_checked(&r));
+  *out = r.tokens;
   return PETRA_OK;
 }
 

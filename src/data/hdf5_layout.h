@@ -17,6 +17,15 @@ typedef struct petra_hdf5_layout {
 /* Reads all of it, and that all images lie within the file. Errors: petra_hdf5_set_open's; labels are not checked. */
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out);
 
+/* Of a split of tokens: where /SPLIT/tokens lies, which is in one piece and within the file. */
+typedef struct petra_hdf5_tokens {
+  int32_t vocabulary; /* 1 .. 65,536 */
+  int64_t count, offset;
+} petra_hdf5_tokens;
+
+/* Errors as petra_hdf5_set_open's. */
+petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out);
+
 /* Whether there is an evaluation split. Errors as of a file that cannot be read. */
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
 

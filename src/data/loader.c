@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/augment.h"
+#include "data/sampler.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@ typedef enum slot_state {
 /* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state names. */
 typedef struct slot {
   petra_batch batch;
-  double *images; /* or, with the option bytes: */
+  double *values; /* or, of a sampler that gives bytes: */
   uint8_t *pixels;
   petra_augment_choice *choices;
   int32_t *labels;
@@ -38,14 +38,14 @@ typedef struct slot {
 typedef struct worker {
   petra_loader *loader;
   pthread_t thread;
-  uint8_t *pixels; /* room for one image of bytes; NULL with the option bytes */
+  uint8_t *scratch; /* of the sampler; NULL where it needs none */
 } worker;
 
 struct petra_loader {
   const petra_dataset *set;
   petra_loader_options options;
   int64_t batches; /* per epoch */
-  petra_augment_table table;
+  petra_sampler sampler;
 
   pthread_mutex_t mutex; /* guards what follows, and the states of the slots */
   pthread_cond_t work;   /* a slot became free, or `stop` */
@@ -60,14 +60,10 @@ struct petra_loader {
 
   worker *workers;
   int worker_count; /* started */
-  uint8_t *pixels;  /* of all workers */
+  uint8_t *scratch; /* of all workers */
 };
 
-static int64_t image_values(const petra_dataset *set) {
-  return (int64_t)3 * set->height * set->width;
-}
-
-/* Most images that a batch can have. */
+/* Most samples that a batch can have. */
 static int64_t batch_capacity(const petra_loader *loader) {
   return loader->options.batch < loader->set->count ? loader->options.batch : loader->set->count;
 }
@@ -102,9 +98,8 @@ static void claim(petra_loader *loader, slot *target) {
   target->epoch = (uint32_t)epoch;
   target->batch.microbatch = microbatch;
   target->batch.count = (int32_t)(left < loader->options.batch ? left : loader->options.batch);
-  target->batch.label_count = target->batch.count;
-  const int32_t shape[4] = {target->batch.count, 3, loader->set->height, loader->set->width};
-  memcpy(target->batch.shape, shape, sizeof shape);
+  target->batch.label_count = target->batch.count * loader->sampler.labels;
+  loader->sampler.ops->shape(&loader->sampler, target->batch.count, target->batch.shape);
   if (loader->order && loader->order_epoch != epoch) {
     petra_rng rng;
     petra_rng_init(&rng, loader->options.seed, PETRA_RNG_SHUFFLE, (uint32_t)epoch, 0);
@@ -115,30 +110,15 @@ static void claim(petra_loader *loader, slot *target) {
     target->records[i] = loader->order ? loader->order[first + i] : (uint32_t)(first + i);
 }
 
-static petra_status fill_labels(const petra_loader *loader, slot *target, uint8_t *one) {
-  const petra_dataset *set = loader->set;
-  for (int32_t i = 0; i < target->batch.count; i++)
-    if (set->ops->label)
-      target->labels[i] = set->ops->label(set, target->records[i]);
-    else
-      PETRA_TRY(set->ops->read(set, target->records[i], one, &target->labels[i]));
-  return PETRA_OK;
-}
-
-static petra_status fill(const petra_loader *loader, slot *target, uint8_t *one) {
-  const petra_dataset *set = loader->set;
-  if (loader->options.labels)
-    return fill_labels(loader, target, one);
-  for (int32_t i = 0; i < target->batch.count; i++) {
-    uint8_t *pixels = target->pixels ? target->pixels + i * image_values(set) : one;
-    petra_augment_choice choice;
-    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, target->records[i],
-                                 pixels, &target->labels[i], &choice));
-    if (target->choices)
-      target->choices[i] = choice;
-    else
-      petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width,
-                          target->images + i * image_values(set));
+static petra_status fill(const petra_loader *loader, slot *target, void *scratch) {
+  const petra_sampler *sampler = &loader->sampler;
+  for (int64_t i = 0; i < target->batch.count; i++) {
+    const petra_sample_place place = {.values = target->values ? target->values + i * sampler->values : NULL,
+                                      .pixels = target->pixels ? target->pixels + i * sampler->values : NULL,
+                                      .choice = target->choices ? target->choices + i : NULL,
+                                      .labels = target->labels + i * sampler->labels,
+                                      .scratch = scratch};
+    PETRA_TRY(sampler->ops->read(sampler, target->epoch, target->records[i], &place));
   }
   return PETRA_OK;
 }
@@ -155,7 +135,7 @@ static void *work(void *argument) {
     }
     claim(loader, target);
     pthread_mutex_unlock(&loader->mutex);
-    petra_status status = fill(loader, target, self->pixels);
+    petra_status status = fill(loader, target, self->scratch);
     pthread_mutex_lock(&loader->mutex);
     target->status = status;
     target->state = SLOT_DONE;
@@ -173,8 +153,8 @@ static petra_status start_threads(petra_loader *loader) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   for (int i = 0; i < loader->options.threads && !error; i++) {
     worker *self = &loader->workers[i];
-    *self =
-        (worker){.loader = loader, .pixels = loader->pixels ? loader->pixels + i * image_values(loader->set) : NULL};
+    *self = (worker){.loader = loader,
+                     .scratch = loader->scratch ? loader->scratch + (size_t)i * loader->sampler.scratch_bytes : NULL};
     error = pthread_create(&self->thread, NULL, work, self);
     loader->worker_count += !error;
   }
@@ -186,16 +166,18 @@ static petra_status start_threads(petra_loader *loader) {
 
 static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   size_t capacity = (size_t)batch_capacity(loader);
-  size_t values = (size_t)image_values(loader->set);
-  if (loader->options.bytes && !loader->options.labels) {
+  const petra_sampler *sampler = &loader->sampler;
+  size_t values = (size_t)sampler->values;
+  if (sampler->bytes) {
     PETRA_TRY(petra_allocate_raw(&target->pixels, capacity, values));
     PETRA_TRY(petra_allocate_raw(&target->choices, capacity, sizeof *target->choices));
-  } else if (!loader->options.labels) {
-    PETRA_TRY(petra_allocate_raw(&target->images, capacity, values * sizeof *target->images));
+  } else if (values > 0) {
+    PETRA_TRY(petra_allocate_raw(&target->values, capacity, values * sizeof *target->values));
   }
-  PETRA_TRY(petra_allocate_raw(&target->labels, capacity, sizeof *target->labels));
+  PETRA_TRY(petra_allocate_raw(&target->labels, capacity, (size_t)sampler->labels * sizeof *target->labels));
   PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
-  target->batch = (petra_batch){.images = target->images,
+  target->batch = (petra_batch){.samples = loader->set->samples,
+                                .values = target->values,
                                 .pixels = target->pixels,
                                 .choices = target->choices,
                                 .labels = target->labels,
@@ -213,24 +195,24 @@ static petra_status allocate(petra_loader *loader) {
     PETRA_TRY(allocate_slot(loader, &loader->slots[i]));
   if (loader->options.shuffle)
     PETRA_TRY(petra_allocate_raw(&loader->order, (size_t)loader->set->count, sizeof *loader->order));
-  if (!loader->options.bytes || loader->options.labels)
-    PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
+  if (loader->sampler.scratch_bytes > 0)
+    PETRA_TRY(petra_allocate_raw(&loader->scratch, threads, loader->sampler.scratch_bytes));
   return petra_allocate(&loader->workers, threads, sizeof *loader->workers);
 }
 
 static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
   assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 && options->first <= options->end);
   assert(options->part >= 0 && options->part < parts_of(options) && (parts_of(options) == 1 || options->drop_last));
-  const int64_t images = (int64_t)options->batch * parts_of(options); /* of a microbatch */
-  if (set->count < 1 || (options->drop_last && set->count < images))
+  const int64_t samples = (int64_t)options->batch * parts_of(options); /* of a microbatch */
+  const char *noun = petra_sample_words_of(set->samples)->samples;
+  if (set->count < 1 || (options->drop_last && set->count < samples))
     return petra_fail(PETRA_CONFIG,
-                      "data.batch: %" PRId64 " images are more than the %" PRId64
+                      "data.batch: %" PRId64 " %s are more than the %" PRId64
                       " of the data set, so that an epoch holds no batch (data.limit may be the reason)",
-                      images, set->count);
+                      samples, noun, set->count);
   if (set->count > UINT32_MAX)
-    return petra_fail(PETRA_UNSUPPORTED,
-                      "data.path: the data set has %" PRId64 " images, at most %" PRIu32 " are possible", set->count,
-                      UINT32_MAX);
+    return petra_fail(PETRA_UNSUPPORTED, "data.path: the data set has %" PRId64 " %s, at most %" PRIu32 " are possible",
+                      set->count, noun, UINT32_MAX);
   return PETRA_OK;
 }
 
@@ -244,7 +226,12 @@ petra_status petra_loader_create(const petra_dataset *set, const petra_loader_op
                                        : (set->count + options->batch - 1) / options->batch;
   loader->claim = loader->deliver = options->first;
   loader->order_epoch = -1;
-  petra_augment_table_init(&loader->table, set->mean, set->deviation);
+  const petra_sampler_options sampling = {.shuffle = options->shuffle,
+                                          .augment = options->augment,
+                                          .bytes = options->bytes,
+                                          .labels = options->labels,
+                                          .seed = options->seed};
+  petra_sampler_init(&loader->sampler, set, &sampling);
   pthread_mutex_init(&loader->mutex, NULL); /* with default attributes these cannot fail on Linux */
   pthread_cond_init(&loader->work, NULL);
   pthread_cond_init(&loader->ready, NULL);
@@ -272,7 +259,7 @@ void petra_loader_destroy(petra_loader *loader) {
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->mutex);
   for (int i = 0; i < loader->slot_count; i++) {
-    petra_free(loader->slots[i].images);
+    petra_free(loader->slots[i].values);
     petra_free(loader->slots[i].pixels);
     petra_free(loader->slots[i].choices);
     petra_free(loader->slots[i].labels);
@@ -280,9 +267,13 @@ void petra_loader_destroy(petra_loader *loader) {
   }
   petra_free(loader->slots);
   petra_free(loader->order);
-  petra_free(loader->pixels);
+  petra_free(loader->scratch);
   petra_free(loader->workers);
   petra_free(loader);
+}
+
+int32_t petra_loader_labels(const petra_loader *loader) {
+  return loader->sampler.labels;
 }
 
 /* Called under the mutex. Waiting would have no end in two cases: nothing more is prepared, or nothing can be

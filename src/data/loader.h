@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loader: batches of normalised images, prepared ahead by threads. What a batch holds depends on (seed, epoch,
+/* The loader: batches of samples, normalised images or windows of tokens, prepared ahead by threads. What a batch holds depends on (seed, epoch,
  * batch number) alone: never on the number of threads. */
 #ifndef PETRA_DATA_LOADER_H
 #define PETRA_DATA_LOADER_H
@@ -9,43 +9,48 @@
 
 typedef struct petra_loader petra_loader;
 
-/* One batch: images (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
+/* One batch. Of images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
  * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at
  * a uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/augment.h). Doubles:
  * 1.2 MB an image of 224 x 224, 77 MB a batch of 64, and a loader holds threads + 2 batches. With the option
- * `bytes`, images is NULL and augmentation and normalisation are left to who takes the batch: the bytes as they were
- * read, and what is to be done. */
+ * `bytes`, values is NULL and augmentation and normalisation are left to who takes the batch: the bytes as they were
+ * read, and what is to be done. Of tokens: values (count, T, 1, 1), whole numbers, and T labels a sample, in the order of the
+ * positions (data/windows.h); `bytes` changes nothing. */
 typedef struct petra_batch {
-  int32_t shape[4];    /* of the tensor that it becomes: (count, 3, H, W) */
-  int32_t count;       /* images; the last batch of an evaluation may be smaller */
-  int32_t label_count; /* one an image */
-  const double *images;
+  petra_sample_kind samples;
+  int32_t shape[4];    /* of the tensor that it becomes */
+  int32_t count;       /* samples; the last batch of an evaluation may be smaller */
+  int32_t label_count; /* count times those of a sample */
+  const double *values;
   const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
   const petra_augment_choice *choices; /* of each image, with pixels */
-  const double *mean, *deviation;      /* of the set, by channel */
+  const double *mean, *deviation;      /* of a set of images, by channel */
   const int32_t *labels;
   int64_t microbatch; /* as asked */
 } petra_batch;
 
 typedef struct petra_loader_options {
   int32_t batch;
-  /* Of replicas: a microbatch is `parts` batches of consecutive images of its epoch, of which this loader gives number `part`
-   * (from 0). What is drawn of an image is the same whatever the parts. 0, 0: a microbatch is one batch. With drop_last. */
+  /* Of replicas: a microbatch is `parts` batches of consecutive samples of its epoch, of which this loader gives number `part`
+   * (from 0). What is drawn of a sample is the same whatever the parts. 0, 0: a microbatch is one batch. With drop_last. */
   int32_t parts, part;
-  bool shuffle;
+  bool shuffle;     /* a new order in every epoch; of tokens also new windows */
   unsigned augment; /* bits of petra_augment_flag */
   bool bytes;       /* images as bytes, for a backend that normalises them */
   bool
-      labels; /* labels alone: images and pixels of a batch are NULL, and where the set can do without no image is read */
+      labels; /* labels alone: values and pixels of a batch are NULL, and where the set can do without no image is read */
   bool drop_last; /* training: the partial last batch of an epoch is dropped */
   int threads;
   uint64_t seed;
   int64_t first, end; /* microbatches that will be asked, end excluded (end = INT64_MAX: no end) */
 } petra_loader_options;
 
-/* `set` must outlive the loader. PETRA_CONFIG if an epoch holds no batch (fewer images than one batch, drop_last). */
+/* `set` must outlive the loader. PETRA_CONFIG if an epoch holds no batch (fewer samples than one batch, drop_last). */
 petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options, petra_loader **out);
 void petra_loader_destroy(petra_loader *loader);
+
+/* Labels of a sample: 1 of images, the positions of a window of tokens. */
+int32_t petra_loader_labels(const petra_loader *loader);
 
 /* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is valid until
  * petra_loader_give_back; at most threads + 2 may be held at once, in any order (PETRA_INTERNAL beyond that, and for a

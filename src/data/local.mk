@@ -5,6 +5,7 @@ libpetra_a_SOURCES += \
 	src/data/cifar.c src/data/cifar.h \
 	src/data/crop.c src/data/crop.h \
 	src/data/dataset.c src/data/dataset.h \
+	src/data/grammar.c src/data/grammar.h \
 	src/data/file_bytes.c src/data/file_bytes.h \
 	src/data/folder_list.c src/data/folder_list.h \
 	src/data/hdf5_layout.c src/data/hdf5_layout.h \
@@ -14,7 +15,11 @@ libpetra_a_SOURCES += \
 	src/data/jpeg_header.c src/data/jpeg_header.h \
 	src/data/loader.c src/data/loader.h \
 	src/data/resize.c src/data/resize.h \
-	src/data/shapes.c src/data/shapes.h
+	src/data/sampler.c src/data/sampler.h src/data/sampler_images.c src/data/sampler_tokens.c \
+	src/data/shapes.c src/data/shapes.h \
+	src/data/token_file.c src/data/token_file.h \
+	src/data/token_set.c src/data/token_set.h \
+	src/data/windows.c src/data/windows.h
 
 # One of the two: the decoder of JPEG images, or none.
 if HAVE_TURBOJPEG

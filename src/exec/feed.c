@@ -11,11 +11,13 @@
 
 petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
                                 petra_memory_category category, petra_tensor **out) {
+  static const petra_tensor_kind kinds[] = {
+      [PETRA_SAMPLE_IMAGE] = PETRA_TENSOR_ACTIVATION, [PETRA_SAMPLE_TOKENS] = PETRA_TENSOR_SEQUENCE};
   const petra_images bytes = {batch->pixels, batch->choices, batch->mean, batch->deviation};
   petra_tensor *tensor;
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, batch->shape, account, category, &tensor));
+  PETRA_TRY(petra_tensor_create(backend, kinds[batch->samples], batch->shape, account, category, &tensor));
   petra_status status = batch->pixels ? petra_op_upload_images(backend, &bytes, tensor)
-                                      : petra_op_upload(backend, tensor, batch->images, PETRA_HOST_F64);
+                                      : petra_op_upload(backend, tensor, batch->values, PETRA_HOST_F64);
   if (status != PETRA_OK)
     petra_tensor_release(&tensor);
   else
@@ -115,8 +117,9 @@ petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *te
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
     PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, feed->read - 1));
     PETRA_TRY(petra_archive_within(archive, name, "labels", about[1], 1, INT32_MAX));
-    if (archive->reading && tensors->images && about[1] != tensors->images)
-      return petra_archive_refuse(archive, name, "%lld labels of %d images", (long long)about[1], tensors->images);
+    if (archive->reading && tensors->images && about[1] != (int64_t)tensors->images * petra_loader_labels(feed->loader))
+      return petra_archive_refuse(archive, name, "%lld labels of %d samples with %d each", (long long)about[1],
+                                  tensors->images, petra_loader_labels(feed->loader));
     if (archive->reading && find_labels(feed, about[0]))
       return petra_archive_refuse(archive, name, "microbatch %lld is there twice", (long long)about[0]);
     *row = (petra_label_row){about[0], (int32_t)about[1], row->labels};

@@ -8,7 +8,7 @@
 #include "backend/tensor_archive.h"
 #include "data/loader.h"
 
-/* A new tensor with the batch's samples, of the batch's shape; a batch of bytes asks for a backend that takes images.
+/* A new tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens; a batch of bytes asks for a backend that takes images.
  * `account` may be NULL. Errors: those of the backend. */
 petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
                                 petra_memory_category category, petra_tensor **out);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "exec/packing.h"
 #include "exec/transport_local.h"
+#include "stage/archive.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -132,8 +133,10 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   return status;
 }
 
-static petra_status unpack(const transport_ranks *t, petra_account *account, const unsigned char *data, size_t size,
+static petra_status unpack(const transport_ranks *t, const petra_address *from, const unsigned char *data, size_t size,
                            petra_message *out) {
+  petra_stage *stage = petra_stages_get(&t->options.stages, from->stage);
+  petra_tensor_form forms[PARTS];
   packed_shapes shapes;
   petra_tensor **parts[PARTS];
   size_t at = sizeof shapes;
@@ -141,10 +144,11 @@ static petra_status unpack(const transport_ranks *t, petra_account *account, con
     return petra_fail(PETRA_INTERNAL, "a message of %zu bytes has no shapes", size);
   memcpy(&shapes, data, sizeof shapes);
   parts_of(out, parts);
+  petra_message_forms(stage, from->channel != PETRA_CHANNEL_BACKWARD, forms);
   for (int i = 0; i < PARTS; i++) {
     if (shapes.shape[i][0] == 0)
       continue;
-    PETRA_TRY(petra_tensor_create(t->options.backend, PETRA_TENSOR_ACTIVATION, shapes.shape[i], account,
+    PETRA_TRY(petra_tensor_create(t->options.backend, forms[i].kind, shapes.shape[i], petra_stage_account(stage),
                                   PETRA_MEMORY_MESSAGES, parts[i]));
     const size_t bytes = bytes_of(*parts[i]);
     if (bytes > size - at)
@@ -159,11 +163,10 @@ static petra_status unpack(const transport_ranks *t, petra_account *account, con
 static petra_status receive(transport_ranks *t, const petra_address *from, const void *data, size_t size,
                             petra_message *out) {
   boundary *b = carrier_of(t, from);
-  petra_account *account = petra_stage_account(petra_stages_get(&t->options.stages, from->stage));
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
   charge(t, b, from->stage);
   const int64_t began_ns = t->took_ns = petra_clock_ns();
-  petra_status status = unpack(t, account, data, size, &message);
+  petra_status status = unpack(t, from, data, size, &message);
   t->copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
     status = petra_way_done(b->way, number_of(t, from));

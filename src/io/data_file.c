@@ -16,13 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEMA_VERSION = 1, LABEL_BYTES = 4, LABELS_AT_ONCE = 1024 };
+enum { SCHEMA_VERSION = 1, LABEL_BYTES = 4, TOKEN_BYTES = 2, AT_ONCE = 1024 };
 
 static const char *const split_names[PETRA_DATA_FILE_SPLITS] = {"train", "eval"};
 
 /* Where a split's data sets lie, bytes from the start of the file. */
 typedef struct place {
-  haddr_t images, labels;
+  haddr_t records, labels; /* images or tokens; labels of images */
 } place;
 
 struct petra_data_file {
@@ -30,7 +30,7 @@ struct petra_data_file {
   char *names; /* of the classes, `name_bytes` each; NULL: they have none */
   size_t name_bytes;
   int fd;
-  int64_t image_bytes;
+  int64_t record_bytes;
   int64_t records[PETRA_DATA_FILE_SPLITS];
   place places[PETRA_DATA_FILE_SPLITS];
 };
@@ -38,10 +38,12 @@ struct petra_data_file {
 /* --- layout, by HDF5 --- */
 
 static bool put_head(hid_t file, const petra_data_file_about *about) {
-  return petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) >= 0 &&
-         petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
-         petra_hdf5_put_text(file, "source", about->source) >= 0 &&
-         petra_hdf5_put_i32(file, "classes", about->classes) >= 0 &&
+  const bool begun = petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) >= 0 &&
+                     petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
+                     petra_hdf5_put_text(file, "source", about->source) >= 0;
+  if (about->vocabulary > 0)
+    return begun && petra_hdf5_put_i32(file, "vocabulary", about->vocabulary) >= 0;
+  return begun && petra_hdf5_put_i32(file, "classes", about->classes) >= 0 &&
          petra_hdf5_put_reals(file, "mean", about->mean, 3) >= 0 &&
          petra_hdf5_put_reals(file, "deviation", about->deviation, 3) >= 0;
 }
@@ -89,7 +91,7 @@ static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
   return offset;
 }
 
-static bool lay_out_split(hid_t file, int split, const petra_data_file_about *about, petra_data_file *self) {
+static bool lay_out_images(hid_t group, int split, const petra_data_file_about *about, petra_data_file *self) {
   static const char *const dimensions[] = {"image", "channel", "row", "column"};
   petra_hdf5_set set = {.name = "labels",
                         .type = H5T_STD_I32LE,
@@ -98,16 +100,32 @@ static bool lay_out_split(hid_t file, int split, const petra_data_file_about *ab
                         .units = "1",
                         .dimensions = dimensions};
   place *at = &self->places[split];
-  hid_t group = petra_hdf5_create_group(file, split_names[split]);
-  if (group < 0)
-    return false;
   at->labels = lay_out_set(group, &set);
   set.name = "images";
   set.type = H5T_STD_U8LE;
   set.rank = 4;
-  at->images = lay_out_set(group, &set);
+  at->records = lay_out_set(group, &set);
+  return at->labels != HADDR_UNDEF && at->records != HADDR_UNDEF;
+}
+
+static bool lay_out_tokens(hid_t group, int split, petra_data_file *self) {
+  static const char *const dimension = "token";
+  const petra_hdf5_set set = {.name = "tokens",
+                              .type = H5T_STD_U16LE,
+                              .rank = 1,
+                              .extent = {self->records[split]},
+                              .units = "1",
+                              .dimensions = &dimension};
+  self->places[split].records = lay_out_set(group, &set);
+  return self->places[split].records != HADDR_UNDEF;
+}
+
+static bool lay_out_split(hid_t file, int split, const petra_data_file_about *about, petra_data_file *self) {
+  hid_t group = petra_hdf5_create_group(file, split_names[split]);
+  bool done = group >= 0 &&
+              (about->vocabulary > 0 ? lay_out_tokens(group, split, self) : lay_out_images(group, split, about, self));
   H5Gclose(group);
-  return at->labels != HADDR_UNDEF && at->images != HADDR_UNDEF;
+  return done;
 }
 
 static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_file *self) {
@@ -117,7 +135,7 @@ static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_f
   return done;
 }
 
-/* Creates the temporary file with everything in it but images and labels. */
+/* Creates the temporary file with everything in it but records and labels. */
 static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about) {
   petra_hdf5_errors errors;
   PETRA_TRY(petra_reserve(0));
@@ -143,18 +161,29 @@ static petra_status write_at(const petra_data_file *file, const void *from, int6
   return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure)) : PETRA_OK;
 }
 
+/* The lowest `size` bytes of each, little-endian. */
+static petra_status write_integers(const petra_data_file *file, const int32_t *values, int64_t count, int64_t size,
+                                   int64_t offset) {
+  uint8_t bytes[AT_ONCE * LABEL_BYTES];
+  for (int64_t i = 0; i < count; i += AT_ONCE) {
+    int64_t some = count - i < AT_ONCE ? count - i : AT_ONCE;
+    for (int64_t k = 0; k < some * size; k++)
+      bytes[k] = (uint8_t)((uint32_t)values[i + k / size] >> 8 * (k % size));
+    PETRA_TRY(write_at(file, bytes, some * size, offset + i * size));
+  }
+  return PETRA_OK;
+}
+
 petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count, const uint8_t *pixels,
                                  const int32_t *labels) {
   const place *at = &file->places[split];
-  uint8_t bytes[LABELS_AT_ONCE * LABEL_BYTES];
-  PETRA_TRY(write_at(file, pixels, count * file->image_bytes, (int64_t)at->images + first * file->image_bytes));
-  for (int64_t i = 0; i < count; i += LABELS_AT_ONCE) {
-    int64_t some = count - i < LABELS_AT_ONCE ? count - i : LABELS_AT_ONCE;
-    for (int64_t k = 0; k < some * LABEL_BYTES; k++)
-      bytes[k] = (uint8_t)((uint32_t)labels[i + k / LABEL_BYTES] >> 8 * (k % LABEL_BYTES)); /* little-endian */
-    PETRA_TRY(write_at(file, bytes, some * LABEL_BYTES, (int64_t)at->labels + (first + i) * LABEL_BYTES));
-  }
-  return PETRA_OK;
+  PETRA_TRY(write_at(file, pixels, count * file->record_bytes, (int64_t)at->records + first * file->record_bytes));
+  return write_integers(file, labels, count, LABEL_BYTES, (int64_t)at->labels + first * LABEL_BYTES);
+}
+
+petra_status petra_data_file_put_tokens(petra_data_file *file, int split, int64_t first, int64_t count,
+                                        const int32_t *tokens) {
+  return write_integers(file, tokens, count, TOKEN_BYTES, (int64_t)file->places[split].records + first * TOKEN_BYTES);
 }
 
 /* --- life --- */
@@ -187,7 +216,7 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
-  self->image_bytes = (int64_t)3 * about->height * about->width;
+  self->record_bytes = about->vocabulary > 0 ? TOKEN_BYTES : (int64_t)3 * about->height * about->width;
   self->records[PETRA_DATA_FILE_TRAIN] = about->train;
   self->records[PETRA_DATA_FILE_EVAL] = about->eval;
   petra_status status = start(self, path, about);
@@ -199,13 +228,14 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   return PETRA_OK;
 }
 
-/* Seals the file; the images, in the order in which they lie in it, are parts of their own. */
+/* Seals the file; the records, in the order in which they lie in it, are parts of their own. */
 static int seal(const petra_data_file *file) {
   petra_seal_part parts[PETRA_DATA_FILE_SPLITS];
   int count = 0;
   for (int split = 0; split < PETRA_DATA_FILE_SPLITS; split++)
     if (file->records[split] > 0)
-      parts[count++] = (petra_seal_part){(int64_t)file->places[split].images, file->records[split] * file->image_bytes};
+      parts[count++] =
+          (petra_seal_part){(int64_t)file->places[split].records, file->records[split] * file->record_bytes};
   if (count == 2 && parts[0].offset > parts[1].offset) {
     petra_seal_part first = parts[1];
     parts[1] = parts[0];

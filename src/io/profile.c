@@ -30,6 +30,9 @@ static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
                                     {"image_height", offsetof(petra_profile, image_height)},
                                     {"image_width", offsetof(petra_profile, image_width)},
                                     {"batch", offsetof(petra_profile, batch)}};
+static const attribute transformers[] = {{"context", offsetof(petra_profile, context)},
+                                         {"heads", offsetof(petra_profile, heads)},
+                                         {"patch", offsetof(petra_profile, patch)}}; /* where they are not 0 */
 static const attribute names[] = {{"family", offsetof(petra_profile, family)},
                                   {"stem", offsetof(petra_profile, stem)},
                                   {"downsample", offsetof(petra_profile, downsample)},
@@ -100,6 +103,10 @@ static bool put_numbers(hid_t file, const petra_profile *profile, const petra_pr
   for (size_t i = 0; i < COUNT(numbers) && done; i++)
     done =
         petra_hdf5_put_i32(file, numbers[i].name, *(const int32_t *)((const char *)profile + numbers[i].offset)) >= 0;
+  for (size_t i = 0; i < COUNT(transformers) && done; i++) {
+    const int32_t value = *(const int32_t *)((const char *)profile + transformers[i].offset);
+    done = value == 0 || petra_hdf5_put_i32(file, transformers[i].name, value) >= 0;
+  }
   for (size_t i = 0; i < COUNT(settings) && done; i++)
     done = petra_hdf5_put_i32(file, settings[i].name, settings[i].value) >= 0;
   return done;
@@ -203,6 +210,9 @@ static petra_status read_attributes(const reader *r) {
     return petra_fail(PETRA_DATA, "%s: schema version %d, expected %d", r->file->path, (int)version, SCHEMA_VERSION);
   for (size_t i = 0; i < COUNT(numbers); i++)
     PETRA_TRY(petra_hdf5_get_i32(r->file, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
+  for (size_t i = 0; i < COUNT(transformers); i++)
+    if (H5Aexists(r->file->id, transformers[i].name) > 0)
+      PETRA_TRY(petra_hdf5_get_i32(r->file, transformers[i].name, (int32_t *)(at + transformers[i].offset)));
   for (size_t i = 0; i < COUNT(names); i++) {
     char *text = NULL;
     PETRA_TRY(petra_hdf5_get_text(r->file, names[i].name, &text));

@@ -48,7 +48,9 @@ enum { PETRA_PROFILE_MESSAGES = 32 };
 
 typedef struct petra_profile {
   char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
-  int32_t depth, width, classes, image_height, image_width, batch;
+  int32_t depth, width, classes, batch;
+  int32_t image_height, image_width; /* 0 of tokens */
+  int32_t context, heads, patch; /* of transformers; context of tokens, patch of images; else 0, and not in the file */
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */
   bool has_spread;            /* of the stages: the quartiles are known */

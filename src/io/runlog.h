@@ -6,6 +6,7 @@
 #define PETRA_IO_RUNLOG_H
 
 #include "base/account.h"
+#include "base/samples.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -21,9 +22,10 @@ typedef struct petra_runlog_about {
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
-  bool actions;      /* petra_runlog_action_row will be called: /trace/actions is made */
-  bool recalibrates; /* /epoch has the columns of a recalibration */
-  const void *image; /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
+  bool actions;              /* petra_runlog_action_row will be called: /trace/actions is made */
+  bool recalibrates;         /* /epoch has the columns of a recalibration */
+  petra_sample_kind samples; /* what the run reads: tokens_per_s in place of images_per_s */
+  const void *image;         /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
   size_t image_bytes;
 } petra_runlog_about;
 
@@ -33,7 +35,7 @@ typedef struct petra_runlog_stage {
   const char *name;
   int32_t reversible; /* 0 or 1 */
   int64_t parameters;
-  int64_t forward_flops;                 /* of one image */
+  int64_t forward_flops;                 /* of one sample */
   int64_t forward_bytes, backward_bytes; /* messages sent up, sent down, per microbatch */
   int32_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
 } petra_runlog_stage;
@@ -50,7 +52,8 @@ typedef struct petra_runlog_train {
  * not) where there was none. */
 typedef struct petra_runlog_epoch {
   int32_t epoch; /* from 0 */
-  double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s, images_per_s;
+  double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s;
+  double rate; /* images_per_s or tokens_per_s */
   double eval_loss_recalibrated, eval_top1_recalibrated, eval_top5_recalibrated;
 } petra_runlog_epoch;
 

@@ -106,15 +106,16 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
 }
 
 static petra_status allocate_log(const char *path, const petra_runlog_about *about, petra_runlog **out) {
-  const petra_column_group *const groups[] = {
-      [PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
-      [PETRA_RUNLOG_EPOCH] = about->recalibrates ? &petra_runlog_epoch_recalibrated_group : &petra_runlog_epoch_group,
-      [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
+  const petra_column_group *const groups[] = {[PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
+                                              [PETRA_RUNLOG_EPOCH] =
+                                                  petra_runlog_epoch_group(about->samples, about->recalibrates),
+                                              [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
   petra_runlog *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
+  log->samples = about->samples;
   log->group_count = about->actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
   for (int g = 0; g < log->group_count; g++)
     PETRA_TRY_GOTO(status, petra_columns_init(&log->groups[g], groups[g]), fail);

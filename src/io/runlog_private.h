@@ -40,6 +40,7 @@ struct petra_runlog {
   bool failed;
   petra_columns groups[PETRA_RUNLOG_GROUPS];
   int group_count; /* PETRA_RUNLOG_ACTIONS where these are not wanted */
+  petra_sample_kind samples;
   bool has_stages;
   int64_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
   int32_t memory_stages;

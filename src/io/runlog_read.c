@@ -276,11 +276,12 @@ static petra_status read_simulation(const source *from, petra_runlog_summary *su
 
 /* Columns that a log without recalibrations has not are NaN. */
 static petra_status read_epochs(const source *from, petra_runlog_summary *summary) {
-  summary->recalibrated = H5Lexists(from->file->id, "epoch", H5P_DEFAULT) > 0 &&
-                          H5Lexists(from->file->id, "epoch/eval_loss_recalibrated", H5P_DEFAULT) > 0;
-  PETRA_TRY(read_columns(from,
-                         summary->recalibrated ? &petra_runlog_epoch_recalibrated_group : &petra_runlog_epoch_group,
-                         ALL_ROWS, &summary->epoch, &summary->epochs));
+  const bool any = H5Lexists(from->file->id, "epoch", H5P_DEFAULT) > 0;
+  summary->recalibrated = any && H5Lexists(from->file->id, "epoch/eval_loss_recalibrated", H5P_DEFAULT) > 0;
+  summary->samples = any && H5Lexists(from->file->id, "epoch/tokens_per_s", H5P_DEFAULT) > 0 ? PETRA_SAMPLE_TOKENS
+                                                                                             : PETRA_SAMPLE_IMAGE;
+  PETRA_TRY(read_columns(from, petra_runlog_epoch_group(summary->samples, summary->recalibrated), ALL_ROWS,
+                         &summary->epoch, &summary->epochs));
   for (int64_t e = 0; e < summary->epochs && !summary->recalibrated; e++) {
     petra_runlog_epoch *row = &summary->epoch[e];
     row->eval_loss_recalibrated = row->eval_top1_recalibrated = row->eval_top5_recalibrated = NAN;

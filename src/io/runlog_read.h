@@ -19,7 +19,8 @@ typedef struct petra_runlog_summary {
 
   int64_t epochs; /* rows of /epoch */
   petra_runlog_epoch *epoch;
-  bool recalibrated; /* these have the columns of a recalibration */
+  petra_sample_kind samples; /* what their rates are of; images where there is no /epoch */
+  bool recalibrated;         /* these have the columns of a recalibration */
 
   int32_t stages; /* rows of /model/stages; 0 where it is not written yet */
   petra_runlog_stage *stage;

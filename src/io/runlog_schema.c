@@ -14,16 +14,17 @@ static const petra_column train_columns[] = {
     COLUMN(petra_runlog_train, virtual_s, F64, "s"),
 };
 
+#define EPOCH_COLUMNS(rate_name, rate_units)                                                                           \
+  COLUMN(petra_runlog_epoch, epoch, I32, "1"), COLUMN(petra_runlog_epoch, train_loss, F64, "nat"),                     \
+      COLUMN(petra_runlog_epoch, train_top1, F64, "1"), COLUMN(petra_runlog_epoch, eval_loss, F64, "nat"),             \
+      COLUMN(petra_runlog_epoch, eval_top1, F64, "1"), COLUMN(petra_runlog_epoch, eval_top5, F64, "1"),                \
+      COLUMN(petra_runlog_epoch, lr, F64, "1"), COLUMN(petra_runlog_epoch, wall_s, F64, "s"), {                        \
+    rate_name, PETRA_COLUMN_F64, offsetof(petra_runlog_epoch, rate), rate_units                                        \
+  }
+
+static const petra_column token_epoch_columns[] = {EPOCH_COLUMNS("tokens_per_s", "tokens/s")};
 static const petra_column epoch_columns[] = {
-    COLUMN(petra_runlog_epoch, epoch, I32, "1"),
-    COLUMN(petra_runlog_epoch, train_loss, F64, "nat"),
-    COLUMN(petra_runlog_epoch, train_top1, F64, "1"),
-    COLUMN(petra_runlog_epoch, eval_loss, F64, "nat"),
-    COLUMN(petra_runlog_epoch, eval_top1, F64, "1"),
-    COLUMN(petra_runlog_epoch, eval_top5, F64, "1"),
-    COLUMN(petra_runlog_epoch, lr, F64, "1"),
-    COLUMN(petra_runlog_epoch, wall_s, F64, "s"),
-    COLUMN(petra_runlog_epoch, images_per_s, F64, "images/s"),
+    EPOCH_COLUMNS("images_per_s", "images/s"),
     COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat"),
     COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1"),
     COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1"),
@@ -51,6 +52,11 @@ static const petra_column action_columns[] = {
 #define CATEGORY_NAME(name, text) text,
 const char *const petra_runlog_categories[] = {PETRA_MEMORY_LIST(CATEGORY_NAME) "total"};
 
+const char *petra_runlog_stage_units(const petra_column *column, petra_sample_kind samples) {
+  const bool flops = column->offset == offsetof(petra_runlog_stage, forward_flops);
+  return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
+}
+
 const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS] = {"F", "B", "W", "U", "E"};
 
 _Static_assert(sizeof action_columns / sizeof *action_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
@@ -62,10 +68,19 @@ _Static_assert(sizeof stage_columns / sizeof *stage_columns <= PETRA_RUNLOG_MAX_
  * 1000 epochs. */
 const petra_column_group petra_runlog_train_group = {
     "train", "microbatch", 1024, sizeof(petra_runlog_train), train_columns, COUNT(train_columns)};
-const petra_column_group petra_runlog_epoch_group = {
+static const petra_column_group epoch_group = {
     "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns) - RECALIBRATED_COLUMNS};
-const petra_column_group petra_runlog_epoch_recalibrated_group = {
+static const petra_column_group epoch_recalibrated_group = {
     "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns)};
+static const petra_column_group token_epoch_group = {
+    "epoch", "epoch", 64, sizeof(petra_runlog_epoch), token_epoch_columns, COUNT(token_epoch_columns)};
+
+const petra_column_group *petra_runlog_epoch_group(petra_sample_kind samples, bool recalibrates) {
+  if (samples == PETRA_SAMPLE_TOKENS)
+    return &token_epoch_group;
+  return recalibrates ? &epoch_recalibrated_group : &epoch_group;
+}
+
 /* Runs have up to billions of actions. */
 const petra_column_group petra_runlog_action_group = {
     "trace/actions", "action", 4096, sizeof(petra_runlog_action), action_columns, COUNT(action_columns)};

@@ -35,13 +35,14 @@ typedef struct petra_column_group {
 } petra_column_group;
 
 extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
-extern const petra_column_group petra_runlog_epoch_group; /* rows are petra_runlog_epoch */
-extern const petra_column_group
-    petra_runlog_epoch_recalibrated_group;                 /* the same with the columns of a recalibration */
+/* Rows are petra_runlog_epoch; there is no recalibration of tokens. */
+const petra_column_group *petra_runlog_epoch_group(petra_sample_kind samples, bool recalibrates);
 extern const petra_column_group petra_runlog_action_group; /* rows are petra_runlog_action */
 
 /* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */
 extern const petra_column_group petra_runlog_stage_group;
+/* The unit of one of them in a run on such samples. */
+const char *petra_runlog_stage_units(const petra_column *column, petra_sample_kind samples);
 
 /* What the figures of the categories of memory are of; their total behind them. */
 extern const char *const petra_runlog_categories[PETRA_MEMORY_CATEGORIES + 1];

@@ -22,7 +22,7 @@ static bool write_stages(petra_runlog *log, const void *what) {
   const petra_column_group *group = &petra_runlog_stage_group;
   const char *units[PETRA_RUNLOG_MAX_COLUMNS];
   for (int c = 0; c < group->count; c++)
-    units[c] = group->columns[c].units;
+    units[c] = petra_runlog_stage_units(&group->columns[c], log->samples);
   const petra_hdf5_set set = {.name = "model/stages",
                               .type = petra_runlog_stage_type(table->name_bytes, false),
                               .memory = petra_runlog_stage_type(table->name_bytes, true),

@@ -73,7 +73,8 @@ typedef struct petra_pass {
 } petra_pass;
 
 /* A kind of block: one file each, listed in nn/blocks.h. Its parameters and statistics are those of its units (weight,
- * scale, shift of each; running mean, running variance of each), and then `own_parameters` more. Passes begin with empty
+ * scale, shift of each; running mean, running variance of each), of its layers (scale and shift of the norm, weight, bias
+ * of each, those that it has), and then `own_parameters` more. Passes begin with empty
  * outputs; where they fail, their caller releases what they have put there, and the graph. `kernels` adds all but the
  * update's. */
 struct petra_block_ops {

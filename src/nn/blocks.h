@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kinds of blocks, one file each, and what they share: units. For src/nn alone. */
+/* The kinds of blocks, one file each, and what they share: units (of images), layers and functions (of sequences). For
+ * src/nn alone. */
 #ifndef PETRA_NN_BLOCKS_H
 #define PETRA_NN_BLOCKS_H
 
 #include "nn/block.h"
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
-#define PETRA_BLOCK_LIST(X) X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head)
+#define PETRA_BLOCK_LIST(X)                                                                                            \
+  X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head) X(embedding) X(patches) X(residual) X(sequence_head)
 
 #define PETRA_BLOCK_DECLARE(kind) extern const petra_block_ops petra_##kind##_ops;
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
@@ -24,7 +26,7 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
 /* The block's path F from x: all units but the last plainly, the last one with `join`; y NULL: of the last one the graph alone.
- * `first` (NULL: not wanted) gets a reference to the output of unit 0. */
+ * `first` (NULL: not wanted) gets a reference to the output of unit 0. Of a block of layers petra_function_forward. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 
@@ -36,16 +38,85 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
 
 /* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
  * none) is added to the gradient of unit 0's output. */
-petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy, bool last_relu,
-                                 const petra_tensor *dfirst, petra_tensor *const *gradients, petra_tensor **dx);
+petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
+                                 petra_tensor *const *gradients, petra_tensor **dx);
 
-/* *out: a new activation for `images` images, in the workspace. */
-petra_status petra_pass_activation(const petra_pass *pass, int32_t images, const petra_image_shape *shape,
-                                   petra_tensor **out);
+/* The mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) by the pass's target, whose loss is set where it
+ * is wanted; dlogits, its gradient: NULL: not wanted. */
+petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor *dlogits);
+
+/* Tensors of a unit: weight, scale, shift; running mean, running variance. */
+enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
+
+/* Layer `layer` of the block: its norm and its linear map apart, for there may be something in between. Its graph is
+ * graph->units[unit_count + layer] (nn/graph.h). */
+
+/* *n = layer norm (x). */
+petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
+
+/* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, ADD, SUBTRACT. y NULL: the graph alone is
+ * filled. */
+petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
+                             const petra_tensor *addend, petra_tensor **y);
+
+/* From dy, the gradient of x w^T + b: gradients of weight and bias (with graph->defer they are left for
+ * petra_block_weight_gradients, if the layer is deferred; dy is then the graph's, and no stream), and *dx (NULL: not
+ * wanted). */
+petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
+                                      petra_tensor *const *gradients, petra_tensor **dx);
+
+/* From dn, the gradient of the norm's output, which becomes that of its input: gradients of scale and shift. */
+petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
+                                            petra_tensor *const *gradients);
+
+/* The gradients of weight and bias that a backward left. */
+petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
+                                   petra_block_graph *graph, petra_tensor *const *gradients);
+
+/* The block's first parameter that is the layer's: its norm's scale and shift, weight, bias, those that it has. */
+int petra_layer_first(const petra_block *block, int layer);
+
+/* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, but a
+ * copy with graph->defer, which keeps it. */
+petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
+
+/* *out: a new tensor of as many rows as `like`, a matrix or a sequence, with so many features. */
+petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
+                                 petra_memory_category category, petra_tensor **out);
+
+/* What is between the layers of F; its output goes into layer 1, so that the graph keeps it as
+ * graph->units[1].x. `own` of the graph is its own. */
+struct petra_middle_ops {
+  const char *name;
+  petra_status (*forward)(const petra_pass *pass, petra_tensor *x, petra_tensor **y);
+  /* dy, which is the caller's own, may be overwritten and be *dx. */
+  petra_status (*backward)(const petra_pass *pass, petra_tensor *dy, petra_tensor **dx);
+  void (*kernels)(const petra_block *block, petra_kernel_list *out);
+};
+extern const petra_middle_ops petra_attention_middle, petra_gelu_middle;
+
+/* F of the block: layer 0, middle, layer 1. *y = join(addend, F(x)); y NULL: the graph alone is filled. */
+petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,
+                                    const petra_tensor *addend, petra_tensor **y);
+
+/* *dx = F'(x)^T dy: a new tensor. */
+petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, petra_tensor *const *gradients,
+                                     petra_tensor **dx);
+
+/* Weights of transformers begin as N(0, PETRA_DEVIATION^2) (GPT-2). */
+#define PETRA_DEVIATION 0.02
+
+/* *out: a new tensor of a stream of `samples` samples, in the workspace. */
+petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const petra_stream_shape *shape,
+                               petra_tensor **out);
 
 /* A vector of `size` entries that begin as `initial`; the rest of the spec is 0. */
 void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
                        double initial);
+
+/* PART/weight, a matrix that begins as N(0, deviation^2) and decays; the rest of the spec is 0. */
+void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
+                       double deviation);
 
 /* Adds a kernel that reads and writes so many elements. */
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements);
@@ -53,8 +124,9 @@ void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool 
 /* An elementwise kernel, the same forward and backward. */
 void petra_kernels_add_both(petra_kernel_list *kernels, double flops, double elements);
 
-/* The units'; with the addition of F's output to one stream. */
+/* The units'; a layer's; F's, with the addition of its output to one stream. */
 void petra_units_kernels(const petra_block *block, petra_kernel_list *kernels);
+void petra_layer_kernels(const petra_block *block, int layer, petra_kernel_list *kernels);
 void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels);
 
 #endif

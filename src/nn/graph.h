@@ -32,11 +32,13 @@ petra_streams petra_streams_retain(const petra_streams *streams);
 /* Counts both under another account and category. */
 void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
 
+/* Of a unit or, behind the units, of a layer. */
 typedef struct petra_unit_graph {
-  petra_tensor *x;    /* input of the convolution */
-  petra_tensor *conv; /* its output, the batch norm's input */
-  petra_tensor *mean, *variance;
-  petra_tensor *dconv; /* after a backward that left the filter's gradient: the gradient of `conv` */
+  petra_tensor *x;               /* input of the convolution or the linear map */
+  petra_tensor *conv;            /* what the norm normalises: the convolution's output; the input of a layer */
+  petra_tensor *mean, *variance; /* the norm's; of a layer norm `variance` is the deviation (layer_norm_forward) */
+  petra_tensor *dconv; /* after a backward that left the weight's gradient: the gradient of the convolution's or the
+                          linear map's output */
 } petra_unit_graph;
 
 /* A checkpoint holds these tensors in this order. */
@@ -50,7 +52,7 @@ typedef struct petra_block_graph {
 /* The places of all tensors of a graph. */
 void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
 
-/* Releases what the gradients that a backward left do not need: all but `x` and `dconv` of units that have one. */
+/* Releases what the gradients that a backward left do not need: all but `x` and `dconv` of units and layers that have one. */
 void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */

@@ -12,12 +12,28 @@ static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32
   return petra_compute_tensor(compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1}, category, out);
 }
 
+petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor *dlogits) {
+  petra_loss *loss = pass->target->loss;
+  petra_cross_entropy result = {.logits = logits,
+                                .labels = pass->target->labels,
+                                .dlogits = dlogits,
+                                .later = pass->compute->losses_later,
+                                .unwanted = !loss};
+  PETRA_TRY(petra_op_cross_entropy(pass->compute->backend, &result));
+  if (loss)
+    *loss = (petra_loss){.loss = result.loss,
+                         .top1 = result.top1,
+                         .top5 = result.top5,
+                         .images = (int32_t)petra_tensor_rows(logits),
+                         .ticket = result.ticket};
+  return PETRA_OK;
+}
+
 /* The head has no batch norm, so that training and evaluation compute the same. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_compute *compute = pass->compute;
   const petra_block *block = pass->block;
-  petra_loss *loss = pass->target->loss;
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
@@ -30,21 +46,13 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, features, pass->parameters[0], pass->parameters[1], logits),
-                 done);
-  petra_cross_entropy result = {.logits = logits,
-                                .labels = pass->target->labels,
-                                .dlogits = dlogits,
-                                .later = compute->losses_later,
-                                .unwanted = !loss};
-  PETRA_TRY_GOTO(status, petra_op_cross_entropy(backend, &result), done);
+  const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
+  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
+  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
   if (pass->graph) {
     pass->graph->own[FEATURES] = petra_tensor_retain(features);
     pass->graph->own[DLOGITS] = petra_tensor_retain(dlogits);
   }
-  if (loss)
-    *loss = (petra_loss){
-        .loss = result.loss, .top1 = result.top1, .top5 = result.top5, .images = images, .ticket = result.ticket};
 done:
   petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);
@@ -56,36 +64,22 @@ done:
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)dout;
-  const petra_image_shape *shape = &pass->block->shape_in;
+  const petra_stream_shape *shape = &pass->block->shape_in;
   petra_backend *backend = pass->compute->backend;
   petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS], *dfeatures = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
-  PETRA_TRY_GOTO(
-      status,
-      petra_op_linear_backward(backend, features, pass->parameters[0], dlogits, dfeatures, gradients[0], gradients[1]),
-      done);
+  PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[0], dfeatures), done);
+  PETRA_TRY_GOTO(status, petra_op_linear_backward_weights(backend, features, dlogits, gradients[0], gradients[1]),
+                 done);
   for (int i = 0; i < pass->block->streams_in; i++) {
-    PETRA_TRY_GOTO(status, petra_pass_activation(pass, features->shape[0], shape, &din->tensor[i]), done);
+    PETRA_TRY_GOTO(status, petra_pass_stream(pass, features->shape[0], shape, &din->tensor[i]), done);
     PETRA_TRY_GOTO(status, petra_op_average_pool_backward(backend, dfeatures, i * shape->channels, din->tensor[i]),
                    done);
   }
 done:
   petra_tensor_release(&dfeatures);
   return status;
-}
-
-static void parameter(const petra_block *block, int index, petra_tensor_spec *out) {
-  if (index == 0)
-    *out = (petra_tensor_spec){.name = "fc/weight",
-                               .kind = PETRA_TENSOR_MATRIX,
-                               .role = PETRA_ROLE_WEIGHT,
-                               .shape = {block->classes, block->features, 1, 1},
-                               .rank = 2,
-                               .decay = true};
-  else
-    petra_vector_spec(out, PETRA_ROLE_BIAS, "fc", "bias", block->classes, 0);
-  out->fan_in = block->features;
 }
 
 /* Average pool and matrix product. */
@@ -100,10 +94,5 @@ static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, x, x + features);
 }
 
-const petra_block_ops petra_head_ops = {.name = "head",
-                                        .is_loss = true,
-                                        .forward = forward,
-                                        .backward = backward,
-                                        .own_parameters = 2,
-                                        .own_parameter = parameter,
-                                        .kernels = add_kernels};
+const petra_block_ops petra_head_ops = {
+    .name = "head", .is_loss = true, .forward = forward, .backward = backward, .kernels = add_kernels};

@@ -7,6 +7,7 @@
 
 /* FLOPs per element or parameter of the elementwise kernels. */
 static const double norm_forward_flops = 7, norm_backward_flops = 11;
+static const double layer_norm_forward_flops = 8, layer_norm_backward_flops = 12;
 
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements) {
   assert(kernels->count < PETRA_BLOCK_KERNELS);
@@ -39,10 +40,27 @@ void petra_units_kernels(const petra_block *block, petra_kernel_list *kernels) {
     add_unit(&block->units[u], !block->reads_data, kernels);
 }
 
+void petra_layer_kernels(const petra_block *block, int layer, petra_kernel_list *kernels) {
+  const petra_layer *l = &block->layers[layer];
+  double rows = (double)kernels->samples * l->rows, x = rows * l->in, y = rows * l->out, w = (double)l->in * l->out;
+  double normed = (double)kernels->samples * (double)petra_stream_elements(&block->shape_in);
+  if (*l->norm) {
+    petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, layer_norm_forward_flops * normed, 2 * normed);
+    petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, layer_norm_backward_flops * normed, 3 * normed);
+  }
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, true, 2 * w * rows, x + w + y);
+  if (!block->reads_data)
+    petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, true, 2 * w * rows, x + w + y);
+  petra_kernels_add(kernels, PETRA_KERNEL_WEIGHT_GRADIENT, true, 2 * w * rows, x + w + y);
+}
+
 void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels) {
-  const petra_image_shape *shape = &block->shape_out;
-  double added = (double)kernels->samples * shape->channels * shape->height * shape->width;
+  double added = (double)kernels->samples * (double)petra_stream_elements(&block->shape_out);
   petra_units_kernels(block, kernels);
+  for (int l = 0; l < block->layer_count; l++)
+    petra_layer_kernels(block, l, kernels);
+  if (block->middle)
+    block->middle->kernels(block, kernels);
   petra_kernels_add_both(kernels, added, 3 * added);
 }
 

@@ -1,208 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/model.h"
-
-#include "base/log.h"
+/* What models of all families have in common. */
 #include "base/mem.h"
-#include "nn/blocks.h" /* circle: a model is a table of blocks, whose kinds are listed there */
+#include "nn/block.h" /* circle: a model is a table of blocks */
+#include "nn/model_private.h"
 
-#include <stdio.h>
+/* The families: what a network of one is called, and whether it reads tokens or is made of layers. */
+static const struct {
+  const char *title;
+  bool tokens, transformer;
+} families[] = {[PETRA_FAMILY_REVNET] = {"RevNet", false, false}, [PETRA_FAMILY_RESNET] = {"ResNet", false, false},
+                [PETRA_FAMILY_GPT] = {"GPT", true, true},         [PETRA_FAMILY_REVGPT] = {"RevGPT", true, true},
+                [PETRA_FAMILY_VIT] = {"ViT", false, true},        [PETRA_FAMILY_REVVIT] = {"RevViT", false, true}};
 
-typedef struct depth_table {
-  int32_t depth;
-  bool bottleneck;
-  int blocks[4]; /* per group; He et al., "Deep residual learning for image recognition", table 1 */
-} depth_table;
-
-static const depth_table depths[] = {
-    {18, false, {2, 2, 2, 2}},
-    {34, false, {3, 4, 6, 3}},
-    {50, true, {3, 4, 6, 3}},
-};
-
-/* What a window that slides over the images leaves of them. */
-static petra_image_shape slide(petra_image_shape in, int32_t channels, int window, int stride, int pad) {
-  return (petra_image_shape){.channels = channels,
-                             .height = (in.height + 2 * pad - window) / stride + 1,
-                             .width = (in.width + 2 * pad - window) / stride + 1};
+const char *petra_family_title(petra_family family) {
+  return families[family].title;
 }
 
-/* One unit more; returns the shape of its output. The padding keeps the size of the images at stride 1. */
-static petra_image_shape add_unit(petra_block *block, const char *conv, const char *norm, petra_image_shape in,
-                                  int32_t channels, int32_t kernel, int stride, bool relu) {
-  petra_unit *unit = &block->units[block->unit_count++];
-  const int pad = kernel / 2;
-  const petra_image_shape out = slide(in, channels, kernel, stride, pad);
-  *unit = (petra_unit){.in = in.channels,
-                       .out = channels,
-                       .kernel = kernel,
-                       .geometry = {stride, pad},
-                       .height_in = in.height,
-                       .width_in = in.width,
-                       .height_out = out.height,
-                       .width_out = out.width,
-                       .relu = relu};
-  snprintf(unit->conv, sizeof unit->conv, "%s", conv);
-  snprintf(unit->norm, sizeof unit->norm, "%s", norm);
-  return out;
+petra_tensor_kind petra_family_reads(petra_family family) {
+  return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
-static void set_kind(petra_block *block, const petra_block_ops *ops) {
-  block->ops = ops;
-  block->reversible = ops->invert != NULL;
-  block->reads_data = ops->reads_data;
-  block->is_loss = ops->is_loss;
+/* What a family has beside depth and width: "cifar stem", "4 heads, context 128". */
+static char *details(const petra_config *config, char *text, size_t size) {
+  const petra_family family = config->model.family;
+  const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
+  if (!families[family].transformer)
+    snprintf(text, size, "%s stem", petra_config_choice_name("model.stem", (int)config->model.stem));
+  else if (families[family].tokens)
+    snprintf(text, size, "%lld heads, context %lld", heads, (long long)config->model.context);
+  else
+    snprintf(text, size, "%lld heads, patches of %lld x %lld", heads, patch, patch);
+  return text;
 }
 
-static void make_stem(const petra_model *model, petra_block *block) {
-  petra_image_shape image = {3, model->image_height, model->image_width};
-  int streams = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
-  bool large = model->stem == PETRA_STEM_IMAGENET;
-  set_kind(block, &petra_stem_ops);
-  snprintf(block->name, sizeof block->name, "stem");
-  block->streams_in = 1;
-  block->streams_out = streams;
-  block->shape_in = image;
-  block->shape_out = add_unit(block, "conv", "bn", image, streams * model->width, large ? 7 : 3, large ? 2 : 1, true);
-  if (large) {
-    block->pooled = true;
-    block->pool = streams == 2 ? (petra_pool_geometry){2, 2, 0} : (petra_pool_geometry){3, 2, 1};
-    block->shape_out = slide(block->shape_out, 0, block->pool.window, block->pool.stride, block->pool.pad);
-  }
-  block->shape_out.channels = model->width;
+void petra_model_describe(const petra_config *config, FILE *out) {
+  const petra_family family = config->model.family;
+  char text[96];
+  fprintf(out, families[family].transformer ? "%s of %lld blocks, width %lld, %s" : "%s-%lld, width %lld, %s",
+          families[family].title, (long long)config->model.depth, (long long)config->model.width,
+          details(config, text, sizeof text));
 }
 
-/* F of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3; `planes` channels inside. */
-static void make_path(petra_block *block, bool bottleneck, int32_t planes, int32_t out, int stride) {
-  petra_image_shape shape = block->shape_in;
-  if (bottleneck) {
-    shape = add_unit(block, "conv1", "bn1", shape, planes, 1, 1, true);
-    shape = add_unit(block, "conv2", "bn2", shape, planes, 3, stride, true);
-    block->shape_out = add_unit(block, "conv3", "bn3", shape, out, 1, 1, true);
-  } else {
-    shape = add_unit(block, "conv1", "bn1", shape, planes, 3, stride, true);
-    block->shape_out = add_unit(block, "conv2", "bn2", shape, out, 3, 1, true);
-  }
-  block->path_count = block->unit_count;
+void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {
+  char text[96];
+  snprintf(out, size, "%s-%d width %d, %s, %d classes", petra_config_choice_name("model.family", (int)model->family),
+           model->depth, model->width, details(config, text, sizeof text), model->classes);
 }
 
-static int add_shortcut(petra_block *block, const char *conv, const char *norm, int stride) {
-  add_unit(block, conv, norm, block->shape_in, block->shape_out.channels, 1, stride, false);
-  return block->unit_count - 1;
+petra_stream_shape petra_image_stream(int32_t height, int32_t width) {
+  return (petra_stream_shape){.channels = 3, .height = height, .width = width, .kind = PETRA_TENSOR_ACTIVATION};
 }
 
-/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F,
- * and no ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never
- * negative would make every feature large. */
-static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
-  make_path(block, false, model->width, model->width << 2 * group, stride);
-  block->units[1].relu = false;
-  set_kind(block, stride != 1 ? &petra_shuffle_ops : &petra_revblock_ops);
+petra_stream_shape petra_token_stream(int32_t positions) {
+  return (petra_stream_shape){.positions = positions, .features = 1, .one = 1, .kind = PETRA_TENSOR_SEQUENCE};
 }
 
-static void make_group_block(const petra_model *model, petra_block *block, petra_image_shape in, bool bottleneck,
-                             int group, int index) {
-  int32_t planes = model->width << group;
-  int stride = index == 0 && group > 0 ? 2 : 1;
-  bool revnet = model->family == PETRA_FAMILY_REVNET;
-  snprintf(block->name, sizeof block->name, "group%d.block%d", group + 1, index + 1);
-  block->streams_in = block->streams_out = revnet ? 2 : 1;
-  block->shape_in = in;
-  if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE) {
-    make_invertible_block(model, block, group, stride);
-    return;
-  }
-  make_path(block, bottleneck, planes, bottleneck ? 4 * planes : planes, stride);
-  bool changes = stride != 1 || block->shape_out.channels != in.channels;
-  set_kind(block, !revnet ? &petra_resblock_ops : changes ? &petra_downsample_ops : &petra_revblock_ops);
-  if (!changes)
-    return;
-  if (revnet && bottleneck) {
-    block->shortcut1 = add_shortcut(block, "shortcut1/conv", "shortcut1/bn", stride);
-    block->shortcut2 = add_shortcut(block, "shortcut2/conv", "shortcut2/bn", stride);
-  } else {
-    block->shortcut2 = add_shortcut(block, "shortcut/conv", "shortcut/bn", stride);
-  }
+void petra_stream_tensor_shape(const petra_stream_shape *stream, int32_t samples, int32_t shape[4]) {
+  shape[0] = samples;
+  for (int i = 0; i < 3; i++)
+    shape[i + 1] = stream->extent[i];
 }
 
-static void make_head(const petra_model *model, petra_block *block, petra_image_shape in) {
-  set_kind(block, &petra_head_ops);
-  snprintf(block->name, sizeof block->name, "head");
-  block->streams_in = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
-  block->shape_in = in;
-  block->shape_out = (petra_image_shape){model->classes, 1, 1};
-  block->features = block->streams_in * in.channels;
-  block->classes = model->classes;
+int64_t petra_stream_elements(const petra_stream_shape *stream) {
+  return (int64_t)stream->extent[0] * stream->extent[1] * stream->extent[2];
 }
 
-static petra_block *next_block(petra_model *model) {
+petra_block *petra_model_next_block(petra_model *model) {
   petra_block *block = &model->blocks[model->block_count++];
   block->number = model->block_count;
   block->shortcut1 = block->shortcut2 = -1;
   return block;
 }
 
-/* The sides of images are divided by so much on the way to the head. */
-static int smallest_image(petra_stem stem) {
-  return stem == PETRA_STEM_IMAGENET ? 32 : 8;
+void petra_block_set_kind(petra_block *block, const petra_block_ops *ops) {
+  block->ops = ops;
+  block->reversible = ops->invert != NULL;
+  block->reads_data = ops->reads_data;
+  block->is_loss = ops->is_loss;
 }
 
-/* What model.downsample: invertible is made for; its images must halve evenly at every downsampling. */
-static petra_status check_invertible(const petra_config *config, const petra_model *model, bool bottleneck) {
-  if (model->family != PETRA_FAMILY_REVNET)
-    return petra_config_fail(config, "model.downsample",
-                             "invertible is for model.family: revnet; a resnet has no second stream to invert with");
-  if (bottleneck)
-    return petra_config_fail(config, "model.downsample",
-                             "invertible needs model.depth 18 or 34: the first block of depth %d changes its width at "
-                             "stride 1, which no space to depth can do",
-                             model->depth);
-  int shrink = smallest_image(model->stem);
-  if (model->image_height % shrink || model->image_width % shrink)
-    return petra_config_fail(config, "model.downsample",
-                             "images of %d x %d cannot be halved evenly for invertible; expected multiples of %d",
-                             model->image_width, model->image_height, shrink);
+petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys) {
+  for (; *keys; keys++) {
+    bool same;
+    PETRA_TRY(petra_config_is_default(config, *keys, &same));
+    if (!same)
+      return petra_config_fail(config, *keys, "model.family: %s has no use for it; expected its default",
+                               petra_config_choice_name("model.family", (int)config->model.family));
+  }
   return PETRA_OK;
 }
 
-petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height,
-                              int32_t image_width) {
-  const depth_table *table = NULL;
-  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
-    if (depths[i].depth == config->model.depth)
-      table = &depths[i];
-  if (!table)
-    return petra_config_fail(config, "model.depth", "no network of depth %d; expected 18, 34 or 50",
-                             (int)config->model.depth);
-  *model = (petra_model){.family = config->model.family,
-                         .depth = (int32_t)config->model.depth,
-                         .width = (int32_t)config->model.width,
-                         .classes = (int32_t)config->model.classes,
-                         .stem = config->model.stem,
-                         .downsample = config->model.downsample,
-                         .zero_init_residual = config->model.zero_init_residual,
-                         .image_height = image_height,
-                         .image_width = image_width};
-  int shrink = smallest_image(config->model.stem);
-  if (image_height < shrink || image_width < shrink)
-    return petra_config_fail(config, "model.stem",
-                             "images of %d x %d are too small for this stem; expected at least %d x %d", image_width,
-                             image_height, shrink, shrink);
-  if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
-    PETRA_TRY(check_invertible(config, model, table->bottleneck));
-  const int *blocks = table->blocks;
-  PETRA_TRY(petra_allocate(&model->blocks, (size_t)(blocks[0] + blocks[1] + blocks[2] + blocks[3] + 2),
-                           sizeof *model->blocks));
-  petra_block *block = next_block(model);
-  make_stem(model, block);
-  petra_image_shape shape = block->shape_out;
-  for (int group = 0; group < 4; group++)
-    for (int index = 0; index < table->blocks[group]; index++) {
-      block = next_block(model);
-      make_group_block(model, block, shape, table->bottleneck, group, index);
-      shape = block->shape_out;
-    }
-  make_head(model, next_block(model), shape);
-  return PETRA_OK;
+petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
+                              int32_t vocabulary) {
+  const petra_family family = config->model.family;
+  *model = (petra_model){
+      .family = family, .depth = (int32_t)config->model.depth, .width = (int32_t)config->model.width, .input = *input};
+  if (input->kind != petra_family_reads(family))
+    return petra_config_fail(
+        config, "data.set", "%s has %s, but model.family: %s is a network on %s",
+        petra_config_choice_name("data.set", (int)config->data.set), families[family].tokens ? "images" : "tokens",
+        petra_config_choice_name("model.family", (int)family), families[family].tokens ? "tokens" : "images");
+  petra_status status = families[family].transformer ? petra_transformer_make(model, config, vocabulary)
+                                                     : petra_resnet_make(model, config);
+  if (status != PETRA_OK)
+    petra_model_fini(model);
+  for (int b = 0; b < model->block_count; b++)
+    model->reversible = model->reversible || model->blocks[b].reversible;
+  return status;
 }
 
 void petra_model_fini(petra_model *model) {
@@ -221,17 +125,17 @@ int64_t petra_block_parameters(const petra_model *model, const petra_block *bloc
 }
 
 int64_t petra_block_output_elements(const petra_block *block) {
-  return (int64_t)block->streams_out * block->shape_out.channels * block->shape_out.height * block->shape_out.width;
+  return block->streams_out * petra_stream_elements(&block->shape_out);
 }
 
 int64_t petra_block_input_elements(const petra_block *block) {
-  return (int64_t)block->streams_in * block->shape_in.channels * block->shape_in.height * block->shape_in.width;
+  return block->streams_in * petra_stream_elements(&block->shape_in);
 }
 
 void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]) {
-  const petra_image_shape *in = &block->shape_in;
-  shape[0] = samples;
-  shape[1] = in->channels;
-  shape[2] = in->height;
-  shape[3] = in->width;
+  petra_stream_tensor_shape(&block->shape_in, samples, shape);
+}
+
+int32_t petra_model_labels(const petra_model *model) {
+  return model->blocks[model->block_count - 1].labels;
 }

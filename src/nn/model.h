@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks as tables: RevNet and ResNet, depths 18, 34, 50, any width, CIFAR or ImageNet stem. A model is a list of
- * blocks from the stem (number 1) to the head; a block is a list of units (convolution, batch norm, perhaps ReLU).
- * Nothing here holds tensors. Source: docs/semantics.md, "Networks". */
+/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT and ViT, reversible or not (model_transformer.c). A model is
+ * a list of blocks from the stem or embedding (number 1) to the head; a block of images is a list of units (convolution,
+ * batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing here holds
+ * tensors. Source: docs/semantics.md, "Networks". */
 #ifndef PETRA_NN_MODEL_H
 #define PETRA_NN_MODEL_H
 
 #include "backend/backend.h"
 #include "base/kernel.h"
 
+#include <stdio.h>
+
 enum {
   PETRA_BLOCK_UNITS = 5,                       /* most units of a block: three of the bottleneck and two shortcuts */
+  PETRA_BLOCK_LAYERS = 2,                      /* most layers of a block */
   PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* most parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
   PETRA_BLOCK_KERNELS = 32 /* most kernels of a block: five a unit, addition and pool both ways, update (two) */
@@ -25,48 +29,104 @@ typedef struct petra_unit {
   bool relu;
 } petra_unit;
 
+/* A linear map, with a layer norm of its input where `norm` is not empty. */
+typedef struct petra_layer {
+  char norm[20], linear[20]; /* names of the parts: "ln", "qkv" */
+  int32_t in, out;           /* features */
+  int32_t rows;              /* of one sample: its positions, or 1 */
+  bool bias;
+  bool deferred;    /* W computes the gradients of its weight and bias where that is split from B */
+  double deviation; /* weights begin as N(0, deviation^2), the bias as 0; 0: both as petra_initial_values does units' */
+} petra_layer;
+
 /* The kind of a block: what it computes, and its facts (nn/block.h). */
 typedef struct petra_block_ops petra_block_ops;
 
-/* Shape of one stream of one image. */
-typedef struct petra_image_shape {
-  int32_t channels, height, width;
-} petra_image_shape;
+/* What is between the two layers of a function F (nn/blocks.h): attention, or GELU. */
+typedef struct petra_middle_ops petra_middle_ops;
+
+/* Shape of one stream of one sample, and what its tensors are: (channels, height, width) of activations,
+ * (positions, features, 1) of sequences. */
+typedef struct petra_stream_shape {
+  union {
+    struct {
+      int32_t channels, height, width;
+    };
+    struct {
+      int32_t positions, features, one;
+    };
+    int32_t extent[3]; /* of a tensor behind the samples */
+  };
+  petra_tensor_kind kind; /* PETRA_TENSOR_ACTIVATION or PETRA_TENSOR_SEQUENCE */
+} petra_stream_shape;
+
+/* Of an image with three channels, and of `positions` tokens, as they come from a data set. */
+petra_stream_shape petra_image_stream(int32_t height, int32_t width);
+petra_stream_shape petra_token_stream(int32_t positions);
+
+/* Shape of a tensor of `samples` of these; elements of one. */
+void petra_stream_tensor_shape(const petra_stream_shape *stream, int32_t samples, int32_t shape[4]);
+int64_t petra_stream_elements(const petra_stream_shape *stream);
 
 typedef struct petra_block {
   const petra_block_ops *ops;
-  bool reversible, reads_data, is_loss;  /* as its kind says: rebuilds its input from its output, ... */
-  int32_t number;                        /* from 1 */
-  char name[24];                         /* "stem", "group1.block2", "head" */
-  int streams_in, streams_out;           /* 1 or 2; 0 streams come out of a loss */
-  petra_image_shape shape_in, shape_out; /* of each stream */
-  int unit_count, path_count;            /* the first path_count units are F, in order */
+  bool reversible, reads_data, is_loss;   /* as its kind says: rebuilds its input from its output, ... */
+  int32_t number;                         /* from 1 */
+  char name[32];                          /* "stem", "group1.block2", "block3.attention", "head" */
+  int streams_in, streams_out;            /* 1 or 2; 0 streams come out of a loss */
+  petra_stream_shape shape_in, shape_out; /* of each stream */
+  int unit_count, path_count;             /* the first path_count units are F, in order */
   petra_unit units[PETRA_BLOCK_UNITS];
   int shortcut1, shortcut2; /* index of the unit that acts on stream 1 / stream 2 (ResNet: on x), or -1 */
   bool pooled;              /* stem: max-pool after the unit */
   petra_pool_geometry pool;
-  int32_t features, classes; /* head */
+  int32_t features, classes; /* of a head: of a row of its linear map; logits of that row */
+  int32_t labels;            /* of a head: of one sample */
+  int layer_count;           /* units and layers together are PETRA_BLOCK_UNITS at most */
+  petra_layer layers[PETRA_BLOCK_LAYERS];
+  const petra_middle_ops *middle; /* of F, which is layer 0, this, layer 1; NULL: the block has no F of layers */
+  int32_t heads;                  /* attention */
+  bool causal;                    /* attention: a position reads those before it and itself alone */
+  petra_gelu gelu;                /* GELU: which form */
+  bool averages;                  /* a head of sequences: the mean over the positions goes into its linear map */
+  int32_t rows, patch;            /* an embedding: rows of its table; of images: side of a patch, pixels */
 } petra_block;
 
 typedef struct petra_model {
   petra_family family;
-  int32_t depth, width, classes;
+  int32_t depth, width;
+  int32_t classes; /* logits for a label: model.classes; of tokens the vocabulary */
   petra_stem stem;
   petra_downsample downsample;
   bool zero_init_residual;
-  int32_t image_height, image_width;
+  int32_t heads, patch;     /* of transformers; patch of images; else 0 */
+  petra_stream_shape input; /* of a sample of the data set */
+  bool reversible;          /* it has reversible blocks */
   int block_count;
   petra_block *blocks;
 } petra_model;
 
-/* Builds the table for images of the given size. PETRA_CONFIG if the images are too small for the strides;
- * PETRA_NO_MEMORY. After a failure there is nothing to give back. */
-petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height,
-                              int32_t image_width);
+/* Builds the table for samples of the given shape. `vocabulary`: of a set of tokens; ignored for images. PETRA_CONFIG:
+ * images that are too small for the strides or no whole number of patches, samples of another kind than the family
+ * reads, a key that the family does not have; PETRA_UNSUPPORTED: a precision that it cannot have; PETRA_NO_MEMORY.
+ * After a failure there is nothing to give back. */
+petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
+                              int32_t vocabulary);
 void petra_model_fini(petra_model *model);
+
+/* What a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
+petra_tensor_kind petra_family_reads(petra_family family);
+
+/* "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context 128": the network of a config. */
+void petra_model_describe(const petra_config *config, FILE *out);
+/* "revnet-18 width 64, cifar stem, 10 classes": that of a weights file. */
+void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size);
+/* "RevNet" */
+const char *petra_family_title(petra_family family);
 
 typedef enum petra_tensor_role {
   PETRA_ROLE_WEIGHT,
+  PETRA_ROLE_EMBEDDING, /* a table whose rows are looked up: tokens, positions */
   PETRA_ROLE_BIAS,
   PETRA_ROLE_SCALE, /* of a normalisation */
   PETRA_ROLE_SHIFT,
@@ -81,13 +141,14 @@ typedef struct petra_tensor_spec {
   char name[40]; /* "conv1/weight", "shortcut/bn/running_mean" */
   petra_tensor_kind kind;
   petra_tensor_role role;
-  int unit; /* of the block, where units have it */
+  int unit; /* of the block, where units have it; unit_count + i: layer i */
   int32_t shape[4];
-  int rank;       /* significant entries of shape */
-  bool deferred;  /* W computes its gradient where that is split from B */
-  int32_t fan_in; /* inputs per output of a weight and its bias; 0 for batch-norm tensors */
-  bool decay;     /* weight decay applies (not to batch-norm parameters and biases) */
-  double initial; /* batch-norm tensors: their value at the start */
+  int rank;         /* significant entries of shape */
+  bool deferred;    /* W computes its gradient where that is split from B */
+  int32_t fan_in;   /* inputs per output of a weight and its bias, of which petra_initial_values makes bounds; else 0 */
+  bool decay;       /* weight decay applies (not to parameters of norms and biases) */
+  double deviation; /* above 0: begins as N(0, deviation^2) */
+  double initial;   /* without fan_in and deviation: the value at the start */
 } petra_tensor_spec;
 
 /* Parameters and statistics, in the order of files and logs. */
@@ -107,7 +168,7 @@ typedef struct petra_kernel_list {
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;
 
-/* What a block does to `samples` images, for N of them (a tensor is read or written whole, once per pass):
+/* What a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
  *   convolution forward    2 N out in k^2 pixels FLOPs on the matrix units; reads x and w, writes y
  *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no gradient)
  *     weight gradient      the same FLOPs; reads x and dy, writes dw
@@ -116,17 +177,32 @@ typedef struct petra_kernel_list {
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel
+ *   linear map             as a convolution of one pixel, of which a sample has as many as rows
+ *   layer norm             forward 1 read, 1 write, 8 FLOPs an element; backward 2 reads, 1 write, 12 FLOPs
+ *   GELU                   forward 1 read, 1 write, 10 FLOPs an element; backward 2 reads, 1 write, 16 FLOPs
+ *   attention              forward 4 P C FLOPs on the matrix units for P pairs of positions (causal: T (T + 1) / 2, else
+ *                          T^2) and C features, 5 FLOPs of the softmax for each pair and head; reads q, k, v, writes y.
+ *                          Backward 10 P C (scores again, and one product for each of dv, dp, dq, dk); reads q, k, v, y,
+ *                          dy, writes dq, dk, dv
+ *   embedding              forward 2 reads (rows of both tables), 1 write, 1 FLOP an element; backward 2 reads of the
+ *                          sequence, writes both tables, 2 FLOPs an element. Of images: a linear map, and the addition of
+ *                          positions both ways
+ *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean over
+ *                          positions
  *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
 
-/* FLOPs of the convolutions and matrix products in the forward pass of one image, two for a multiply-add. */
+/* FLOPs of the convolutions and matrix products in the forward pass of one sample, two for a multiply-add. */
 int64_t petra_block_flops(const petra_block *block);
 
-/* Shape of the tensor of one input stream of `samples` images. */
+/* Shape of the tensor of one input stream of `samples` samples; its kind is that of block->shape_in. */
 void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]);
 
-/* Elements of all streams between two blocks, of one image. */
+/* Labels of one sample. */
+int32_t petra_model_labels(const petra_model *model);
+
+/* Elements of all streams between two blocks, of one sample. */
 int64_t petra_block_output_elements(const petra_block *block);
 int64_t petra_block_input_elements(const petra_block *block);
 

@@ -8,7 +8,7 @@
 /* *y = S(x), or S^-1(x) where `back`. */
 static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool back, petra_tensor **y) {
   petra_backend *backend = pass->compute->backend;
-  PETRA_TRY(petra_pass_activation(pass, x->shape[0], back ? &pass->block->shape_in : &pass->block->shape_out, y));
+  PETRA_TRY(petra_pass_stream(pass, x->shape[0], back ? &pass->block->shape_in : &pass->block->shape_out, y));
   return back ? petra_op_depth_to_space(backend, x, *y) : petra_op_space_to_depth(backend, x, *y);
 }
 

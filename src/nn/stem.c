@@ -8,9 +8,10 @@ enum { POOL_MASK = 1 };
 
 /* The output before it is split into streams. */
 static petra_status new_whole(const petra_pass *pass, int32_t images, petra_tensor **out) {
-  const petra_image_shape *stream = &pass->block->shape_out;
-  const petra_image_shape whole = {pass->block->units[0].out, stream->height, stream->width};
-  return petra_pass_activation(pass, images, &whole, out);
+  const petra_stream_shape *stream = &pass->block->shape_out;
+  const petra_stream_shape whole = {
+      .channels = pass->block->units[0].out, .height = stream->height, .width = stream->width};
+  return petra_pass_stream(pass, images, &whole, out);
 }
 
 static petra_status max_pool(const petra_pass *pass, const petra_tensor *x, petra_tensor **y) {
@@ -23,7 +24,7 @@ static petra_status max_pool(const petra_pass *pass, const petra_tensor *x, petr
 
 static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_streams *out) {
   for (int i = 0; i < 2; i++)
-    PETRA_TRY(petra_pass_activation(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]));
+    PETRA_TRY(petra_pass_stream(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]));
   return petra_op_split(pass->compute->backend, x, out->tensor[0], out->tensor[1]);
 }
 

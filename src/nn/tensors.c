@@ -55,5 +55,7 @@ void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const pe
   petra_rng_init(&rng, seed, PETRA_RNG_INIT, 0, (uint64_t)block->number * 256 + (uint64_t)index);
   double bound = spec->fan_in > 0 ? 1 / sqrt(spec->fan_in) : 0;
   for (int64_t i = 0; i < elements; i++)
-    values[i] = spec->fan_in > 0 ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1)) : spec->initial;
+    values[i] = spec->deviation > 0 ? (float)(spec->deviation * petra_rng_normal(&rng))
+                : spec->fan_in > 0  ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1))
+                                    : spec->initial;
 }

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Units, and what kinds of blocks share that are made of them: passes, parameters, statistics. */
+/* Units, and what kinds of blocks share that are made of them: passes and statistics. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-#include <stdio.h>
-
-/* Tensors of a unit: weight, scale, shift; running mean, running variance. */
-enum { PARAMETERS = 3, STATISTICS = 2 };
+enum { PARAMETERS = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
 
 static const double statistics_momentum = 0.1; /* PyTorch's default, used by the paper's authors */
 
-petra_status petra_pass_activation(const petra_pass *pass, int32_t images, const petra_image_shape *shape,
-                                   petra_tensor **out) {
-  const int32_t all[4] = {images, shape->channels, shape->height, shape->width};
-  return petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, all, PETRA_MEMORY_WORKSPACE, out);
+petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const petra_stream_shape *shape,
+                               petra_tensor **out) {
+  int32_t all[4];
+  petra_stream_tensor_shape(shape, samples, all);
+  return petra_compute_tensor(pass->compute, shape->kind, all, PETRA_MEMORY_WORKSPACE, out);
 }
 
 /* What a unit computes, or its gradient. */
@@ -91,6 +89,8 @@ done:
 
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y) {
+  if (pass->block->middle)
+    return petra_function_forward(pass, x, join, addend, y);
   int last = pass->block->path_count - 1;
   petra_tensor *in = petra_tensor_retain(x);
   petra_status status = PETRA_OK;
@@ -146,8 +146,10 @@ done:
   return status;
 }
 
-petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy, bool last_relu,
-                                 const petra_tensor *dfirst, petra_tensor *const *gradients, petra_tensor **dx) {
+petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
+                                 petra_tensor *const *gradients, petra_tensor **dx) {
+  if (pass->block->middle)
+    return petra_function_backward(pass, dy, gradients, dx);
   petra_status status = PETRA_OK;
   int last = pass->block->path_count - 1;
   for (int u = last; u >= 0 && status == PETRA_OK; u--) {
@@ -163,70 +165,9 @@ petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy,
   return status;
 }
 
-petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
-                                          petra_block_graph *graph, petra_tensor *const *gradients) {
-  for (int u = 0; u < block->unit_count; u++)
-    PETRA_TRY(petra_op_conv_backward_filter(compute->backend, &block->units[u].geometry, graph->units[u].x,
-                                            graph->units[u].dconv, gradients[PARAMETERS * u]));
-  return PETRA_OK;
-}
-
 petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,
                                            petra_block_graph *graph, petra_tensor *const *statistics) {
   for (int u = 0; u < block->unit_count; u++)
     PETRA_TRY(move_statistics(compute, &graph->units[u], u, statistics_momentum, statistics));
   return PETRA_OK;
-}
-
-int petra_block_parameter_count(const petra_block *block) {
-  return PARAMETERS * block->unit_count + block->ops->own_parameters;
-}
-
-int petra_block_statistic_count(const petra_block *block) {
-  return STATISTICS * block->unit_count;
-}
-
-void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
-                       double initial) {
-  *out = (petra_tensor_spec){
-      .kind = PETRA_TENSOR_VECTOR, .role = role, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
-  snprintf(out->name, sizeof out->name, "%s/%s", part, name);
-}
-
-void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
-  int u = index / PARAMETERS;
-  if (u >= block->unit_count) {
-    block->ops->own_parameter(block, index - PARAMETERS * u, out);
-    return;
-  }
-  const petra_unit *unit = &block->units[u];
-  switch (index % PARAMETERS) {
-  case 0:
-    *out = (petra_tensor_spec){.kind = PETRA_TENSOR_FILTER,
-                               .role = PETRA_ROLE_WEIGHT,
-                               .shape = {unit->out, unit->in, unit->kernel, unit->kernel},
-                               .rank = 4,
-                               .deferred = true,
-                               .fan_in = unit->in * unit->kernel * unit->kernel,
-                               .decay = true};
-    snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
-    break;
-  case 1:
-    petra_vector_spec(out, PETRA_ROLE_SCALE, unit->norm, "scale", unit->out,
-                      model->zero_init_residual && u == block->path_count - 1 ? 0 : 1);
-    break;
-  default:
-    petra_vector_spec(out, PETRA_ROLE_SHIFT, unit->norm, "shift", unit->out, 0);
-  }
-  out->unit = u;
-}
-
-void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
-  int u = index / STATISTICS;
-  const petra_unit *unit = &block->units[u];
-  if (index % STATISTICS == 0)
-    petra_vector_spec(out, PETRA_ROLE_MEAN, unit->norm, "running_mean", unit->out, 0);
-  else
-    petra_vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
-  out->unit = u;
 }

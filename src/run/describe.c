@@ -2,6 +2,7 @@
 #include "run/describe.h"
 
 #include "base/link_presets.h"
+#include "nn/model.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,9 +11,7 @@ void petra_describe_network(const petra_config *config, FILE *out) {
   if (config->cluster.stages > 0)
     fputs("equal stages, no model", out);
   else
-    fprintf(out, "%s-%" PRId64 ", width %" PRId64 ", %s stem",
-            config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", config->model.depth, config->model.width,
-            petra_config_choice_name("model.stem", (int)config->model.stem));
+    petra_model_describe(config, out);
 }
 
 petra_status petra_describe_method(const petra_config *config, FILE *out) {

@@ -5,33 +5,53 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "base/xxh64.h"
+#include "data/sampler.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { RECORDS = 16 }; /* images that are compared, from the first one to the last */
+enum { RECORDS = 16 }; /* windows or images that are compared, from the first one to the last */
+
+static void print_about(const char *name, const petra_dataset *set, FILE *out) {
+  fprintf(out, "%s set: %lld %s, ", name, (long long)set->count, petra_sample_words_of(set->samples)->samples);
+  if (set->samples == PETRA_SAMPLE_TOKENS)
+    fprintf(out, "%lld tokens of %d", (long long)set->tokens, set->classes);
+  else
+    fprintf(out, "%d x %d, %d classes, deviation %.17g %.17g %.17g", set->height, set->width, set->classes,
+            set->deviation[0], set->deviation[1], set->deviation[2]);
+}
+
+/* Each with its labels. */
+static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, petra_xxh64 *hash) {
+  petra_sample_place place = {0};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&place.values, (size_t)sampler->values, sizeof *place.values), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&place.labels, (size_t)sampler->labels, sizeof *place.labels), done);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&place.scratch, 1, sampler->scratch_bytes), done);
+  for (int64_t i = 0; i < RECORDS; i++) {
+    PETRA_TRY_GOTO(status, sampler->ops->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
+    petra_xxh64_add(hash, place.values, (size_t)sampler->values * sizeof *place.values);
+    petra_xxh64_add(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
+  }
+done:
+  petra_free(place.values);
+  petra_free(place.labels);
+  petra_free(place.scratch);
+  return status;
+}
 
 static petra_status print_set(const char *name, const petra_dataset *set, FILE *out) {
-  unsigned char *pixels;
+  petra_sampler sampler;
   petra_xxh64 hash;
-  petra_status status = PETRA_OK;
   if (!set)
     return PETRA_OK;
-  const size_t bytes = (size_t)3 * (size_t)set->height * (size_t)set->width;
-  PETRA_TRY(petra_allocate(&pixels, bytes, 1));
+  petra_sampler_init(&sampler, set, &(petra_sampler_options){0});
   petra_xxh64_init(&hash);
-  for (int64_t i = 0; i < RECORDS && status == PETRA_OK; i++) {
-    int32_t label;
-    status = set->ops->read(set, i * (set->count - 1) / (RECORDS - 1), pixels, &label);
-    petra_xxh64_add(&hash, pixels, status == PETRA_OK ? bytes : 0);
-    petra_xxh64_add(&hash, &label, status == PETRA_OK ? sizeof label : 0);
-  }
-  petra_free(pixels);
-  fprintf(out, "%s set: %lld images of %d x %d, %d classes, deviation %.17g %.17g %.17g, hash of %d of them %016llx\n",
-          name, (long long)set->count, set->height, set->width, set->classes, set->deviation[0], set->deviation[1],
-          set->deviation[2], RECORDS, (unsigned long long)petra_xxh64_value(&hash));
-  return status;
+  PETRA_TRY(hash_samples(set, &sampler, &hash));
+  print_about(name, set, out);
+  fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)petra_xxh64_value(&hash));
+  return PETRA_OK;
 }
 
 /* A file that a key names; "" or a missing `path`: nothing. */

@@ -18,7 +18,7 @@ typedef struct passage {
   petra_memory_stage *out;
   petra_account *before;             /* for each stage, from 0 */
   petra_message *forward, *backward; /* the same */
-  int32_t *labels;
+  int32_t *labels, label_count;
 } passage;
 
 static petra_account *account_of(passage *p, int stage) {
@@ -62,24 +62,25 @@ static void post(passage *p, petra_message *box, int receiver, petra_message *me
   *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
 }
 
-static petra_status take_images(passage *p, petra_message *out) {
+static petra_status take_samples(passage *p, petra_message *out) {
   int32_t shape[4];
-  petra_block_input_shape(&p->network.plan->model.blocks[0], (int32_t)p->network.plan->config->data.batch, shape);
+  const petra_block *first = &p->network.plan->model.blocks[0];
+  petra_block_input_shape(first, (int32_t)p->network.plan->config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
-                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
+  return petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
+                             &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
   petra_message out;
   begin(p);
   if (stage == 0)
-    PETRA_TRY(take_images(p, &p->forward[0]));
+    PETRA_TRY(take_samples(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
-                                                        (int32_t)p->network.plan->config->data.batch, &loss)
-                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status =
+      head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, p->label_count, &loss)
+           : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
@@ -93,7 +94,7 @@ static petra_status pass_backward(passage *p, int stage) {
   petra_status status;
   begin(p);
   if (head && stage == 0)
-    PETRA_TRY(take_images(p, in));
+    PETRA_TRY(take_samples(p, in));
   if (head) {
     petra_loss loss;
     status = petra_stage_loss(p->network.stage[stage], 0, in, p->labels, &out, &loss);
@@ -129,7 +130,8 @@ static petra_status pass(passage *p, bool apart) {
   PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
   PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
   PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
-  PETRA_TRY(petra_allocate(&p->labels, (size_t)p->network.plan->config->data.batch, sizeof *p->labels));
+  p->label_count = (int32_t)p->network.plan->config->data.batch * petra_model_labels(&p->network.plan->model);
+  PETRA_TRY(petra_allocate(&p->labels, (size_t)p->label_count, sizeof *p->labels));
   for (int j = 0; j < stages; j++)
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
   for (int j = 0; j < stages - !p->program->split_head; j++)

@@ -184,17 +184,13 @@ static petra_status gather_list(const petra_network *network, tensor_list *list)
 /* Values that are not in the list come from the tensors, one at a time. */
 static petra_status write_list(const petra_network *network, const tensor_list *list,
                                const petra_weights_moment *moment, const char *path) {
-  char text[128];
-  const petra_config *config = network->plan->config;
+  char text[160];
   tensor_source tensors = {network->backend, list, path};
   const petra_weights_source source = {get_values, &tensors};
   for (int i = 0; i < list->count; i++)
     if (list->weights[i].values)
       PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
-  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
-           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
-           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
-           network->plan->model.classes);
+  petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
   return petra_weights_write_from(path, text, list->weights, list->count, wide, moment, &source);
 }

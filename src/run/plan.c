@@ -9,21 +9,30 @@
 
 #include <stdio.h>
 
-static petra_status check_classes(const petra_config *config, int32_t classes) {
-  if (config->model.classes >= classes)
+static petra_status check_classes(const petra_plan *plan, int32_t classes) {
+  const petra_config *config = plan->config;
+  if (plan->model.classes >= classes)
     return PETRA_OK;
-  return petra_config_fail(
-      config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
-      (long long)config->model.classes, classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
+  return petra_config_fail(config, "model.classes",
+                           "%d outputs for the %d classes of data.set: %s; expected at least %d", plan->model.classes,
+                           classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
+}
+
+/* The shape of a sample. */
+static petra_stream_shape input_of(const petra_dataset_shape *shape) {
+  return shape->samples == PETRA_SAMPLE_TOKENS ? petra_token_stream(shape->context)
+                                               : petra_image_stream(shape->height, shape->width);
 }
 
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
-  PETRA_TRY(check_classes(plan->config, set->classes));
-  if (set->height != plan->model.image_height || set->width != plan->model.image_width)
+  PETRA_TRY(check_classes(plan, set->classes));
+  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, whatever the split */
+    return PETRA_OK;
+  if (set->height != plan->model.input.height || set->width != plan->model.input.width)
     return petra_config_fail(
         plan->config, "data.path",
         "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
-        set->width, set->height, plan->model.image_width, plan->model.image_height);
+        set->width, set->height, plan->model.input.width, plan->model.input.height);
   return PETRA_OK;
 }
 
@@ -66,27 +75,27 @@ static petra_status check_precision(const petra_config *config) {
 
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
-  petra_dataset_shape shape;
   PETRA_TRY(petra_optim_check(config));
   PETRA_TRY(petra_lr_check(config));
-  PETRA_TRY(petra_dataset_shape_of(config, &shape));
-  PETRA_TRY(petra_model_init(&plan->model, config, shape.height, shape.width));
+  PETRA_TRY(petra_dataset_shape_of(config, &plan->data));
+  const petra_stream_shape input = input_of(&plan->data);
+  PETRA_TRY(petra_model_init(&plan->model, config, &input, plan->data.classes));
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(cut(plan));
   plan->stages = plan->partition.stages;
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
-  PETRA_TRY(check_classes(config, shape.classes));
+  PETRA_TRY(check_classes(plan, plan->data.classes));
   PETRA_TRY(check_precision(config));
   if (config->model.new_head && !*config->model.weights)
     return petra_config_fail(config, "model.new_head",
                              "true, but no model.weights is given, of which the head could be new");
-  plan->inverts = plan->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
+  plan->inverts = plan->method.inverts && plan->model.reversible;
   if (plan->method.inverts && !plan->inverts)
     petra_log(PETRA_LOG_WARNING,
-              "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its "
+              "method %s on a %s, which has no reversible blocks: every block keeps its input and computes its "
               "graph again",
-              plan->method.name);
+              plan->method.name, petra_family_title(config->model.family));
   return PETRA_OK;
 }
 

@@ -14,6 +14,7 @@
 
 typedef struct petra_plan {
   const petra_config *config; /* borrowed */
+  petra_dataset_shape data;   /* what the network is built for; zeros with cluster.stages in place of a model */
   petra_model model;          /* without blocks where a simulation has cluster.stages in place of a model */
   petra_partition partition;
   int32_t stages; /* J */
@@ -39,8 +40,8 @@ petra_status petra_plan_read_order(petra_plan *plan);
  * checked against the method. */
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
 
-/* Images of a microbatch: data.batch of each replica. */
-static inline int64_t petra_plan_microbatch_images(const petra_config *config) {
+/* Samples of a microbatch: data.batch of each replica. */
+static inline int64_t petra_plan_microbatch_samples(const petra_config *config) {
   return config->cluster.replicas * config->data.batch;
 }
 
@@ -56,12 +57,15 @@ petra_status petra_plan_measure_order(petra_plan *plan);
  * Measures the file. PETRA_SCHEDULE, PETRA_CONFIG. */
 petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
 
-/* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
+/* Checks an open data set against the plan: classes and size of the images or positions of the windows. PETRA_CONFIG. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
 
 /* Reads cluster.cost.profile, unless it was read before or no cost comes from one, and checks that it is a profile of this
  * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
 petra_status petra_plan_load_profile(petra_plan *plan);
+
+/* What a profile says of the network that was timed, for that of the plan: its texts and numbers, no stages. */
+void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out);
 
 /* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are.
  * PETRA_CONFIG if the profile has neither one block a stage nor the partition of the plan. */
@@ -89,12 +93,12 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {
-  char name[64];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
-  bool reversible;           /* every block of it is */
-  petra_image_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
+  char name[80];              /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
+  bool reversible;            /* every block of it is */
+  petra_stream_shape in, out; /* of one stream; a head's out is its logits */
   int streams_in, streams_out;
   int64_t parameters;
-  int64_t forward_flops;                 /* per image */
+  int64_t forward_flops;                 /* per sample */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
   int64_t gradient_bytes; /* what its replicas average before an update: its gradients and running statistics */
   int64_t delay;          /* petra_method_distance; of a file, its largest */

@@ -5,40 +5,65 @@
 #include "io/profile.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char key[] = "cluster.cost.profile";
 
-static petra_status check_text(const petra_config *config, const char *config_key, const char *found, int expected) {
-  const char *name = petra_config_choice_name(config_key, expected);
-  return strcmp(found, name) == 0
-             ? PETRA_OK
-             : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
-                                 config->cluster.cost.profile, config_key, found, config_key, name);
+void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
+  const petra_config *config = plan->config;
+  const petra_model *model = &plan->model;
+  const bool tokens = model->input.kind == PETRA_TENSOR_SEQUENCE;
+  snprintf(out->family, sizeof out->family, "%s", petra_config_choice_name("model.family", (int)config->model.family));
+  snprintf(out->downsample, sizeof out->downsample, "%s",
+           petra_config_choice_name("model.downsample", (int)config->model.downsample));
+  snprintf(out->stem, sizeof out->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
+  snprintf(out->precision, sizeof out->precision, "%s",
+           petra_config_choice_name("device.precision", (int)config->device.precision));
+  out->depth = model->depth;
+  out->width = model->width;
+  out->classes = model->classes;
+  out->image_height = tokens ? 0 : model->input.height;
+  out->image_width = tokens ? 0 : model->input.width;
+  out->context = tokens ? model->input.positions : 0;
+  out->heads = model->heads;
+  out->patch = model->patch;
+  out->batch = (int32_t)config->data.batch;
 }
 
-static petra_status check_number(const petra_config *config, const char *what, int32_t found, int64_t expected) {
-  return found == expected
+static petra_status check_text(const petra_config *config, const char *what, const char *found, const char *expected) {
+  return strcmp(found, expected) == 0
              ? PETRA_OK
-             : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %lld",
-                                 config->cluster.cost.profile, what, (int)found, what, (long long)expected);
+             : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
+                                 config->cluster.cost.profile, what, found, what, expected);
+}
+
+static petra_status check_number(const petra_config *config, const char *what, int32_t found, int32_t expected) {
+  return found == expected ? PETRA_OK
+                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %d",
+                                               config->cluster.cost.profile, what, (int)found, what, (int)expected);
 }
 
 /* That what was timed is what is to be priced. */
 static petra_status check_network(const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_profile *profile = plan->profile;
+  petra_profile own = {0};
   int64_t blocks = 0;
-  PETRA_TRY(check_text(config, "model.family", profile->family, (int)config->model.family));
-  PETRA_TRY(check_number(config, "model.depth", profile->depth, config->model.depth));
-  PETRA_TRY(check_number(config, "model.width", profile->width, config->model.width));
-  PETRA_TRY(check_text(config, "model.stem", profile->stem, (int)config->model.stem));
-  PETRA_TRY(check_text(config, "model.downsample", profile->downsample, (int)config->model.downsample));
-  PETRA_TRY(check_number(config, "model.classes", profile->classes, config->model.classes));
-  PETRA_TRY(check_number(config, "image height", profile->image_height, plan->model.image_height));
-  PETRA_TRY(check_number(config, "image width", profile->image_width, plan->model.image_width));
-  PETRA_TRY(check_number(config, "data.batch", profile->batch, config->data.batch));
-  PETRA_TRY(check_text(config, "device.precision", profile->precision, (int)config->device.precision));
+  petra_plan_describe_profile(plan, &own);
+  PETRA_TRY(check_text(config, "model.family", profile->family, own.family));
+  PETRA_TRY(check_number(config, "model.depth", profile->depth, own.depth));
+  PETRA_TRY(check_number(config, "model.width", profile->width, own.width));
+  PETRA_TRY(check_text(config, "model.stem", profile->stem, own.stem));
+  PETRA_TRY(check_text(config, "model.downsample", profile->downsample, own.downsample));
+  PETRA_TRY(check_number(config, "model.classes", profile->classes, own.classes));
+  PETRA_TRY(check_number(config, "model.context", profile->context, own.context));
+  PETRA_TRY(check_number(config, "model.heads", profile->heads, own.heads));
+  PETRA_TRY(check_number(config, "model.patch", profile->patch, own.patch));
+  PETRA_TRY(check_number(config, "image height", profile->image_height, own.image_height));
+  PETRA_TRY(check_number(config, "image width", profile->image_width, own.image_width));
+  PETRA_TRY(check_number(config, "data.batch", profile->batch, own.batch));
+  PETRA_TRY(check_text(config, "device.precision", profile->precision, own.precision));
   for (int32_t j = 0; j < profile->stages; j++)
     blocks += profile->stage[j].blocks;
   if (blocks != plan->model.block_count)

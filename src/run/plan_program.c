@@ -72,7 +72,7 @@ static int64_t nominal_batches(const petra_config *config) {
   int64_t images = PETRA_SHAPES_TRAIN_COUNT;
   if (config->data.limit > 0 && config->data.limit < images)
     images = config->data.limit;
-  int64_t batches = images / petra_plan_microbatch_images(config);
+  int64_t batches = images / petra_plan_microbatch_samples(config);
   return batches > 0 ? batches : 1;
 }
 

@@ -20,7 +20,7 @@ typedef struct measurement {
   petra_backend *backend;
   int stages, repetitions, accumulate;
   petra_profile_pipeline *set[SETS];
-  double *pixels;
+  double *values;
   int32_t *labels;
   double *samples; /* [stage][part][repetition] */
 } measurement;
@@ -29,20 +29,19 @@ static double *samples_of(const measurement *m, int stage, int part) {
   return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
 }
 
-/* Images of normally distributed pixels; labels in turn. */
+/* Images of normally distributed pixels, or tokens in turn; labels in turn. */
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->plan->model;
-  const int32_t batch = (int32_t)m->plan->config->data.batch;
-  int32_t shape[4];
+  const int32_t batch = (int32_t)m->plan->config->data.batch, labels = batch * petra_model_labels(model);
+  const size_t values = (size_t)batch * (size_t)petra_stream_elements(&model->input);
+  const bool tokens = model->input.kind == PETRA_TENSOR_SEQUENCE;
   petra_rng rng;
-  petra_block_input_shape(&model->blocks[0], batch, shape);
-  const size_t pixels = (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3];
-  PETRA_TRY(petra_allocate(&m->labels, (size_t)batch, sizeof *m->labels));
-  PETRA_TRY(petra_allocate(&m->pixels, pixels, sizeof *m->pixels));
+  PETRA_TRY(petra_allocate(&m->labels, (size_t)labels, sizeof *m->labels));
+  PETRA_TRY(petra_allocate(&m->values, values, sizeof *m->values));
   petra_rng_init(&rng, (uint64_t)m->plan->config->run.seed, PETRA_RNG_PROFILE, 0, 0);
-  for (size_t i = 0; i < pixels; i++)
-    m->pixels[i] = petra_rng_normal(&rng);
-  for (int32_t i = 0; i < batch; i++)
+  for (size_t i = 0; i < values; i++)
+    m->values[i] = tokens ? (double)(i % (size_t)model->classes) : petra_rng_normal(&rng);
+  for (int32_t i = 0; i < labels; i++)
     m->labels[i] = i % model->classes;
   return PETRA_OK;
 }
@@ -61,7 +60,7 @@ static petra_status create_set(measurement *m, int set) {
                                                   .graph = set == WITH_GRAPH,
                                                   .flows = set == own_set(m) && delays,
                                                   .accumulate = m->accumulate,
-                                                  .pixels = m->pixels,
+                                                  .values = m->values,
                                                   .labels = m->labels};
   return petra_profile_pipeline_create(&options, &m->set[set]);
 }
@@ -116,43 +115,44 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
   return status;
 }
 
-static petra_status time_linear(petra_backend *backend, int32_t batch, int32_t features, int32_t classes,
-                                double *seconds) {
-  const operand operands[] = {
-      {PETRA_TENSOR_MATRIX, {batch, features, 1, 1}},   {PETRA_TENSOR_MATRIX, {classes, features, 1, 1}},
-      {PETRA_TENSOR_MATRIX, {batch, classes, 1, 1}},    {PETRA_TENSOR_MATRIX, {batch, features, 1, 1}},
-      {PETRA_TENSOR_MATRIX, {classes, features, 1, 1}}, {PETRA_TENSOR_VECTOR, {classes, 1, 1, 1}}};
-  enum { X, W, DY, DX, DW, DB, COUNT };
+/* The weights and, where it has one, the bias of a layer. */
+static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_layer *layer, double *seconds) {
+  const bool many = layer->rows > 1;
+  const petra_tensor_kind kind = many ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_MATRIX;
+  operand operands[] = {{kind, {batch, layer->in, 1, 1}},
+                        {kind, {batch, layer->out, 1, 1}},
+                        {PETRA_TENSOR_MATRIX, {layer->out, layer->in, 1, 1}},
+                        {PETRA_TENSOR_VECTOR, {layer->out, 1, 1, 1}}};
+  enum { X, DY, DW, DB, COUNT };
+  for (int i = X; i <= DY && many; i++) {
+    operands[i].shape[2] = operands[i].shape[1];
+    operands[i].shape[1] = layer->rows;
+  }
   petra_tensor *t[COUNT] = {NULL};
   petra_status status = create_operands(backend, operands, COUNT, t);
   if (status == PETRA_OK) {
     double start_s = petra_clock_s();
-    status = petra_op_linear_backward(backend, t[X], t[W], t[DY], t[DX], t[DW], t[DB]);
-    *seconds += 0.5 * (petra_clock_s() - start_s);
+    status = petra_op_linear_backward_weights(backend, t[X], t[DY], t[DW], layer->bias ? t[DB] : NULL);
+    *seconds += petra_clock_s() - start_s;
   }
   for (int i = 0; i < COUNT; i++)
     petra_tensor_release(&t[i]);
   return status;
 }
 
-/* Seconds of one run of the backend's operations that give the gradients of the convolution filters of stage `stage`
- * (from 0) and, where it has the head, half of the operation that gives all gradients of the fully connected layer
- * (two products of equal size, one of them for the weights). Batch norms' parameters, whose gradients come with that
- * of the input, are no part of it. */
+/* Seconds of one run of the backend's operations that give the gradients of the convolution filters and of the linear
+ * layers of stage `stage` (from 0). Parameters of norms and embeddings, whose gradients come with that of the input, are no
+ * part of it. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;
   *seconds = 0;
   for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
     const petra_block *block = &plan->model.blocks[b];
-    for (int i = 0; i < petra_block_parameter_count(block); i++) {
-      petra_tensor_spec spec;
-      petra_block_parameter(&plan->model, block, i, &spec);
-      if (spec.kind == PETRA_TENSOR_FILTER)
-        PETRA_TRY(time_unit(m->backend, batch, &block->units[spec.unit], seconds));
-      if (spec.kind == PETRA_TENSOR_MATRIX)
-        PETRA_TRY(time_linear(m->backend, batch, spec.shape[1], spec.shape[0], seconds));
-    }
+    for (int u = 0; u < block->unit_count; u++)
+      PETRA_TRY(time_unit(m->backend, batch, &block->units[u], seconds));
+    for (int l = 0; l < block->layer_count; l++)
+      PETRA_TRY(time_layer(m->backend, batch, &block->layers[l], seconds));
   }
   return PETRA_OK;
 }
@@ -276,7 +276,7 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
 done:
   for (int set = 0; set < SETS; set++)
     petra_profile_pipeline_destroy(m.set[set]);
-  petra_free(m.pixels);
+  petra_free(m.values);
   petra_free(m.labels);
   petra_free(m.samples);
   return status;

@@ -38,21 +38,22 @@ static petra_message nothing(void) {
 /* --- actions --- */
 
 /* As a run does at its first stage. */
-static petra_status upload_images(petra_profile_pipeline *p, petra_message *out) {
+static petra_status upload_samples(petra_profile_pipeline *p, petra_message *out) {
   const petra_profile_pipeline_options *o = &p->options;
   int32_t shape[4];
-  petra_tensor *images;
-  petra_block_input_shape(&o->plan->model.blocks[0], (int32_t)o->plan->config->data.batch, shape);
-  PETRA_TRY(petra_tensor_create(o->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &images));
-  *out = (petra_message){{{images, NULL}}, {{NULL, NULL}}};
-  return petra_op_upload(o->backend, images, o->pixels, PETRA_HOST_F64);
+  petra_tensor *samples;
+  const petra_block *first = &o->plan->model.blocks[0];
+  petra_block_input_shape(first, (int32_t)o->plan->config->data.batch, shape);
+  PETRA_TRY(petra_tensor_create(o->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
+  *out = (petra_message){{{samples, NULL}}, {{NULL, NULL}}};
+  return petra_op_upload(o->backend, samples, o->values, PETRA_HOST_F64);
 }
 
 static petra_status forward(petra_profile_pipeline *p, int j) {
   place *here = &p->places[j];
   const double start_s = clock_s(p);
   if (j == 0)
-    PETRA_TRY(upload_images(p, &here->up));
+    PETRA_TRY(upload_samples(p, &here->up));
   if (!waits(&here->up))
     return PETRA_OK;
   PETRA_TRY(petra_stage_forward(here->stage, here->forward++, &here->up, &p->places[j + 1].up));
@@ -119,7 +120,7 @@ static petra_status loss(petra_profile_pipeline *p) {
   petra_message out = nothing();
   petra_loss loss;
   if (p->last == 0)
-    PETRA_TRY(upload_images(p, &here->up));
+    PETRA_TRY(upload_samples(p, &here->up));
   if (!waits(&here->up))
     return PETRA_OK;
   if (!p->options.graph)
@@ -176,7 +177,7 @@ static petra_status create_stage(petra_profile_pipeline *p, int j) {
                                                 .backward_weights = PETRA_WEIGHTS_LATEST,
                                                 .invert_weights = PETRA_WEIGHTS_LATEST,
                                                 .keep = o->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
-                                                .invert = !o->graph && plan->model.family == PETRA_FAMILY_REVNET,
+                                                .invert = !o->graph && plan->model.reversible,
                                                 .accumulate = o->accumulate},
                                        .optim = petra_optim_from_config(plan->config)};
   PETRA_TRY(petra_stage_create(&options, &p->places[j].stage));

@@ -21,7 +21,7 @@ typedef struct petra_profile_pipeline_options {
       flows; /* every stage works on another microbatch, as in a training of a method with delays: what it is given was computed a tick ago,
                  and by then has left the caches that things leave in a run; else a microbatch goes all the way up and down in a tick */
   int accumulate;
-  const double *pixels; /* of the images, which are the same for every microbatch: logical order */
+  const double *values; /* of the samples, which are the same for every microbatch: logical order */
   const int32_t *labels;
 } petra_profile_pipeline_options;
 

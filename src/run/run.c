@@ -77,12 +77,12 @@ static petra_status open_set(petra_run *run, petra_split split, const petra_data
 /* How many microbatches, and the options of the program. */
 static petra_status plan_program(petra_run *run) {
   const petra_config *config = run->config;
-  const int64_t images = petra_plan_microbatch_images(config), batches = run->train_set->count / images;
+  const int64_t samples = petra_plan_microbatch_samples(config), batches = run->train_set->count / samples;
   if (batches == 0)
     return petra_config_fail(config, "data.batch",
-                             "a %s of %lld images, but the training set has %lld; expected at most as many",
-                             config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)images,
-                             (long long)run->train_set->count);
+                             "a %s of %lld %s, but the training set has %lld; expected at most as many",
+                             config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
+                             petra_sample_words_of(run->train_set->samples)->samples, (long long)run->train_set->count);
   int64_t microbatches = config->run.epochs * batches;
   if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
     microbatches = config->run.max_microbatches;
@@ -124,6 +124,7 @@ static petra_status print_header(const petra_run *run) {
   enum { MOST_DELAYS = 12 };
   const petra_config *config = run->config;
   const petra_plan *plan = &run->plan;
+  const petra_sample_words *words = petra_sample_words_of(petra_samples_of(config));
   const long long batches = plan->program.batches;
   petra_estimate estimate;
   int64_t *delays;
@@ -142,9 +143,9 @@ static petra_status print_header(const petra_run *run) {
   printf("\nlength   %lld microbatches of ", (long long)plan->program.microbatches);
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
-  printf("%lld images, %lld an epoch\nrate     %g", (long long)config->data.batch, batches, run->lr.base);
+  printf("%lld %s, %lld an epoch\nrate     %g", (long long)config->data.batch, words->samples, batches, run->lr.base);
   if (run->lr.base != config->optim.lr)
-    printf(" (optim.lr %g, times the images of an update over 256)", config->optim.lr);
+    printf(" (optim.lr %g, times the %s of an update over 256)", config->optim.lr, words->samples);
   if (config->lr.warmup_epochs > 0)
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
@@ -263,6 +264,7 @@ static petra_status create_observers(petra_run *run) {
                                           .program_options = &run->plan.program,
                                           .print_epochs = run->options.print,
                                           .recalibrates = run->config->data.recalibrate > 0,
+                                          .samples = petra_samples_of(run->config),
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));

@@ -10,12 +10,12 @@
 /* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
  * evaluation is there; rows are written in the order of epochs. A checkpoint has the members as they stand here. */
 typedef struct epoch_state {
-  double loss_sum, top1_sum; /* over images */
-  double images;
+  double loss_sum, top1_sum; /* over labels: images, tokens */
+  double labels;
   double train_s; /* wall time between losses, evaluations left out */
   double lr, wall_s;
   double complete, evaluated; /* 0 or 1 */
-  double eval_images, eval_loss, eval_top1, eval_top5;
+  double eval_labels, eval_loss, eval_top1, eval_top5;
 } epoch_state;
 
 struct petra_training_log {
@@ -27,8 +27,8 @@ struct petra_training_log {
   int64_t begun;   /* epochs that a loss of the run counts in: a longer run may go on with the last one */
   int64_t written; /* rows of /epoch written */
   int64_t microbatches, expected;
-  double loss_sum; /* over all images of the run */
-  int64_t images;
+  double loss_sum; /* over all labels of the run */
+  int64_t labels;
   epoch_state *states;
   petra_scores *recalibrated; /* of each state, with the option; NaN: not there (yet) */
   petra_runlog_epoch *rows;
@@ -47,25 +47,36 @@ static void print_accuracy(const char *of, double loss, double top1) {
     printf("  %s loss %7.4f, top-1 %6.2f %%", of, loss, 100 * top1);
 }
 
+static void print_perplexity(double loss) {
+  if (isnan(loss))
+    printf(", perplexity        -");
+  else
+    printf(", perplexity %8.3f", exp(loss));
+}
+
 /* The columns stand below one another, and the line appears at once, also in a pipe. */
 static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+  const bool evaluates = log->options.program_options->eval_every > 0;
   int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
+  const char *labels = petra_sample_words_of(log->options.samples)->labels;
   long seconds = lround(row->wall_s);
   petra_progress_hide(&log->progress);
   printf("epoch %*d/%lld", width, row->epoch + 1, (long long)log->epochs);
   print_accuracy("train", row->train_loss, row->train_top1);
-  if (log->options.program_options->eval_every > 0)
+  if (evaluates)
     print_accuracy("eval", row->eval_loss, row->eval_top1);
-  if (log->options.program_options->eval_every > 0 && log->options.recalibrates)
+  if (evaluates && log->options.samples == PETRA_SAMPLE_TOKENS)
+    print_perplexity(row->eval_loss);
+  if (evaluates && log->options.recalibrates)
     print_accuracy("recalibrated", row->eval_loss_recalibrated, row->eval_top1_recalibrated);
   if (isnan(row->lr))
     printf("  lr -       ");
   else
     printf("  lr %-8.4g", row->lr);
-  if (isnan(row->images_per_s))
-    printf("      - images/s");
+  if (isnan(row->rate))
+    printf("      - %s/s", labels);
   else
-    printf(" %6.0f images/s", row->images_per_s);
+    printf(" %6.0f %s/s", row->rate, labels);
   printf("  %ld:%02ld:%02ld\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
   fflush(stdout);
 }
@@ -84,14 +95,14 @@ static petra_status write_epochs(petra_training_log *log) {
     if (state->complete == 0 || (evaluated && state->evaluated == 0))
       return PETRA_OK;
     petra_runlog_epoch row = {.epoch = (int32_t)log->written,
-                              .train_loss = state->images > 0 ? state->loss_sum / state->images : NAN,
-                              .train_top1 = state->images > 0 ? state->top1_sum / state->images : NAN,
+                              .train_loss = state->labels > 0 ? state->loss_sum / state->labels : NAN,
+                              .train_top1 = state->labels > 0 ? state->top1_sum / state->labels : NAN,
                               .eval_loss = evaluated ? state->eval_loss : NAN,
                               .eval_top1 = evaluated ? state->eval_top1 : NAN,
                               .eval_top5 = evaluated ? state->eval_top5 : NAN,
-                              .lr = state->images > 0 ? state->lr : NAN,
+                              .lr = state->labels > 0 ? state->lr : NAN,
                               .wall_s = state->wall_s,
-                              .images_per_s = state->train_s > 0 ? state->images / state->train_s : NAN};
+                              .rate = state->train_s > 0 ? state->labels / state->train_s : NAN};
     put_recalibrated(&row, &log->recalibrated[log->written]);
     log->rows[log->written] = row;
     if (log->options.runlog)
@@ -119,7 +130,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
     PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
   log->microbatches++;
   log->loss_sum += loss->loss * loss->images;
-  log->images += loss->images;
+  log->labels += loss->images;
   char text[128];
   snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
   /* With the first loss to come back all those are on their way whose losses will not. */
@@ -135,7 +146,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   epoch_state *state = &log->states[epoch];
   state->loss_sum += loss->loss * loss->images;
   state->top1_sum += loss->top1;
-  state->images += loss->images;
+  state->labels += loss->images;
   state->train_s += now - log->last_s;
   state->wall_s = now - log->start_s;
   state->lr = lr;
@@ -150,13 +161,13 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   petra_training_log *log = (petra_training_log *)base;
   epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
-  state->eval_images = (double)evaluation->images;
+  state->eval_labels = (double)evaluation->images;
   state->eval_loss = evaluation->loss;
   state->eval_top1 = evaluation->top1;
   state->eval_top5 = evaluation->top5;
   log->recalibrated[state - log->states] = evaluation->recalibrated;
   state->evaluated = 1;
-  if (state->images == 0)
+  if (state->labels == 0)
     state->complete = 1;
   log->last_s = petra_clock_s();
   state->wall_s = log->last_s - log->start_s;
@@ -211,7 +222,7 @@ const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *lo
 
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {
   *microbatches = log->microbatches;
-  return log->images ? log->loss_sum / (double)log->images : NAN;
+  return log->labels ? log->loss_sum / (double)log->labels : NAN;
 }
 
 enum {
@@ -222,7 +233,7 @@ enum {
 
 static void pack_row(const petra_runlog_epoch *r, double *v) {
   const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
-                                     r->eval_top5,  r->lr,         r->wall_s,    r->images_per_s};
+                                     r->eval_top5,  r->lr,         r->wall_s,    r->rate};
   memcpy(v, values, sizeof values);
 }
 
@@ -245,11 +256,11 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
                    petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES), done);
   memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
   for (int64_t e = 0; e < epochs && archive->reading; e++) {
-    double images = log->states[e].images, evaluated = log->states[e].eval_images;
-    if (!(images >= 0 && images < 1e18 && evaluated >= 0 && evaluated < 1e18))
+    double labels = log->states[e].labels, evaluated = log->states[e].eval_labels;
+    if (!(labels >= 0 && labels < 1e18 && evaluated >= 0 && evaluated < 1e18))
       PETRA_TRY_GOTO(status,
-                     petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g images", (long long)e + 1,
-                                          images, evaluated),
+                     petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g labels", (long long)e + 1,
+                                          labels, evaluated),
                      done);
     unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
     put_recalibrated(&log->rows[e], &log->recalibrated[e]);
@@ -262,10 +273,10 @@ done:
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
   double now = petra_clock_s();
   double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
-  int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
+  int64_t counts[4] = {log->written, log->microbatches, log->labels, log->written};
   /* As many states as something is known of. */
   for (int64_t e = log->written; e < log->begun; e++)
-    if (log->states[e].images > 0 || log->states[e].evaluated != 0 || log->states[e].complete != 0)
+    if (log->states[e].labels > 0 || log->states[e].evaluated != 0 || log->states[e].complete != 0)
       counts[3] = e + 1;
   PETRA_TRY(petra_archive_enter(archive, "training_log"));
   petra_status status;
@@ -286,7 +297,7 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   if (archive->reading) {
     log->written = counts[0];
     log->microbatches = counts[1];
-    log->images = counts[2];
+    log->labels = counts[2];
     log->loss_sum = reals[0];
     log->start_s = now - reals[1];
     log->last_s = now - reals[2];

@@ -16,6 +16,7 @@ typedef struct petra_training_log_options {
   const petra_program_options *program_options; /* borrowed */
   bool print_epochs;                            /* a line per epoch on stdout */
   bool recalibrates;                            /* evaluations have recalibrated scores */
+  petra_sample_kind samples;                    /* what the losses are over: images, tokens */
   petra_progress_style progress;
 } petra_training_log_options;
 
@@ -27,7 +28,7 @@ petra_stage_observer *petra_training_log_observer(petra_training_log *log);
 /* The rows of /epoch so far; `count` of them. Valid until the log is destroyed. */
 const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
-/* Mean loss over all images whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
+/* Mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
 /* What it knows, in a checkpoint; one that is read into must be new. Times go on where they were. */

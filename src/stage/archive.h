@@ -20,7 +20,7 @@ petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archiv
                                    bool forward, petra_message *message);
 
 /* The forms of `streams` streams of this shape. */
-void petra_streams_forms(int streams, const petra_image_shape *shape, petra_presence presence,
+void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]);
 
 /* One integer, low <= *value <= high where it is read; `what` of the item it is. */

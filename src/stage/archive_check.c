@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage that is read from a checkpoint may hold. What the rule keeps of a microbatch, and in which shapes, is not
- * written down again: a stage of the same options on the dry backend keeps one of an image. */
+ * written down again: a stage of the same options on the dry backend keeps one of a sample. */
 #include "stage/archive_private.h"
 
 #include "base/log.h"
@@ -8,37 +8,39 @@
 
 #include <string.h>
 
-void petra_streams_forms(int streams, const petra_image_shape *shape, petra_presence presence,
+void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]) {
   for (int i = 0; i < 2; i++)
-    forms[i] = (petra_tensor_form){i < streams ? presence : PETRA_ABSENT,
-                                   PETRA_TENSOR_ACTIVATION,
-                                   {0, shape->channels, shape->height, shape->width}};
+    forms[i] = (petra_tensor_form){
+        i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
 }
 
-/* One image's streams as the dry tensors of a message. */
-static petra_status make_streams(petra_backend *backend, int streams, const petra_image_shape *shape,
+/* One sample's streams as the dry tensors of a message. */
+static petra_status make_streams(petra_backend *backend, int streams, const petra_stream_shape *shape,
                                  petra_streams *out) {
-  const int32_t full[4] = {1, shape->channels, shape->height, shape->width};
+  int32_t full[4];
+  petra_stream_tensor_shape(shape, 1, full);
   for (int i = 0; i < streams; i++)
-    PETRA_TRY(
-        petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, full, NULL, PETRA_MEMORY_MESSAGES, &out->tensor[i]));
+    PETRA_TRY(petra_tensor_create(backend, shape->kind, full, NULL, PETRA_MEMORY_MESSAGES, &out->tensor[i]));
   return PETRA_OK;
 }
 
-/* F of one image, and B where the records to come had theirs. */
+/* F of one sample, and B where the records to come had theirs. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
   bool head = petra_stage_has_loss(dry);
-  const int32_t label = 0;
+  const int32_t count = head ? petra_model_labels(dry->options.model) : 0;
+  int32_t *labels = NULL;
   petra_message in = {0}, out = {0}, back = {0}, down = {0};
   petra_loss loss;
   petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&labels, (size_t)count, sizeof *labels), done);
   PETRA_TRY_GOTO(status, make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams), done);
   if (fused)
-    status = petra_stage_loss(dry, 0, &in, &label, &out, &loss);
+    status = petra_stage_loss(dry, 0, &in, labels, &out, &loss);
   else
-    status = head ? petra_stage_forward_loss(dry, 0, &in, &label, 1, &loss) : petra_stage_forward(dry, 0, &in, &out);
+    status =
+        head ? petra_stage_forward_loss(dry, 0, &in, labels, count, &loss) : petra_stage_forward(dry, 0, &in, &out);
   if (status != PETRA_OK || fused || !backward)
     goto done;
   for (int i = 0; i < 2 && !head; i++)
@@ -52,10 +54,11 @@ done:
   petra_message_release(&out);
   petra_message_release(&back);
   petra_message_release(&down);
+  petra_free(labels);
   return status;
 }
 
-/* An image is the first extent of all but the vectors of a graph. */
+/* A sample is the first extent of all but the vectors of a graph. */
 static petra_tensor_form form_of(const petra_tensor *tensor) {
   if (!tensor)
     return (petra_tensor_form){.presence = PETRA_ABSENT};

@@ -13,7 +13,7 @@ void petra_record_places(petra_record *record, int b, petra_tensor **places[PETR
 /* What a record of the stage holds. */
 typedef struct petra_record_forms {
   petra_tensor_form (*block)[PETRA_RECORD_TENSORS]; /* per block; owned */
-  int32_t labels;                                   /* of one image */
+  int32_t labels;                                   /* of one sample */
   bool holds;                                       /* the version that its F read */
 } petra_record_forms;
 

@@ -249,6 +249,62 @@ class OfOthers(DataTest):
         self.bad(2, ["model.classes", "7 classes"], "train", "hdf5.yaml", "--set", "model.classes=6")
 
 
+class Tokens(DataTest):
+    """Sets of tokens by petra data; what is read of files: tests/test_tokens.c."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("text.yaml", "data: {set: text, path: text.txt}\nmodel: {context: 16}\n")
+        self.text = (b"To be, or not to be, that is the question:\n" * 30)[:1001]
+        self.write("text.txt", self.text)
+
+    def test_text_to_hdf5_and_back(self):
+        found = self.good_json("data", "convert", "text.yaml", "--output", "a.h5")
+        self.assertEqual(found, {"output": "a.h5", "train": 900, "eval": 101, "vocabulary": 256})
+        with h5py.File(self.path("a.h5")) as file:
+            self.assertEqual(bytes([*file["train/tokens"], *file["eval/tokens"]]), self.text)
+            self.assertEqual((file["train/tokens"].dtype, file.attrs["vocabulary"]), (numpy.dtype("<u2"), 256))
+        one = self.good_json("data", "verify", "text.yaml")
+        two = self.good_json("data", "verify", "text.yaml", *self.set_options(data__set="tokens", data__path="a.h5"))
+        self.assertEqual(one["splits"], two["splits"])
+        train = one["splits"][0]
+        self.assertEqual((train["tokens"], train["windows"], train["context"], train["vocabulary"]), (900, 55, 16, 256))
+        counts = numpy.bincount(numpy.frombuffer(self.text[:900], "u1"), minlength=256)
+        shares = counts[counts > 0] / 900
+        self.assertEqual((train["token_counts"], train["occurring"]), (counts.tolist(), len(shares)))
+        self.assertAlmostEqual(train["entropy"], -(shares * numpy.log(shares)).sum(), places=12)
+        self.write("a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1))  # a token is changed behind petra's back
+        self.bad(1, "records were changed since petra wrote them", "data", "verify", "text.yaml", "--quiet",
+                 *self.set_options(data__set="tokens", data__path="a.h5"))
+
+    def test_grammar_and_limits(self):
+        found = self.good_json("data", "verify", "text.yaml", *self.set_options(
+            data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128))
+        self.assertEqual([split["tokens"] for split in found["splits"]], [4 * 128, 2 * 128 + 1])
+        p = 29 / 32
+        known = -p * numpy.log(p) - (1 - p) * numpy.log((1 - p) / 3)
+        self.assertAlmostEqual(found["best_loss"], 3 * known + (7 + 63) / 128 * (numpy.log(4) - known), places=12)
+        self.assertIn("least mean loss of any network with model.context 128: 1.7740 nats a token",
+                      self.good("data", "verify", "text.yaml", *self.set_options(
+                          data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128)))
+
+    def test_wrong(self):
+        self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network on images", "train", "text.yaml")
+        tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5")]
+        good = numpy.arange(300, dtype="<u2") % 50
+        for line, values, vocabulary in [
+                ("/train/tokens: expected unsigned little-endian integers of two bytes", good.astype("u1"), 50),
+                ("/train/tokens: expected unsigned little-endian integers of two bytes", good.astype(">u2"), 50),
+                ("/train/tokens has 2 dimensions of integers, expected 1 of integers", good.reshape(3, 100), 50),
+                ("/train/tokens is stored in chunks", {"data": good, "chunks": (100,)}, 50),
+                ("no attribute vocabulary", good, None), ("attribute vocabulary is 65537, expected 1 to 65536", good, 65537),
+                ("a.h5: token 49 (from 0) is 49, expected 0 to 48", good, 49)]:
+            with self.subTest(line):
+                self.make(attributes={"vocabulary": vocabulary}, train_images=None, train_labels=None, eval_images=None,
+                          eval_labels=None, train_tokens=values)
+                self.bad(1, line, *tokens)
+
+
 class DownsampledImageNet(DataTest):
     def convert(self, *arguments):
         run = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)

@@ -195,7 +195,9 @@ class Execute(ProgramTest):
                 [2, "--set", "device.backend=ref", "--set", "device.precision=fp64", "--set", "method.head=split"],
                 [2, "--set", "stages.partition=list", "--set", "stages.blocks=[2, 3, 5]", "--set", "model.downsample=invertible"],
                 [3, "--set", "model.family=resnet", "--set", "method.name=delayed", "--set", "method.mitigation.weight_prediction=velocity",
-                 "--set", "method.mitigation.sync_warmup_epochs=1", "--set", "probe.per_epoch=2"]]:
+                 "--set", "method.mitigation.sync_warmup_epochs=1", "--set", "probe.per_epoch=2"],
+                [2, "--set", "data.set=grammar", "--set", "model.family=revgpt", "--set", "model.depth=2", "--set", "model.width=4",
+                 "--set", "model.context=5", "--set", "data.recalibrate=0"]]:
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))

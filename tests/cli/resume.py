@@ -42,6 +42,8 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
             "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
            ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
+           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5"],
+           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
 
 
@@ -50,7 +52,7 @@ def contents(path):
     found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s", "backend_bytes"):
+        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s", "tokens_per_s", "backend_bytes"):
             found[name] = item[()]
 
     with h5py.File(path, "r") as file:

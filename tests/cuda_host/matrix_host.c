@@ -53,7 +53,7 @@ static void run(void *arguments) {
     for (int64_t j = 0; j < p->n; j++)
       row[j] = p->beta == 0 ? 0 : (double)p->beta * p->c[i * p->n + j];
     for (int64_t l = 0; l < p->k; l++) {
-      double a = input(h, p->transpose_a ? p->a[l * p->m + i] : p->a[i * p->k + l]);
+      double a = p->alpha * (double)input(h, p->transpose_a ? p->a[l * p->m + i] : p->a[i * p->k + l]);
       for (int64_t j = 0; j < p->n; j++)
         row[j] += a * input(h, p->transpose_b ? p->b[j * p->k + l] : p->b[l * p->n + j]);
     }

@@ -55,7 +55,24 @@ RUNS = {
     "petra-revnet18-narrow-late-k3": ("revnet", 18, 2, "petra", 3, 40, 16, 0.02, 1e-10),
     "petra-revnet18-narrow-one-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
     "approximate-input-revnet18-narrow-one-late-k3": ("revnet", 18, 2, "approximate-input", 3, 40, 16, 0.02, 1e-10),
+    "petra-revgpt-k1": ("revgpt", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
+    "petra-revgpt-k3": ("revgpt", 2, 6, "petra", 3, 60, 8, 0.02, 1e-10),
+    "delayed-revgpt-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
+    "dsp-revgpt-k1": ("revgpt", 2, 6, "dsp", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revgpt-k1": ("revgpt", 2, 6, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
+    "approximate-input-revgpt-k1": ("revgpt", 2, 6, "approximate-input", 1, 60, 8, 0.02, 1e-10),
+    "backprop-revgpt-k1": ("revgpt", 2, 6, "backprop", 1, 60, 8, 0.02, 1e-10),
+    "dsp-gpt-k1": ("gpt", 2, 6, "dsp", 1, 60, 8, 0.02, 1e-10),
+    "delayed-gpt-k3": ("gpt", 2, 6, "delayed", 3, 60, 8, 0.02, 1e-10),
+    "ddg-gpt-k1": ("gpt", 2, 6, "ddg", 1, 60, 8, 0.02, 1e-10),
+    "fr-gpt-k1": ("gpt", 2, 6, "fr", 1, 60, 8, 0.02, 1e-10),
+    "backprop-gpt-k1": ("gpt", 2, 6, "backprop", 1, 60, 8, 0.02, 1e-10),
+    "petra-revvit-k1": ("revvit", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
+    "dsp-vit-k1": ("vit", 2, 6, "dsp", 1, 60, 8, 0.02, 1e-10),
 }
+# Attributes of transformers, whose tokens are the bytes of the records.
+TOKENS = {"heads": 3, "context": 5, "classes": 256}
+IMAGES = {"heads": 3, "patch": 8}
 # Attributes of these runs alone.
 LATE = {
     "petra-revnet18-narrow-late-k1": {"extra_delay": 4},
@@ -69,7 +86,7 @@ DOWNSAMPLE = {"petra-revnet18-invertible-k1": "invertible"}  # an attribute of t
 def init_of(name):
     family, depth = RUNS[name][:2]
     kind = DOWNSAMPLE.get(name, "narrow" if name in LATE else "")
-    return f"init-{family}{depth}{'-' + kind if kind else ''}.h5"
+    return f"init-{family}{depth if family.endswith('net') else ''}{'-' + kind if kind else ''}.h5"
 
 
 def settings_of(name):
@@ -77,7 +94,8 @@ def settings_of(name):
     return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
             "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
-                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {}) | LATE.get(name, {})
+                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {}) | LATE.get(name, {}) | (
+                TOKENS if "gpt" in family else IMAGES if "vit" in family else {})
 
 
 def flat(weights):
@@ -85,29 +103,31 @@ def flat(weights):
 
 
 def rounded_otherwise(settings, data, weights):
-    """The run with the sums of every convolution in another order: channels and batch reversed."""
-    plain = nets.conv
+    """The run with the sums of every convolution in another order: channels and batch reversed; of the linear
+    maps of a transformer: features."""
+    plain, linear = nets.conv, torch.nn.functional.linear
 
     def reversed_conv(p, prefix, x, stride, padding):
         w = p[f"{prefix}/weight"]
         return plain({"c/weight": w.flip(0, 1)}, "c", x.flip(0, 1), stride, padding).flip(0, 1)
 
     nets.conv = reversed_conv
+    if "heads" in settings:
+        torch.nn.functional.linear = lambda x, w, b=None: linear(x.flip(-1), w.flip(1), b)
     try:
         return run.execute(settings, data, weights)
     finally:
-        nets.conv = plain
+        nets.conv, torch.nn.functional.linear = plain, linear
 
 
 def make(name, folder, data, fnv1a):
     settings, limit = settings_of(name), RUNS[name][-1]
-    blocks = nets.build(settings["family"], settings["depth"], settings["width"],
-                        downsample=settings.get("downsample", "conv"))
+    blocks = run.build(settings)
     init = init_of(name)
     path = os.path.join(folder, init)
     if not os.path.exists(path):
         store.write(path, store.initial(blocks, SEED),
-                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", "downsample") if n in settings} | {"seed": SEED})
+                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", "downsample") + run.TRANSFORMER if n in settings} | {"seed": SEED})
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
     drift, left_out = 0.0, []

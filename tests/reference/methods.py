@@ -81,13 +81,14 @@ class Stage:
             self.updates += 1
 
     def recompute(self, tensors, xs, dys):
-        """Backward from an input: returns (input gradients, parameter gradients, batch statistics)."""
+        """Backward from an input: returns (input gradients, none of tokens, parameter gradients, batch statistics)."""
         stats = {}
         p = self.leaves(tensors)
-        xs = tuple(x.detach().requires_grad_() for x in xs)
+        xs = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in xs)
         ys = self.block.forward(p, xs, stats)
-        gradients = torch.autograd.grad(ys, xs + tuple(p[n] for n in self.names), dys)
-        return gradients[: len(xs)], dict(zip(self.names, gradients[len(xs) :])), stats
+        wanted = tuple(x for x in xs if x.requires_grad)
+        gradients = torch.autograd.grad(ys, wanted + tuple(p[n] for n in self.names), dys)
+        return gradients[: len(wanted)], dict(zip(self.names, gradients[len(wanted) :])), stats
 
     def invert(self, tensors, ys, dys):
         """Backward of a reversible block from its output, its branch being evaluated once: returns (reconstructed input,

@@ -12,16 +12,20 @@ import torch
 import methods
 import nets
 import store
+import transformers
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--family", choices=("revnet", "resnet"), default="revnet")
-    p.add_argument("--depth", type=int, choices=sorted(nets.BLOCKS), default=18)
+    p.add_argument("--family", choices=("revnet", "resnet") + transformers.FAMILIES, default="revnet")
+    p.add_argument("--depth", type=int, default=18)
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--stem", choices=("cifar", "imagenet"), default="cifar")
     p.add_argument("--downsample", choices=("conv", "invertible"), default="conv")
     p.add_argument("--classes", type=int, default=10)
+    p.add_argument("--heads", type=int, default=0, help="transformers: of attention")
+    p.add_argument("--context", type=int, default=0, help="gpt, revgpt: tokens of a window")
+    p.add_argument("--patch", type=int, default=0, help="vit, revvit: side of a patch, pixels")
     p.add_argument("--method", choices=methods.METHODS, default="petra")
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--microbatches", type=int, required=True)
@@ -30,7 +34,7 @@ def arguments():
     p.add_argument("--momentum", type=float, default=0.9)
     p.add_argument("--no-nesterov", dest="nesterov", action="store_false")
     p.add_argument("--weight-decay", type=float, default=5e-4)
-    p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order")
+    p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order; gpt, revgpt: a file whose bytes are tokens")
     p.add_argument("--init", help="initial weights; made from --seed where absent")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--write-init", help="where to write the initial weights")
@@ -57,13 +61,24 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
             "momentum", "nesterov", "weight_decay", "precision")
 
 
+TRANSFORMER = ("heads", "context", "patch")
+
+
+def build(s):
+    """The blocks of the network of some settings."""
+    if s["family"] in transformers.FAMILIES:
+        return transformers.build(s["family"], s["depth"], s["width"], s["classes"], *(s.get(n, 0) for n in TRANSFORMER))
+    return nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
+
+
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and of downsample, lag_error, extra_delay, stages); returns (final weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, and of downsample, TRANSFORMER, lag_error, extra_delay, stages); returns (final
+    weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
-    blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
+    blocks = build(s)
     optimiser = methods.Optimiser(s["lr"], s["momentum"], s["nesterov"], s["weight_decay"])
-    batches = store.Records(data, s["batch"], dtype)
+    batches = store.Windows(data, s["batch"], s["context"]) if s.get("context") else store.Records(data, s["batch"], dtype)
     return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimiser,
                          s["method"], s.get("lag_error", 0), extra_delay=s.get("extra_delay", 0),
                          stages=s.get("stages", 0))
@@ -77,7 +92,7 @@ def columns(losses):
 def main():
     a = arguments()
     torch.set_num_threads(a.threads)
-    blocks = nets.build(a.family, a.depth, a.width, a.stem, a.classes, a.downsample)
+    blocks = build(vars(a))
     weights = store.read(a.init, blocks) if a.init else store.initial(blocks, a.seed)
     if a.write_init:
         store.write(a.write_init, weights)
@@ -86,7 +101,7 @@ def main():
     settings = {name: getattr(a, name) for name in SETTINGS}
     if a.downsample != "conv":
         settings["downsample"] = a.downsample
-    settings |= {name: value for name, value in (("extra_delay", a.extra_delay), ("stages", a.stages)) if value}
+    settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
     start = time.time()
     final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)
     store.write(a.out, final, settings, columns(losses))

@@ -41,6 +41,23 @@ class Records:
         return torch.from_numpy(images).to(self.dtype), self.labels[start : start + self.batch]
 
 
+class Windows:
+    """Microbatches of windows of `context` tokens, each of which has the token behind it as its label; the tokens are the bytes of
+    a file, in their order, and windows do not overlap."""
+
+    def __init__(self, path, batch, context):
+        self.tokens = torch.from_numpy(np.fromfile(path, np.uint8).astype(np.int64))
+        self.batch, self.context = batch, context
+        self.per_epoch = (len(self.tokens) - 1) // context // batch
+        if self.per_epoch < 1:
+            raise ValueError(f"{path}: {len(self.tokens)} tokens are fewer than one batch")
+
+    def __call__(self, microbatch):
+        first = microbatch % self.per_epoch * self.batch * self.context
+        part = self.tokens[first : first + self.batch * self.context + 1]
+        return part[:-1].view(self.batch, -1), part[1:].view(self.batch, -1)
+
+
 def initial(blocks, seed):
     """[{name: float64 array}] per block: U(+-1/sqrt(fan_in)) for convolutions and the head, batch norms at identity."""
     rng = np.random.Generator(np.random.PCG64(seed))

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -188,9 +187,7 @@ static petra_status find_shadow(petra_backend *backend, cpu_conv_operation opera
 static petra_status run(petra_backend *backend, cpu_conv_operation operation, const petra_conv_geometry *geometry,
                         const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, petra_tensor *out) {
   const cpu_convolutions *convolutions = cpu_lane_of(backend)->convolutions;
-  /* The number of threads belongs to the calling thread; primitives are made for it and must be run with it. */
-  if (omp_get_max_threads() != backend->threads)
-    omp_set_num_threads(backend->threads);
+  cpu_use_threads(backend); /* primitives are made for it and must be run with it */
   cpu_onednn_conv *conv = NULL;
   void *scratch, *wanted;
   PETRA_TRY(find_conv(backend, operation, geometry, x, w, y, &conv));

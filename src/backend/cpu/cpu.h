@@ -158,10 +158,18 @@ static inline int64_t cpu_minimum(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* For the parts of an operation that may fail, in a loop with `reduction(max : status)`: a failure stays. */
+static inline int cpu_worse(int status, petra_status of_part) {
+  return status > (int)of_part ? status : (int)of_part;
+}
+
 /* --- create.c --- */
 
 /* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
+
+/* Sets the number of threads of the calling thread's parallel regions, which oneDNN goes by, to the backend's. */
+void cpu_use_threads(const petra_backend *backend);
 
 /* --- storage.c --- */
 
@@ -176,12 +184,6 @@ void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
 petra_status cpu_convolutions_create(cpu_convolutions **out);
 void cpu_convolutions_destroy(cpu_convolutions *convolutions);
-
-/* --- head.c: all that is CBLAS's --- */
-
-/* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their order. */
-void cpu_blas_init(void);
-void cpu_blas_describe(char *text, size_t size);
 
 /* --- the operations of backend.h --- */
 

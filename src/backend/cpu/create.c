@@ -2,11 +2,13 @@
 /* The `cpu` backend's handle and its table of operations. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <omp.h>
 #include <stdio.h>
 
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
@@ -30,6 +32,11 @@ static void held(petra_backend *backend, petra_backend_memory *out) {
   out->scratch = 0;
   for (int i = 0; i < cpu->lane_count; i++)
     out->scratch += (int64_t)cpu->lanes[i].scratch_bytes;
+}
+
+void cpu_use_threads(const petra_backend *backend) {
+  if (omp_get_max_threads() != backend->threads)
+    omp_set_num_threads(backend->threads);
 }
 
 static void destroy(petra_backend *backend) {

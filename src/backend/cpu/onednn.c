@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -89,6 +90,14 @@ void cpu_onednn_destroy(cpu_onednn *c) {
   if (c->engine)
     dnnl_engine_destroy(c->engine);
   petra_free(c);
+}
+
+/* --- products --- */
+
+petra_status cpu_onednn_product(const cpu_product *p) {
+  const dnnl_status_t status = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k,
+                                          p->alpha, p->a, p->step_a, p->b, p->step_b, p->beta, p->c, p->step_c);
+  return status == dnnl_success ? PETRA_OK : library_error(status, "a product of matrices");
 }
 
 /* --- making a convolution --- */

@@ -56,6 +56,7 @@ static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_l
   case PETRA_TENSOR_VECTOR:
     return (int64_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
   case PETRA_TENSOR_MATRIX:
+  case PETRA_TENSOR_SEQUENCE:
     break;
   }
   return l->count;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on feature maps that are no sums over channels: split, concatenation, shuffles, pools. */
+/* Operations on feature maps that are no sums over channels: split, concatenation, shuffles, pools. The mean over positions, too:
+ * the average pool of a sequence. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
@@ -97,12 +98,14 @@ petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geo
   return cuda_add_command(cuda, cuda_max_pool_backward_launch, &a, sizeof a);
 }
 
+/* The positions of a sequence lie as the pixels of an image, their features as its channels. */
 static void set_average(const petra_tensor *x, const petra_tensor *y, int column, cuda_average_pool_args *a) {
+  const bool sequence = x->kind == PETRA_TENSOR_SEQUENCE;
   a->x = x->data;
   a->y = y->data;
   a->n = x->shape[0];
-  a->c = x->shape[1];
-  a->plane = x->shape[2] * x->shape[3];
+  a->c = sequence ? x->shape[2] : x->shape[1];
+  a->plane = sequence ? x->shape[1] : x->shape[2] * x->shape[3];
   a->columns = y->shape[1];
   a->column = column;
 }
@@ -123,4 +126,13 @@ petra_status cuda_average_pool_backward(petra_backend *backend, const petra_tens
   cuda_reads(cuda, dy);
   cuda_writes(cuda, dx);
   return cuda_add_command(cuda, cuda_average_pool_backward_launch, &a, sizeof a);
+}
+
+petra_status cuda_mean_positions_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
+  return cuda_average_pool_forward(backend, x, y, column);
+}
+
+petra_status cuda_mean_positions_backward(petra_backend *backend, const petra_tensor *dy, int column,
+                                          petra_tensor *dx) {
+  return cuda_average_pool_backward(backend, dy, column, dx);
 }

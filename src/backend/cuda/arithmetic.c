@@ -16,15 +16,19 @@ static petra_status copy_launch(const cuda_lane *lane, const void *arguments) {
   return cuda_check(cudaMemcpyAsync(a->y, a->x, a->bytes, cudaMemcpyDeviceToDevice, lane->stream), "copy");
 }
 
+petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes) {
+  CUDA_ARGUMENTS(copy_args, a);
+  a.x = x;
+  a.y = y;
+  a.bytes = bytes;
+  return cuda_add_command(cuda, copy_launch, &a, sizeof a);
+}
+
 petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
-  CUDA_ARGUMENTS(copy_args, a);
-  a.x = x->data;
-  a.y = y->data;
-  a.bytes = y->bytes;
   cuda_reads(cuda, x);
   cuda_writes(cuda, y);
-  return cuda_add_command(cuda, copy_launch, &a, sizeof a);
+  return cuda_add_copy(cuda, x->data, y->data, y->bytes);
 }
 
 petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {

@@ -102,11 +102,12 @@ void cuda_peers_destroy(cuda_backend *cuda);
 /* PETRA_CHILD once they were given up: what the device has computed since is undefined. Logs nothing. */
 petra_status cuda_peers_alive(const cuda_backend *cuda);
 
-/* --- the operations of backend.h: arithmetic.c, activation.c, conv_ops.c, norm_ops.c, head_ops.c --- */
+/* --- the operations of backend.h: arithmetic.c, activation.c, conv_ops.c, norm_ops.c, linear_ops.c,
+ * sequence_ops.c, loss_ops.c --- */
 
 PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cuda_)
 
-/* head_ops.c */
+/* loss_ops.c */
 petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
 #endif

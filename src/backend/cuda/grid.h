@@ -26,20 +26,27 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
   return PETRA_BLOCKS * PETRA_THREADS;
 }
 
-/* The sum of what the threads of a block give, for all of them, by halves: always in the same order. `shared` has a
- * place for each thread; their number is a power of two. `shared` may be used again when every thread has the
- * result. */
-PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
-  shared[PETRA_THREAD] = value;
-  for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {
+/* The sum of what each group of `width` neighbouring threads gives, for all of the group, by halves: always in the same order.
+ * `shared` has a place for each thread of the block; `width` is a power of two. `shared` may be used again when every
+ * thread has the result. */
+PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
+  const int place = PETRA_THREAD & (width - 1);
+  double *group = shared + PETRA_THREAD - place;
+  group[place] = value;
+  for (int half = width / 2; half > 0; half /= 2) {
     PETRA_SYNC();
-    if (PETRA_THREAD < half)
-      shared[PETRA_THREAD] += shared[PETRA_THREAD + half];
+    if (place < half)
+      group[place] += group[place + half];
   }
   PETRA_SYNC();
-  double sum = shared[0];
+  const double sum = group[0];
   PETRA_SYNC();
   return sum;
+}
+
+/* The same for all threads of the block, whose number is a power of two. */
+PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
+  return cuda_group_sum(shared, PETRA_THREADS, value);
 }
 
 #endif

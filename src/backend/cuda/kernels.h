@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
- * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors
- * plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no
+ * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices and sequences row-major,
+ * vectors plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no
  * atomics: the same inputs give bit-identical output on every device. Element formulas are those of
  * backend/element.h.
  *
@@ -15,6 +15,7 @@
 #define PETRA_BACKEND_CUDA_KERNELS_H
 
 #include "backend/cuda/lane.h"
+#include "backend/cuda/sequence_kernels.h"
 #include "base/augmentation.h"
 #include "base/status.h"
 
@@ -189,25 +190,35 @@ typedef struct cuda_average_pool_args {
 petra_status cuda_average_pool_forward_launch(const cuda_lane *lane, const void *arguments);
 petra_status cuda_average_pool_backward_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- head.cu --- */
+/* --- linear.cu --- */
 
-/* y[n][o] = b[o]: what the matrix product is then added to. */
+/* What a matrix product is then added to or taken from: y[n][o] = b[o]; addend[n][o], with b plus or minus b[o]. y may alias
+ * addend. */
 typedef struct cuda_bias_args {
-  const float *b;
+  const float *b;      /* NULL: none; then there is an addend */
+  const float *addend; /* NULL: none */
   float *y;
-  int32_t n, o;
+  int64_t n;
+  int32_t o;
+  bool subtract; /* b from the addend */
 } cuda_bias_args;
 petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments);
 
-/* db[o] = sum over n of dy[n][o], in double. */
+/* db[o] = sum over n of dy[n][o], in double: by one block for each few columns or, for many rows, in two levels, with scratch of
+ * cuda_bias_scratch bytes. */
 typedef struct cuda_bias_backward_args {
   const float *dy;
   float *db;
-  int32_t n, o;
+  int64_t n;
+  int32_t o;
+  bool levels; /* two */
 } cuda_bias_backward_args;
+size_t cuda_bias_scratch(int64_t n, int32_t o);
 petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_cross_entropy. The sums over images are made by one block in their order. Scratch:
+/* --- loss.cu --- */
+
+/* petra_cross_entropy; n rows. The sums over rows are made by one block in their order. Scratch:
  * cuda_cross_entropy_scratch bytes. */
 typedef struct cuda_loss_result {
   double loss;

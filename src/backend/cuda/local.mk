@@ -2,6 +2,7 @@
 # src/backend/cuda: the backend on CUDA, cuDNN and cuBLAS; compiled where ./configure found all three. Host files are C, by
 # the C compiler; kernels (.cu) are compiled by nvcc. All of it is in a release archive, found or not.
 CUDA_H_FILES = \
+	src/backend/cuda/attention_tile.h \
 	src/backend/cuda/convolution.h \
 	src/backend/cuda/cuda.h \
 	src/backend/cuda/device.h \
@@ -13,6 +14,8 @@ CUDA_H_FILES = \
 	src/backend/cuda/matrix.h \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
+	src/backend/cuda/sequence_kernels.h \
+	src/backend/cuda/sums.h \
 	src/backend/cuda/tile.h \
 	src/backend/cuda/transfer.h
 # What a test builds with a run time of its own.
@@ -23,11 +26,13 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/create.c \
 	src/backend/cuda/error.c \
 	src/backend/cuda/graph.c \
-	src/backend/cuda/head_ops.c \
 	src/backend/cuda/launched.c \
+	src/backend/cuda/linear_ops.c \
+	src/backend/cuda/loss_ops.c \
 	src/backend/cuda/norm_ops.c \
 	src/backend/cuda/optim_ops.c \
 	src/backend/cuda/segment.c \
+	src/backend/cuda/sequence_ops.c \
 	src/backend/cuda/storage.c \
 	src/backend/cuda/transfer.c
 # cuDNN's are plan*.c, cuBLAS's matrix.c.
@@ -47,11 +52,18 @@ EXTRA_DIST += src/backend/cuda/peers.c
 endif
 CUDA_CU_FILES = \
 	src/backend/cuda/adam.cu \
+	src/backend/cuda/attention.cu \
+	src/backend/cuda/attention_backward.cu \
 	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \
-	src/backend/cuda/head.cu \
+	src/backend/cuda/embedding.cu \
+	src/backend/cuda/gelu.cu \
+	src/backend/cuda/layer_norm.cu \
+	src/backend/cuda/linear.cu \
+	src/backend/cuda/loss.cu \
 	src/backend/cuda/norm.cu \
 	src/backend/cuda/orthogonal.cu \
+	src/backend/cuda/patches.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/sgd.cu \
 	src/backend/cuda/shuffle.cu

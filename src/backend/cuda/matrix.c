@@ -65,14 +65,13 @@ void cuda_blas_destroy(cuda_blas *blas) {
  * resets the workspace to cuBLAS's own, which streams that run at once would share: with the lane's, results
  * repeat bit for bit. */
 static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cuda_product *p) {
-  const float one = 1;
   cublasStatus_t status = cublasSetStream(blas->handle, lane->stream);
   if (status == CUBLAS_STATUS_SUCCESS)
     status = cublasSetWorkspace(blas->handle, lane->scratch, CUDA_BLAS_SCRATCH);
   if (status != CUBLAS_STATUS_SUCCESS)
     return status;
   return cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                      p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &one, p->b, CUDA_R_32F,
+                      p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &p->alpha, p->b, CUDA_R_32F,
                       p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta, p->c,
                       CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
 }

@@ -18,14 +18,14 @@ enum { CUDA_BLAS_SCRATCH = 32 << 20 };
 petra_status cuda_blas_create(petra_precision precision, cuda_blas **out);
 void cuda_blas_destroy(cuda_blas *blas);
 
-/* Row-major: c (m, n) = op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); a transposed is stored (k, m), b
+/* Row-major: c (m, n) = alpha op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); a transposed is stored (k, m), b
  * transposed (n, k). */
 typedef struct cuda_product {
   const float *a, *b;
   float *c;
   int32_t m, n, k;
   bool transpose_a, transpose_b;
-  float beta;
+  float alpha, beta;
 } cuda_product;
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product);
 

@@ -2,68 +2,14 @@
 /* Batch normalisation. Sums over the batch are made in two levels: each block sums a slice of the pixels of its
  * channels into scratch, then one thread group per channel sums the slices in their order. As `ref` does, everything
  * is computed from the mean and variance as stored, so that the backward sees the z that the forward saw. */
-#include "backend/cuda/tile.h"
+#include "backend/cuda/sums.h"
 
 #include "backend/element.h"
 
-/* The threads of the second level: FINISH_CHANNELS channels a block, FINISH_ROWS threads for each. */
-enum { CUDA_FINISH_CHANNELS = 8, CUDA_FINISH_ROWS = 32 };
-
-/* Two sums of a channel: scratch holds partial[slice][2][c] and behind it, for the backward, mean[2][c]. */
-typedef struct cuda_sums {
-  double first, second;
-} cuda_sums;
-
+/* The partial sums and behind them, for the backward, mean[2][c]. */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c) {
   const cuda_tile tile = cuda_tile_of(pixels, c);
-  return (size_t)(tile.slices + 1) * 2 * (size_t)c * sizeof(double);
-}
-
-/* Sums what the block's threads have of the same channel, row after row, and stores it as the block's partial sums. */
-PETRA_DEVICE void cuda_norm_store(const cuda_tile tile, const cuda_place place, const cuda_sums sums, double *partial) {
-  PETRA_SHARED double first[CUDA_TILE_THREADS];
-  PETRA_SHARED double second[CUDA_TILE_THREADS];
-  first[PETRA_THREAD] = sums.first;
-  second[PETRA_THREAD] = sums.second;
-  PETRA_SYNC();
-  if (place.row > 0 || !place.active)
-    return;
-  double first_sum = 0, second_sum = 0;
-  for (int i = PETRA_THREAD; i < tile.rows * tile.width; i += tile.width) {
-    first_sum += first[i];
-    second_sum += second[i];
-  }
-  partial[(place.slice * 2 + 0) * tile.c + place.channel] = first_sum;
-  partial[(place.slice * 2 + 1) * tile.c + place.channel] = second_sum;
-}
-
-/* The sums over all slices of a channel, valid in the first of its threads (true is returned there). */
-PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const double *partial, int32_t *channel, cuda_sums *sums) {
-  PETRA_SHARED double first[CUDA_FINISH_ROWS * CUDA_FINISH_CHANNELS];
-  PETRA_SHARED double second[CUDA_FINISH_ROWS * CUDA_FINISH_CHANNELS];
-  const int row = PETRA_THREAD / CUDA_FINISH_CHANNELS;
-  *channel = (int32_t)PETRA_BLOCK * CUDA_FINISH_CHANNELS + PETRA_THREAD % CUDA_FINISH_CHANNELS;
-  double first_sum = 0, second_sum = 0;
-  if (*channel < tile.c)
-    PETRA_UNROLL_SOME for (int64_t slice = row; slice < tile.slices; slice += CUDA_FINISH_ROWS) {
-      first_sum += partial[(slice * 2 + 0) * tile.c + *channel];
-      second_sum += partial[(slice * 2 + 1) * tile.c + *channel];
-    }
-  first[PETRA_THREAD] = first_sum;
-  second[PETRA_THREAD] = second_sum;
-  PETRA_SYNC();
-  if (row > 0 || *channel >= tile.c)
-    return false;
-  sums->first = sums->second = 0;
-  for (int i = PETRA_THREAD; i < CUDA_FINISH_ROWS * CUDA_FINISH_CHANNELS; i += CUDA_FINISH_CHANNELS) {
-    sums->first += first[i];
-    sums->second += second[i];
-  }
-  return true;
-}
-
-static int64_t cuda_finish_blocks(int32_t c) {
-  return (c + CUDA_FINISH_CHANNELS - 1) / CUDA_FINISH_CHANNELS;
+  return cuda_sums_scratch(&tile) + 2 * (size_t)c * sizeof(double);
 }
 
 /* --- statistics --- */
@@ -94,13 +40,13 @@ PETRA_KERNEL(cuda_statistics_kernel, const cuda_statistics_args a) {
       sums.second += difference * difference;
     }
   }
-  cuda_norm_store(a.tile, place, sums, a.partial);
+  cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
 PETRA_KERNEL(cuda_statistics_finish_kernel, const cuda_statistics_args a) {
   int32_t channel;
   cuda_sums sums;
-  if (!cuda_norm_collect(a.tile, a.partial, &channel, &sums))
+  if (!cuda_sums_collect(a.tile, a.partial, &channel, &sums))
     return;
   const double count = (double)a.tile.pixels, offset = sums.first / count;
   a.mean[channel] = (float)(cuda_norm_origin(a.x, channel) + offset);
@@ -112,8 +58,7 @@ petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *argu
   const cuda_statistics_args kernel = {cuda_tile_of(a->pixels, a->c), a->x, a->mean, a->variance,
                                        (double *)lane->scratch};
   PETRA_LAUNCH_BLOCK(lane, cuda_statistics_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_finish_kernel, cuda_finish_blocks(a->c),
-                     CUDA_FINISH_ROWS * CUDA_FINISH_CHANNELS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
   return cuda_launched("norm_statistics");
 }
 
@@ -195,13 +140,13 @@ PETRA_KERNEL(cuda_norm_sums_kernel, const cuda_backward_args a) {
       sums.second += dz * ((x - channel.mean) * channel.inverse_deviation);
     }
   }
-  cuda_norm_store(a.tile, place, sums, a.partial);
+  cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
 PETRA_KERNEL(cuda_norm_sums_finish_kernel, const cuda_backward_args a) {
   int32_t channel;
   cuda_sums sums;
-  if (!cuda_norm_collect(a.tile, a.partial, &channel, &sums))
+  if (!cuda_sums_collect(a.tile, a.partial, &channel, &sums))
     return;
   a.norm.dshift[channel] = (float)sums.first;
   a.norm.dscale[channel] = (float)sums.second;
@@ -239,8 +184,7 @@ petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *argume
   double *partial = (double *)lane->scratch;
   const cuda_backward_args kernel = {tile, *a, partial, partial + tile.slices * 2 * a->c};
   PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_finish_kernel, cuda_finish_blocks(a->c),
-                     CUDA_FINISH_ROWS * CUDA_FINISH_CHANNELS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
   PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
   return cuda_launched("norm_backward");
 }

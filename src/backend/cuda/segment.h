@@ -63,6 +63,9 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   type name;                                                                                                           \
   memset(&name, 0, sizeof name)
 
+/* The command that copies on the device. arithmetic.c */
+petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes);
+
 /* Runs what was described so far, as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);
 

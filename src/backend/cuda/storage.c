@@ -36,13 +36,21 @@ void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   tensor->layout = NULL;
 }
 
-/* Activations and filters have their channels last on the device: (n, c, plane) of the host's order. */
-static void set_shape(const petra_tensor *tensor, cuda_permute_args *a) {
-  bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
-                tensor->kind == PETRA_TENSOR_FILTER;
-  a->n = planes ? tensor->shape[0] : 1;
-  a->c = planes ? tensor->shape[1] : tensor->elements;
-  a->plane = planes ? (int64_t)tensor->shape[2] * tensor->shape[3] : 1;
+/* From the host's order x to that of the device, y, or back. Activations and filters have their channels last on the device: (n, c,
+ * plane) of the host's order. All else lies as on the host. */
+static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, const void *x, void *y, bool to_device) {
+  const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
+                      tensor->kind == PETRA_TENSOR_FILTER;
+  if (!planes)
+    return cuda_add_copy(cuda, x, y, (size_t)tensor->elements * sizeof(float));
+  CUDA_ARGUMENTS(cuda_permute_args, a);
+  a.x = x;
+  a.y = y;
+  a.n = tensor->shape[0];
+  a.c = tensor->shape[1];
+  a.plane = (int64_t)tensor->shape[2] * tensor->shape[3];
+  a.to_channels_last = to_device;
+  return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
 }
 
 petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
@@ -56,12 +64,8 @@ petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const voi
     for (int64_t i = 0; i < tensor->elements; i++)
       ((float *)pinned)[i] = (float)((const double *)host)[i];
   PETRA_TRY(cuda_send(cuda, bytes));
-  CUDA_ARGUMENTS(cuda_permute_args, a);
-  set_shape(tensor, &a);
-  a.x = device;
-  a.y = cuda_write(cuda, tensor);
-  a.to_channels_last = true;
-  return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
+  cuda_writes(cuda, tensor);
+  return reorder(cuda, tensor, device, tensor->data, true);
 }
 
 /* The choices lie behind the pixels, so that one copy brings both. */
@@ -92,12 +96,8 @@ petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, v
   void *device;
   const void *pinned;
   PETRA_TRY(cuda_receive(cuda, bytes, &device));
-  CUDA_ARGUMENTS(cuda_permute_args, a);
-  set_shape(tensor, &a);
-  a.x = cuda_read(cuda, tensor);
-  a.y = device;
-  a.to_channels_last = false;
-  PETRA_TRY(cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a));
+  cuda_reads(cuda, tensor);
+  PETRA_TRY(reorder(cuda, tensor, tensor->data, device, false));
   PETRA_TRY(cuda_fetch(cuda, device, bytes, &pinned));
   if (type == PETRA_HOST_F32)
     memcpy(host, pinned, bytes);

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda.h"
 
-enum { CUDA_VALUES_BYTES = 1 << 16 }; /* room for the values of a segment */
+enum { CUDA_VALUES_BYTES = 1 << 18 }; /* room for the values of a segment: labels of 65,536 tokens */
 
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);

@@ -1,66 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The linear layer's bias and the loss. */
+/* Cross entropy: a block for each row (an image, or a position of a sequence), then one block for the sums over rows. */
 #include "backend/cuda/grid.h"
 
 #include <math.h>
-
-PETRA_KERNEL(cuda_bias_kernel, const cuda_bias_args a) {
-  for (int64_t i = cuda_grid_first(); i < (int64_t)a.n * a.o; i += cuda_grid_step())
-    a.y[i] = a.b[i % a.o];
-}
-
-petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_bias_args *a = (const cuda_bias_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_bias_kernel, cuda_grid_blocks((int64_t)a->n * a->o), CUDA_GRID_THREADS, *a);
-  return cuda_launched("bias");
-}
-
-/* A block sums CUDA_BIAS_COLUMNS columns, with CUDA_BIAS_ROWS threads for each. */
-enum { CUDA_BIAS_COLUMNS = 8, CUDA_BIAS_ROWS = 32, CUDA_BIAS_THREADS = CUDA_BIAS_COLUMNS * CUDA_BIAS_ROWS };
-
-PETRA_KERNEL(cuda_bias_backward_kernel, const cuda_bias_backward_args a) {
-  PETRA_SHARED double shared[CUDA_BIAS_THREADS];
-  const int row = PETRA_THREAD / CUDA_BIAS_COLUMNS;
-  const int64_t column = PETRA_BLOCK * CUDA_BIAS_COLUMNS + PETRA_THREAD % CUDA_BIAS_COLUMNS;
-  double sum = 0;
-  if (column < a.o)
-    PETRA_UNROLL_SOME for (int64_t n = row; n < a.n; n += CUDA_BIAS_ROWS) sum += a.dy[n * a.o + column];
-  shared[PETRA_THREAD] = sum;
-  PETRA_SYNC();
-  if (row > 0 || column >= a.o)
-    return;
-  sum = 0;
-  for (int i = PETRA_THREAD; i < CUDA_BIAS_THREADS; i += CUDA_BIAS_COLUMNS)
-    sum += shared[i];
-  a.db[column] = (float)sum;
-}
-
-petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_bias_backward_args *a = (const cuda_bias_backward_args *)arguments;
-  PETRA_LAUNCH_BLOCK(lane, cuda_bias_backward_kernel, (a->o + CUDA_BIAS_COLUMNS - 1) / CUDA_BIAS_COLUMNS,
-                     CUDA_BIAS_THREADS, *a);
-  return cuda_launched("bias_backward");
-}
-
-/* --- cross entropy: a block for each image, then one block for the sums over images --- */
 
 enum {
   CUDA_LOSS_THREADS = 128,
   CUDA_LOSS_FEW = 32 /* classes, for which more threads than that would only wait for each other */
 };
 
-typedef struct cuda_image_loss {
+typedef struct cuda_row_loss {
   double loss;
   int32_t better; /* classes that are not worse than the label */
-} cuda_image_loss;
+} cuda_row_loss;
 
 typedef struct cuda_loss_args {
   cuda_cross_entropy_args a;
-  cuda_image_loss *image;
+  cuda_row_loss *row;
 } cuda_loss_args;
 
 size_t cuda_cross_entropy_scratch(int32_t n) {
-  return (size_t)n * sizeof(cuda_image_loss);
+  return (size_t)n * sizeof(cuda_row_loss);
 }
 
 /* The larger of two; a NaN is larger than everything. */
@@ -88,7 +48,7 @@ PETRA_DEVICE bool cuda_not_worse(float logit, int32_t k, float of_label, int32_t
   return k != label && !worse;
 }
 
-PETRA_KERNEL(cuda_image_loss_kernel, const cuda_loss_args a) {
+PETRA_KERNEL(cuda_row_loss_kernel, const cuda_loss_args a) {
   PETRA_SHARED double shared[CUDA_LOSS_THREADS];
   const int32_t classes = a.a.classes, label = a.a.labels[PETRA_BLOCK];
   const float *logits = a.a.logits + PETRA_BLOCK * classes;
@@ -107,12 +67,12 @@ PETRA_KERNEL(cuda_image_loss_kernel, const cuda_loss_args a) {
     for (int32_t k = PETRA_THREAD; k < classes; k += PETRA_THREADS)
       a.a.dlogits[PETRA_BLOCK * classes + k] = (float)((exp(logits[k] - maximum) / sum - (k == label)) / a.a.n);
   if (PETRA_THREAD == 0) {
-    a.image[PETRA_BLOCK].loss = log(sum) - (of_label - maximum);
-    a.image[PETRA_BLOCK].better = (int32_t)better;
+    a.row[PETRA_BLOCK].loss = log(sum) - (of_label - maximum);
+    a.row[PETRA_BLOCK].better = (int32_t)better;
   }
 }
 
-/* In the order of the images, as every backend sums: the threads only fetch. */
+/* In the order of the rows, as every backend sums: the threads only fetch. */
 PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
   PETRA_SHARED double loss[CUDA_LOSS_THREADS];
   PETRA_SHARED int32_t better[CUDA_LOSS_THREADS];
@@ -120,8 +80,8 @@ PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
   int32_t top1 = 0, top5 = 0;
   for (int32_t first = 0; first < a.a.n; first += CUDA_LOSS_THREADS) {
     if (first + PETRA_THREAD < a.a.n) {
-      loss[PETRA_THREAD] = a.image[first + PETRA_THREAD].loss;
-      better[PETRA_THREAD] = a.image[first + PETRA_THREAD].better;
+      loss[PETRA_THREAD] = a.row[first + PETRA_THREAD].loss;
+      better[PETRA_THREAD] = a.row[first + PETRA_THREAD].better;
     }
     PETRA_SYNC();
     for (int i = 0; PETRA_THREAD == 0 && i < CUDA_LOSS_THREADS && first + i < a.a.n; i++) {
@@ -140,9 +100,9 @@ PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
 
 petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_cross_entropy_args *a = (const cuda_cross_entropy_args *)arguments;
-  const cuda_loss_args kernel = {*a, (cuda_image_loss *)lane->scratch};
-  PETRA_LAUNCH_BLOCK(lane, cuda_image_loss_kernel, a->n,
-                     a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS, kernel);
+  const cuda_loss_args kernel = {*a, (cuda_row_loss *)lane->scratch};
+  PETRA_LAUNCH_BLOCK(lane, cuda_row_loss_kernel, a->n, a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS,
+                     kernel);
   PETRA_LAUNCH_BLOCK(lane, cuda_batch_loss_kernel, 1, CUDA_LOSS_THREADS, kernel);
   return cuda_launched("cross_entropy");
 }

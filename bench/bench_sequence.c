@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Times the operations of a GPT in training, one by one; peer_pytorch_sequence.py does the same with PyTorch.
+ *
+ *   bench_sequence [threads [batch [positions [features [heads [words [repetitions]]]]]]]   defaults: 2 16 128 128 4 65 40
+ *
+ * Prints the shortest of the repetitions, which other programs disturb least, and the sum over a step of four blocks. */
+#include "bench/frame.h"
+
+enum { BLOCKS = 4 };
+
+typedef struct sizes {
+  int n, t, c, heads, words;
+} sizes;
+
+/* Operands: c, 3 c, 4 c features a token; rows: one number a token. */
+typedef struct operands {
+  const sizes *s;
+  petra_tensor *x, *y, *d, *qkv, *dqkv, *h, *g, *dh, *mean, *deviation, *log_sum, *logits, *dlogits, *tokens;
+  petra_tensor *w_qkv, *w_out, *w_up, *w_down, *w_words, *table, *positions;
+  petra_tensor *b_qkv, *b_out, *b_up, *scale, *shift, *dscale, *dshift;
+  int32_t *labels;
+} operands;
+
+static petra_tensor *sequence(const bench *b, const sizes *s, int features) {
+  return tensor(b, PETRA_TENSOR_SEQUENCE, s->n, s->t, features, 1);
+}
+
+static petra_tensor *matrix(const bench *b, int rows, int columns) {
+  return tensor(b, PETRA_TENSOR_MATRIX, rows, columns, 1, 1);
+}
+
+static petra_tensor *vector(const bench *b, int n) {
+  return tensor(b, PETRA_TENSOR_VECTOR, n, 1, 1, 1);
+}
+
+static operands make(const bench *b, const sizes *s) {
+  const int c = s->c, count = s->n * s->t;
+  operands o = {s,
+                sequence(b, s, c),
+                sequence(b, s, c),
+                sequence(b, s, c),
+                sequence(b, s, 3 * c),
+                sequence(b, s, 3 * c),
+                sequence(b, s, 4 * c),
+                sequence(b, s, 4 * c),
+                sequence(b, s, 4 * c),
+                sequence(b, s, 1),
+                sequence(b, s, 1),
+                sequence(b, s, s->heads),
+                sequence(b, s, s->words),
+                sequence(b, s, s->words),
+                sequence(b, s, 1),
+                matrix(b, 3 * c, c),
+                matrix(b, c, c),
+                matrix(b, 4 * c, c),
+                matrix(b, c, 4 * c),
+                matrix(b, s->words, c),
+                matrix(b, s->words, c),
+                matrix(b, s->t, c),
+                vector(b, 3 * c),
+                vector(b, c),
+                vector(b, 4 * c),
+                vector(b, c),
+                vector(b, c),
+                vector(b, c),
+                vector(b, c),
+                malloc((size_t)count * sizeof(int32_t))};
+  float *tokens = malloc((size_t)count * sizeof *tokens);
+  for (int i = 0; i < count; i++) {
+    o.labels[i] = (int32_t)((int64_t)i * 7919 % s->words);
+    tokens[i] = (float)o.labels[i];
+  }
+  require(petra_op_upload(b->backend, o.tokens, tokens, PETRA_HOST_F32));
+  free(tokens);
+  return o;
+}
+
+/* Prints the shortest time of a call and adds that of `times` of them to *step_s. */
+#define MEASURE(name, times, call)                                                                                     \
+  do {                                                                                                                 \
+    double least = 1e30;                                                                                               \
+    for (int i = 0; i < b->repetitions; i++) {                                                                         \
+      double start = omp_get_wtime();                                                                                  \
+      require(call);                                                                                                   \
+      start = omp_get_wtime() - start;                                                                                 \
+      least = start < least ? start : least;                                                                           \
+    }                                                                                                                  \
+    printf("%-20s %9.3f ms\n", name, least * 1e3);                                                                     \
+    *step_s += (times)*least;                                                                                          \
+  } while (0)
+
+static void attention_half(const bench *b, const operands *o, double *step_s) {
+  MEASURE("layer_norm forward", 2 * BLOCKS + 1,
+          petra_op_layer_norm_forward(
+              b->backend, &(petra_layer_norm_forward){o->x, o->scale, o->shift, o->y, o->mean, o->deviation}));
+  MEASURE("layer_norm backward", 2 * BLOCKS + 1,
+          petra_op_layer_norm_backward(b->backend, &(petra_layer_norm_backward){o->x, o->scale, o->mean, o->deviation,
+                                                                                o->y, o->d, o->dscale, o->dshift}));
+  MEASURE("qkv forward", BLOCKS,
+          petra_op_linear_forward(b->backend,
+                                  &(petra_linear_forward){.x = o->x, .w = o->w_qkv, .b = o->b_qkv, .y = o->dqkv}));
+  MEASURE("qkv data", BLOCKS, petra_op_linear_backward_data(b->backend, o->qkv, o->w_qkv, o->d));
+  MEASURE("qkv weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->qkv, o->w_qkv, o->b_qkv));
+  MEASURE("attention forward", BLOCKS,
+          petra_op_attention_forward(b->backend, &(petra_attention){o->qkv, o->s->heads, true, o->y, o->log_sum}));
+  MEASURE("attention backward", BLOCKS,
+          petra_op_attention_backward(
+              b->backend, &(petra_attention_backward){o->qkv, o->y, o->log_sum, o->s->heads, true, o->x, o->dqkv}));
+  MEASURE("out forward, add", BLOCKS,
+          petra_op_linear_forward(b->backend,
+                                  &(petra_linear_forward){o->x, o->w_out, o->b_out, PETRA_JOIN_ADD, o->d, o->y}));
+  MEASURE("out data", BLOCKS, petra_op_linear_backward_data(b->backend, o->x, o->w_out, o->d));
+  MEASURE("out weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->y, o->w_out, o->b_out));
+}
+
+static void rest(const bench *b, const operands *o, double *step_s) {
+  MEASURE(
+      "up forward", BLOCKS,
+      petra_op_linear_forward(b->backend, &(petra_linear_forward){.x = o->x, .w = o->w_up, .b = o->b_up, .y = o->dh}));
+  MEASURE("up data", BLOCKS, petra_op_linear_backward_data(b->backend, o->h, o->w_up, o->d));
+  MEASURE("up weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->h, o->w_up, o->b_up));
+  MEASURE("gelu forward, tanh", BLOCKS, petra_op_gelu_forward(b->backend, PETRA_GELU_TANH, o->h, o->dh));
+  MEASURE("gelu backward, tanh", BLOCKS, petra_op_gelu_backward(b->backend, PETRA_GELU_TANH, o->h, o->g, o->dh));
+  MEASURE("gelu forward, erf", 0, petra_op_gelu_forward(b->backend, PETRA_GELU_ERF, o->h, o->dh));
+  MEASURE("gelu backward, erf", 0, petra_op_gelu_backward(b->backend, PETRA_GELU_ERF, o->h, o->g, o->dh));
+  MEASURE("down forward, add", BLOCKS,
+          petra_op_linear_forward(b->backend,
+                                  &(petra_linear_forward){o->h, o->w_down, o->b_out, PETRA_JOIN_ADD, o->d, o->y}));
+  MEASURE("down data", BLOCKS, petra_op_linear_backward_data(b->backend, o->x, o->w_down, o->dh));
+  MEASURE("down weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->h, o->x, o->w_down, o->b_out));
+  MEASURE("words forward", 1,
+          petra_op_linear_forward(b->backend, &(petra_linear_forward){.x = o->x, .w = o->w_words, .y = o->logits}));
+  MEASURE("words data", 1, petra_op_linear_backward_data(b->backend, o->logits, o->w_words, o->d));
+  MEASURE("words weights", 1, petra_op_linear_backward_weights(b->backend, o->x, o->logits, o->w_words, NULL));
+  MEASURE("cross entropy", 1,
+          petra_op_cross_entropy(
+              b->backend, &(petra_cross_entropy){.logits = o->logits, .labels = o->labels, .dlogits = o->dlogits}));
+  MEASURE("embed forward", 1, petra_op_embed_forward(b->backend, o->tokens, o->table, o->positions, o->y));
+  MEASURE("embed backward", 1, petra_op_embed_backward(b->backend, o->tokens, o->x, o->table, o->positions));
+}
+
+int main(int argc, char **argv) {
+  int threads = 2;
+  sizes s = {16, 128, 128, 4, 65};
+  bench b = {.repetitions = 40};
+  int *const numbers[] = {&threads, &s.n, &s.t, &s.c, &s.heads, &s.words, &b.repetitions};
+  const int count = (int)(sizeof numbers / sizeof *numbers);
+  bool good = argc - 1 <= count;
+  for (int i = 0; i < argc - 1 && i < count; i++)
+    good = (*numbers[i] = atoi(argv[i + 1])) >= 1 && good;
+  if (!good) {
+    fprintf(stderr, "usage: bench_sequence [threads [batch [positions [features [heads [words [repetitions]]]]]]]\n");
+    return 2;
+  }
+  require(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, threads, true, &b.backend));
+  const operands o = make(&b, &s);
+  double step_s = 0;
+  attention_half(&b, &o, &step_s);
+  rest(&b, &o, &step_s);
+  printf("%-20s %9.3f ms\n", "step of 4 blocks", step_s * 1e3);
+  return 0;
+}

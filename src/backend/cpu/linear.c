@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Linear layers: products by CBLAS in one thread for matrices, which are those of a head and small, and by oneDNN for
+ * sequences, whose rows the threads share. */
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/product.h"
+
+/* Rows that one thread works on at once: what is computed from them stays in its cache. Fewer where there are more threads. */
+enum { ROWS_MOST = 256, ROWS_LEAST = 32 };
+
+static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x) {
+  const int64_t rows = petra_tensor_rows(x), share = (rows + backend->threads - 1) / backend->threads;
+  if (x->kind == PETRA_TENSOR_MATRIX)
+    return rows;
+  return share > ROWS_MOST ? ROWS_MOST : share < ROWS_LEAST ? ROWS_LEAST : share;
+}
+
+static petra_status multiply(const petra_tensor *rows, const cpu_product *product) {
+  if (rows->kind == PETRA_TENSOR_SEQUENCE)
+    return cpu_onednn_product(product);
+  cpu_blas_product(product);
+  return PETRA_OK;
+}
+
+/* Rows [first, first + count) of y. */
+static petra_status forward_rows(const petra_linear_forward *a, int64_t first, int64_t count) {
+  const int64_t in = petra_tensor_columns(a->x), out = a->w->shape[0];
+  float *y = cpu_data(a->y) + first * out;
+  const float *addend = a->join == PETRA_JOIN_NONE ? NULL : cpu_read(a->addend) + first * out;
+  cpu_kernel_join_rows(a->join, a->b ? cpu_read(a->b) : NULL, addend, count, out, y);
+  const cpu_product product = {.transpose_b = true,
+                               .m = count,
+                               .n = out,
+                               .k = in,
+                               .alpha = a->join == PETRA_JOIN_SUBTRACT ? -1 : 1,
+                               .beta = 1,
+                               .a = cpu_read(a->x) + first * in,
+                               .b = cpu_read(a->w),
+                               .c = y,
+                               .step_a = in,
+                               .step_b = in,
+                               .step_c = out};
+  return multiply(a->x, &product);
+}
+
+petra_status cpu_linear_forward(petra_backend *backend, const petra_linear_forward *a) {
+  const int64_t rows = petra_tensor_rows(a->x), some = rows_at_once(backend, a->x);
+  int status = PETRA_OK;
+  cpu_use_threads(backend);
+#pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
+  for (int64_t first = 0; first < rows; first += some)
+    status = cpu_worse(status, forward_rows(a, first, cpu_minimum(some, rows - first)));
+  return (petra_status)status;
+}
+
+static petra_status backward_rows(const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx, int64_t first,
+                                  int64_t count) {
+  const int64_t in = w->shape[1], out = w->shape[0];
+  const cpu_product product = {.m = count,
+                               .n = in,
+                               .k = out,
+                               .alpha = 1,
+                               .a = cpu_read(dy) + first * out,
+                               .b = cpu_read(w),
+                               .c = cpu_data(dx) + first * in,
+                               .step_a = out,
+                               .step_b = in,
+                               .step_c = in};
+  return multiply(dy, &product);
+}
+
+petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor *dy, const petra_tensor *w,
+                                      petra_tensor *dx) {
+  const int64_t rows = petra_tensor_rows(dy), some = rows_at_once(backend, dy);
+  int status = PETRA_OK;
+  cpu_use_threads(backend);
+#pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
+  for (int64_t first = 0; first < rows; first += some)
+    status = cpu_worse(status, backward_rows(dy, w, dx, first, cpu_minimum(some, rows - first)));
+  return (petra_status)status;
+}
+
+/* db: each column is summed by one thread, in the order of the rows. */
+static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra_tensor *db) {
+  const int64_t rows = petra_tensor_rows(dy), out = petra_tensor_columns(dy);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))
+  for (int64_t first = 0; first < out; first += CPU_COLUMNS) {
+    double sum[CPU_COLUMNS];
+    const int64_t columns = cpu_minimum(CPU_COLUMNS, out - first);
+    cpu_kernel_sum_columns(cpu_read(dy) + first, rows, out, columns, sum);
+    for (int64_t c = 0; c < columns; c++)
+      cpu_data(db)[first + c] = (float)sum[c];
+  }
+}
+
+petra_status cpu_linear_backward_weights(petra_backend *backend, const petra_tensor *x, const petra_tensor *dy,
+                                         petra_tensor *dw, petra_tensor *db) {
+  const int64_t in = dw->shape[1], out = dw->shape[0];
+  const cpu_product product = {.transpose_a = true,
+                               .m = out,
+                               .n = in,
+                               .k = petra_tensor_rows(x),
+                               .alpha = 1,
+                               .a = cpu_read(dy),
+                               .b = cpu_read(x),
+                               .c = cpu_data(dw),
+                               .step_a = out,
+                               .step_b = in,
+                               .step_c = in};
+  cpu_use_threads(backend);
+  if (db)
+    sum_rows(backend, dy, db);
+  return multiply(x, &product);
+}

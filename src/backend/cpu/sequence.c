@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations of transformers beside linear layers and attention. What is summed over rows is summed by one thread for each
+ * column, in the order of the rows: the number of threads does not matter. */
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
+#include "backend/element.h"
+#include "backend/tokens.h"
+
+enum { ROWS = 32 }; /* of one piece of work */
+
+/* --- layer norm --- */
+
+petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_norm_forward *a) {
+  const int64_t rows = petra_tensor_rows(a->x), features = petra_tensor_columns(a->x);
+  const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y ? cpu_read(a->shift) : NULL;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, a->x->elements))
+  for (int64_t first = 0; first < rows; first += ROWS)
+    cpu_kernel_layer_norm(cpu_read(a->x) + first * features, scale, shift, cpu_minimum(ROWS, rows - first), features,
+                          cpu_data(a->mean) + first, cpu_data(a->deviation) + first,
+                          a->y ? cpu_data(a->y) + first * features : NULL);
+  return PETRA_OK;
+}
+
+/* dscale and dshift come first: dx may be dy. */
+petra_status cpu_layer_norm_backward(petra_backend *backend, const petra_layer_norm_backward *a) {
+  const int64_t rows = petra_tensor_rows(a->x), features = petra_tensor_columns(a->x);
+#pragma omp parallel num_threads(cpu_threads(backend, a->x->elements))
+  {
+#pragma omp for schedule(static)
+    for (int64_t first = 0; first < features; first += CPU_COLUMNS) {
+      double dscale[CPU_COLUMNS], dshift[CPU_COLUMNS];
+      const int64_t columns = cpu_minimum(CPU_COLUMNS, features - first);
+      cpu_kernel_layer_norm_sums(cpu_read(a->x) + first, cpu_read(a->dy) + first, cpu_read(a->mean),
+                                 cpu_read(a->deviation), rows, features, columns, dscale, dshift);
+      for (int64_t c = 0; c < columns; c++) {
+        cpu_data(a->dscale)[first + c] = (float)dscale[c];
+        cpu_data(a->dshift)[first + c] = (float)dshift[c];
+      }
+    }
+#pragma omp for schedule(static)
+    for (int64_t first = 0; first < rows; first += ROWS)
+      cpu_kernel_layer_norm_backward(cpu_read(a->x) + first * features, cpu_read(a->scale), cpu_read(a->mean) + first,
+                                     cpu_read(a->deviation) + first, cpu_read(a->dy) + first * features,
+                                     cpu_minimum(ROWS, rows - first), features, cpu_data(a->dx) + first * features);
+  }
+  return PETRA_OK;
+}
+
+/* --- GELU --- */
+
+petra_status cpu_gelu_forward(petra_backend *backend, petra_gelu form, const petra_tensor *x, petra_tensor *y) {
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
+  for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
+    cpu_kernel_gelu(form, cpu_read(x) + first, cpu_data(y) + first, cpu_minimum(CPU_CHUNK, x->elements - first));
+  return PETRA_OK;
+}
+
+petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const petra_tensor *x, const petra_tensor *dy,
+                               petra_tensor *dx) {
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
+  for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
+    cpu_kernel_gelu_backward(form, cpu_read(x) + first, cpu_read(dy) + first, cpu_data(dx) + first,
+                             cpu_minimum(CPU_CHUNK, x->elements - first));
+  return PETRA_OK;
+}
+
+/* --- embeddings --- */
+
+static petra_status check_tokens(const char *operation, const petra_tensor *tokens, int32_t rows) {
+  for (int64_t i = 0; i < tokens->elements; i++)
+    if (!petra_element_is_token((double)cpu_read(tokens)[i], rows))
+      return petra_token_refuse(operation, tokens, i, (double)cpu_read(tokens)[i], rows);
+  return PETRA_OK;
+}
+
+petra_status cpu_embed_forward(petra_backend *backend, const petra_tensor *tokens, const petra_tensor *table,
+                               const petra_tensor *positions, petra_tensor *y) {
+  const int64_t features = table->shape[1], length = tokens->shape[1];
+  PETRA_TRY(check_tokens("embed_forward", tokens, table->shape[0]));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
+  for (int64_t row = 0; row < tokens->elements; row++)
+    cpu_kernel_add(cpu_read(table) + (int64_t)cpu_read(tokens)[row] * features,
+                   cpu_read(positions) + row % length * features, cpu_data(y) + row * features, features);
+  return PETRA_OK;
+}
+
+/* Columns [first, first + columns) of a table whose rows are the sums of those of dy by token or, tokens being NULL, by
+ * position. */
+static void sum_rows(const petra_tensor *dy, const float *tokens, petra_tensor *table, int64_t first, int64_t columns) {
+  const int64_t features = table->shape[1], length = dy->shape[1];
+  for (int64_t row = 0; row < table->shape[0]; row++)
+    memset(cpu_data(table) + row * features + first, 0, (size_t)columns * sizeof(float));
+  for (int64_t row = 0; row < petra_tensor_rows(dy); row++) {
+    float *sum = cpu_data(table) + (tokens ? (int64_t)tokens[row] : row % length) * features + first;
+    cpu_kernel_add(sum, cpu_read(dy) + row * features + first, sum, columns);
+  }
+}
+
+petra_status cpu_embed_backward(petra_backend *backend, const petra_tensor *tokens, const petra_tensor *dy,
+                                petra_tensor *dtable, petra_tensor *dpositions) {
+  const int64_t features = dtable->shape[1];
+  PETRA_TRY(check_tokens("embed_backward", tokens, dtable->shape[0]));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))
+  for (int64_t first = 0; first < features; first += CPU_COLUMNS) {
+    const int64_t columns = cpu_minimum(CPU_COLUMNS, features - first);
+    sum_rows(dy, cpu_read(tokens), dtable, first, columns);
+    sum_rows(dy, NULL, dpositions, first, columns);
+  }
+  return PETRA_OK;
+}
+
+/* --- patches, mean over positions --- */
+
+/* The patch of position `position` of an image: its features. */
+static void take_patch(const petra_tensor *images, int64_t image, int64_t position, int64_t size, float *to) {
+  const cpu_layout *l = cpu_layout_of(images);
+  const int64_t width = images->shape[3], across = width / size;
+  const int64_t corner = position / across * size * width + position % across * size;
+  for (int64_t channel = 0; channel < 3; channel++) {
+    const float *from = cpu_read(images) + cpu_channel_offset(l, image, channel);
+    for (int64_t i = 0; i < size * size; i++)
+      *to++ = from[(corner + i / size * width + i % size) * l->block];
+  }
+}
+
+petra_status cpu_patches(petra_backend *backend, const petra_tensor *images, int size, petra_tensor *y) {
+  const int64_t positions = y->shape[1], features = y->shape[2];
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
+  for (int64_t row = 0; row < petra_tensor_rows(y); row++)
+    take_patch(images, row / positions, row % positions, size, cpu_data(y) + row * features);
+  return PETRA_OK;
+}
+
+petra_status cpu_mean_positions_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
+  const int64_t positions = x->shape[1], features = x->shape[2];
+#pragma omp parallel for schedule(static) collapse(2) num_threads(cpu_threads(backend, x->elements))
+  for (int64_t n = 0; n < x->shape[0]; n++)
+    for (int64_t first = 0; first < features; first += CPU_COLUMNS) {
+      double sum[CPU_COLUMNS];
+      const int64_t columns = cpu_minimum(CPU_COLUMNS, features - first);
+      cpu_kernel_sum_columns(cpu_read(x) + n * positions * features + first, positions, features, columns, sum);
+      for (int64_t c = 0; c < columns; c++)
+        cpu_data(y)[n * y->shape[1] + column + first + c] = (float)(sum[c] / (double)positions);
+    }
+  return PETRA_OK;
+}
+
+petra_status cpu_mean_positions_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx) {
+  const int64_t positions = dx->shape[1], features = dx->shape[2];
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dx->elements))
+  for (int64_t row = 0; row < petra_tensor_rows(dx); row++) {
+    const float *from = cpu_read(dy) + row / positions * dy->shape[1] + column;
+    for (int64_t c = 0; c < features; c++)
+      cpu_data(dx)[row * features + c] = from[c] / (float)positions;
+  }
+  return PETRA_OK;
+}

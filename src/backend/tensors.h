@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors: what they are, their shapes, and how they come and go. What is done with them is told in backend.h. */
+#ifndef PETRA_BACKEND_TENSORS_H
+#define PETRA_BACKEND_TENSORS_H
+
+#include "base/account.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct petra_backend petra_backend;
+
+/* What a tensor is, and the meaning of shape[0..3]. */
+typedef enum petra_tensor_kind {
+  PETRA_TENSOR_ACTIVATION, /* (N, C, H, W): images, feature maps and their gradients */
+  PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
+  PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
+  PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
+  PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
+                              what max_pool_forward keeps for its backward */
+  PETRA_TENSOR_INNER,      /* (N, C, H, W): what stays inside a block: inputs and outputs of convolutions, what one unit
+                              hands to the next, and the gradients of these. Where the backend's precision has smaller
+                              elements for these than for activations, the two are different things to an operation;
+                              elsewhere each may stand for the other. */
+  PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
+                              dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
+                              whose elements are whole numbers >= 0. */
+} petra_tensor_kind;
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_SEQUENCE + 1 };
+
+typedef struct petra_tensor {
+  petra_backend *backend;
+  petra_tensor_kind kind;
+  int32_t shape[4];
+  int64_t elements; /* logical: product of shape */
+  size_t bytes;     /* physical, as allocated */
+  void *data;       /* physical; private to the backend */
+  void *layout;     /* private to the backend */
+  /* Below: kept by tensor.c and pool.c. */
+  int references; /* several threads may count it (backend/journal.h) */
+  int64_t maker;  /* number of the action that made it beside others; 0: none did */
+  petra_account *account;
+  petra_memory_category category;
+  int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
+  bool in_ring;   /* pool.c: it belongs to a place in an action */
+  int64_t number; /* pool.c: of the storage, in the order of making */
+  struct petra_tensor *next_free;
+} petra_tensor;
+
+/* A matrix or a sequence as rows of numbers that lie side by side: how many, and how long. */
+static inline int64_t petra_tensor_rows(const petra_tensor *tensor) {
+  return tensor->kind == PETRA_TENSOR_SEQUENCE ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
+}
+
+static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
+  return tensor->shape[tensor->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1];
+}
+
+typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
+
+/* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */
+
+/* A tensor of the given kind and shape with one reference. Content is undefined when it comes from the pool. Its
+ * bytes count in `account` under `category` until the last reference goes (account may be NULL). */
+petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                 petra_account *account, petra_memory_category category, petra_tensor **out);
+
+/* One more reference; returns the tensor. NULL is allowed. */
+petra_tensor *petra_tensor_retain(petra_tensor *tensor);
+
+/* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
+void petra_tensor_release(petra_tensor **tensor);
+
+/* The kind of what stays inside a block: PETRA_TENSOR_INNER where the backend's elements of that kind differ from those of
+ * activations, PETRA_TENSOR_ACTIVATION elsewhere. */
+petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend);
+
+/* Counts the tensor under another account and category from now on. */
+void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
+
+#endif

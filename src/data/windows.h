@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Windows: what the samples of a set of tokens are. A window of context T is T + 1 consecutive tokens: the first T are the input,
+ * the last T the labels, so that the label of each position is the token that follows it. Windows i = 0, 1, ... of an epoch begin at
+ * offset + i T: their inputs do not overlap, and each has one token in common with the next.
+ *
+ * Evaluation: offset 0, as many windows as fit, so that each token but the first is a label once (up to T - 1 tokens at the end are
+ * left out). Training that shuffles: each epoch draws its offset, 0 <= offset < T; there are as many windows in every epoch as fit at the
+ * largest one. Training that does not shuffle: as many, at offset 0. */
+#ifndef PETRA_DATA_WINDOWS_H
+#define PETRA_DATA_WINDOWS_H
+
+#include "data/dataset.h"
+
+/* Of an epoch over `tokens` tokens; 0: not one. */
+int64_t petra_windows_count(int64_t tokens, int32_t context, petra_split split);
+
+/* petra_rng_below(context) of the stream (seed, PETRA_RNG_WINDOW, epoch, 0). */
+int32_t petra_windows_offset(uint64_t seed, uint32_t epoch, int32_t context);
+
+/* What a config says against sets of tokens: augmentation, statistics of batch norms. PETRA_CONFIG. */
+petra_status petra_windows_check(const petra_config *config);
+
+/* How many different tokens there can be: `stated` by the set `where`, or, where that is 0, data.vocabulary. PETRA_CONFIG: neither says it,
+ * or they differ. */
+petra_status petra_windows_vocabulary(const petra_config *config, const char *where, int32_t stated, int32_t *out);
+
+/* Fills what the loader and others want to know of a split of `tokens` tokens, 0 .. vocabulary - 1; ops stay as they are. `where`: the
+ * file, for messages. PETRA_CONFIG, PETRA_DATA: less than a window of model.context. */
+petra_status petra_windows_init(const petra_config *config, petra_split split, const char *where, int64_t tokens,
+                                int32_t vocabulary, petra_dataset *set);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The embedding of tokens: a row of a table for each token, and one for its position; two streams begin as the same. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+/* What its graph keeps of its own. */
+enum { TOKENS = 0 };
+
+/* Its parameters. */
+enum { TABLE, POSITIONS };
+
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  petra_tensor *tokens = in->tensor[0];
+  if (pass->graph)
+    pass->graph->own[TOKENS] = petra_tensor_retain(tokens);
+  if (!out)
+    return PETRA_OK;
+  PETRA_TRY(petra_pass_stream(pass, tokens->shape[0], &pass->block->shape_out, &out->tensor[0]));
+  if (pass->block->streams_out == 2)
+    out->tensor[1] = petra_tensor_retain(out->tensor[0]);
+  return petra_op_embed_forward(pass->compute->backend, tokens, pass->parameters[TABLE], pass->parameters[POSITIONS],
+                                out->tensor[0]);
+}
+
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
+  (void)din; /* a token has no gradient */
+  petra_tensor *dy = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, dout, &dy), done);
+  status = petra_op_embed_backward(pass->compute->backend, pass->graph->own[TOKENS], dy, gradients[TABLE],
+                                   gradients[POSITIONS]);
+done:
+  petra_tensor_release(&dy);
+  return status;
+}
+
+static void parameter(const petra_block *block, int index, petra_tensor_spec *out) {
+  const petra_stream_shape *y = &block->shape_out;
+  petra_matrix_spec(out, PETRA_ROLE_EMBEDDING, index == TABLE ? "tokens" : "positions",
+                    index == TABLE ? block->rows : y->positions, y->features, PETRA_DEVIATION);
+}
+
+static void kernels(const petra_block *block, petra_kernel_list *out) {
+  const double y = (double)out->samples * (double)petra_stream_elements(&block->shape_out);
+  const double tables = ((double)block->rows + block->shape_out.positions) * block->shape_out.features;
+  petra_kernels_add(out, PETRA_KERNEL_FORWARD, false, y, 3 * y);
+  petra_kernels_add(out, PETRA_KERNEL_BACKWARD, false, 2 * y, 2 * y + tables);
+}
+
+const petra_block_ops petra_embedding_ops = {.name = "embedding",
+                                             .reads_data = true,
+                                             .forward = forward,
+                                             .backward = backward,
+                                             .own_parameters = 2,
+                                             .own_parameter = parameter,
+                                             .kernels = kernels};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The function F of a half of a transformer block: layer norm and linear map, what is in between (attention or GELU),
+ * linear map. Its output may be joined to a stream. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,
+                                    const petra_tensor *addend, petra_tensor **y) {
+  petra_tensor *n = NULL, *inner = NULL, *between = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, x, &n), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, &inner), done);
+  petra_tensor_release(&n);
+  PETRA_TRY_GOTO(status, pass->block->middle->forward(pass, inner, &between), done);
+  petra_tensor_release(&inner);
+  status = petra_layer_map(pass, 1, between, join, addend, y);
+done:
+  petra_tensor_release(&between);
+  petra_tensor_release(&inner);
+  petra_tensor_release(&n);
+  return status;
+}
+
+petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, petra_tensor *const *gradients,
+                                     petra_tensor **dx) {
+  petra_tensor *own = NULL, *between = NULL, *inner = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_stream_gradient(pass, &(petra_streams){{dy, NULL}}, &own), done);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 1, own, gradients, &between), done);
+  petra_tensor_release(&own);
+  PETRA_TRY_GOTO(status, pass->block->middle->backward(pass, between, &inner), done);
+  petra_tensor_release(&between);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, inner, gradients, dx), done);
+  petra_tensor_release(&inner);
+  status = petra_layer_normalise_backward(pass, 0, *dx, gradients);
+done:
+  petra_tensor_release(&inner);
+  petra_tensor_release(&between);
+  petra_tensor_release(&own);
+  return status;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers: linear maps of rows of features, with a layer norm before where there is one. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+static petra_memory_category kept(const petra_pass *pass) {
+  return pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+}
+
+static petra_unit_graph *graph_of(const petra_pass *pass, int layer) {
+  return &pass->graph->units[pass->block->unit_count + layer];
+}
+
+/* The layer's weight, and behind it its bias, among the block's parameters. */
+static int weight_of(const petra_block *block, int layer) {
+  return petra_layer_first(block, layer) + (*block->layers[layer].norm ? 2 : 0);
+}
+
+petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
+                                 petra_memory_category category, petra_tensor **out) {
+  int32_t shape[4] = {like->shape[0], like->shape[1], like->shape[2], 1};
+  shape[like->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1] = features;
+  return petra_compute_tensor(pass->compute, like->kind, shape, category, out);
+}
+
+petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
+  petra_tensor *const *parameters = pass->parameters + petra_layer_first(pass->block, layer);
+  petra_tensor *mean = NULL, *deviation = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, kept(pass), &mean), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, kept(pass), &deviation), done);
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, x, kept(pass), n), done);
+  const petra_layer_norm_forward norm = {
+      .x = x, .scale = parameters[0], .shift = parameters[1], .y = *n, .mean = mean, .deviation = deviation};
+  PETRA_TRY_GOTO(status, petra_op_layer_norm_forward(pass->compute->backend, &norm), done);
+  if (pass->graph) {
+    petra_unit_graph *graph = graph_of(pass, layer);
+    graph->conv = petra_tensor_retain(x);
+    graph->mean = petra_tensor_retain(mean);
+    graph->variance = petra_tensor_retain(deviation);
+  }
+done:
+  petra_tensor_release(&deviation);
+  petra_tensor_release(&mean);
+  return status;
+}
+
+petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
+                             const petra_tensor *addend, petra_tensor **y) {
+  const petra_layer *l = &pass->block->layers[layer];
+  petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer);
+  if (pass->graph)
+    graph_of(pass, layer)->x = petra_tensor_retain(x);
+  if (!y)
+    return PETRA_OK;
+  PETRA_TRY(petra_pass_features(pass, x, l->out, kept(pass), y));
+  const petra_linear_forward linear = {
+      .x = x, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
+  return petra_op_linear_forward(pass->compute->backend, &linear);
+}
+
+static petra_status compute_gradients(const petra_compute *compute, const petra_block *block, int layer,
+                                      const petra_tensor *x, const petra_tensor *dy, petra_tensor *const *gradients) {
+  petra_tensor *const *own = gradients + weight_of(block, layer);
+  return petra_op_linear_backward_weights(compute->backend, x, dy, own[0], block->layers[layer].bias ? own[1] : NULL);
+}
+
+petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
+                                      petra_tensor *const *gradients, petra_tensor **dx) {
+  const int weight = weight_of(pass->block, layer);
+  petra_unit_graph *graph = graph_of(pass, layer);
+  if (pass->graph->defer && pass->block->layers[layer].deferred) {
+    petra_tensor_charge(dy, pass->compute->account, PETRA_MEMORY_GRAPH);
+    petra_tensor *before = graph->dconv; /* a loss left it there */
+    graph->dconv = petra_tensor_retain(dy);
+    petra_tensor_release(&before);
+  } else {
+    PETRA_TRY(compute_gradients(pass->compute, pass->block, layer, graph->x, dy, gradients));
+  }
+  if (!dx)
+    return PETRA_OK;
+  PETRA_TRY(petra_compute_like(pass->compute, graph->x, PETRA_MEMORY_WORKSPACE, dx));
+  return petra_op_linear_backward_data(pass->compute->backend, dy, pass->parameters[weight], *dx);
+}
+
+petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
+                                   petra_block_graph *graph, petra_tensor *const *gradients) {
+  const petra_unit_graph *kept = &graph->units[block->unit_count + layer];
+  return compute_gradients(compute, block, layer, kept->x, kept->dconv, gradients);
+}
+
+petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
+                                            petra_tensor *const *gradients) {
+  const int first = petra_layer_first(pass->block, layer);
+  const petra_unit_graph *graph = graph_of(pass, layer);
+  const petra_layer_norm_backward norm = {.x = graph->conv,
+                                          .scale = pass->parameters[first],
+                                          .mean = graph->mean,
+                                          .deviation = graph->variance,
+                                          .dy = dn,
+                                          .dx = dn,
+                                          .dscale = gradients[first],
+                                          .dshift = gradients[first + 1]};
+  return petra_op_layer_norm_backward(pass->compute->backend, &norm);
+}
+
+petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy) {
+  petra_tensor *const *d = dout->tensor;
+  if (!d[1] && !pass->graph->defer) {
+    *dy = petra_tensor_retain(d[0]);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_compute_like(pass->compute, d[0], PETRA_MEMORY_WORKSPACE, dy));
+  return d[1] ? petra_op_add(pass->compute->backend, d[0], d[1], *dy)
+              : petra_op_copy(pass->compute->backend, d[0], *dy);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPT and ViT, ordinary (the norm before F) or reversible (Reformer's two streams): an embedding, halves of transformer
+ * blocks with attention and with an MLP in turn, a head. */
+#include "base/mem.h"
+#include "nn/blocks.h"
+#include "nn/model_private.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { EXPANSION = 4 }; /* features inside an MLP for each of a stream */
+
+static bool is_reversible(const petra_model *model) {
+  return model->family == PETRA_FAMILY_REVGPT || model->family == PETRA_FAMILY_REVVIT;
+}
+
+static bool reads_tokens(const petra_model *model) {
+  return model->input.kind == PETRA_TENSOR_SEQUENCE;
+}
+
+/* The stream of a network whose samples have so many positions. */
+static petra_stream_shape stream_of(const petra_model *model, int32_t positions) {
+  return (petra_stream_shape){
+      .positions = positions, .features = model->width, .one = 1, .kind = PETRA_TENSOR_SEQUENCE};
+}
+
+static petra_layer *add_layer(petra_block *block, const char *norm, const char *linear, int32_t in, int32_t out,
+                              double deviation) {
+  petra_layer *layer = &block->layers[block->layer_count++];
+  *layer = (petra_layer){
+      .in = in, .out = out, .rows = block->shape_in.positions, .bias = true, .deferred = true, .deviation = deviation};
+  snprintf(layer->norm, sizeof layer->norm, "%s", norm);
+  snprintf(layer->linear, sizeof layer->linear, "%s", linear);
+  return layer;
+}
+
+static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary) {
+  petra_block *block = petra_model_next_block(model);
+  const int32_t patch = model->patch;
+  const bool tokens = reads_tokens(model);
+  petra_block_set_kind(block, tokens ? &petra_embedding_ops : &petra_patches_ops);
+  snprintf(block->name, sizeof block->name, "embedding");
+  block->streams_in = 1;
+  block->streams_out = is_reversible(model) ? 2 : 1;
+  block->shape_in = model->input;
+  block->rows = vocabulary;
+  block->shape_out =
+      stream_of(model, tokens ? model->input.positions : (model->input.height / patch) * (model->input.width / patch));
+  if (!tokens) {
+    block->patch = patch;
+    add_layer(block, "", "patch", 3 * patch * patch, model->width, PETRA_DEVIATION)->rows = block->shape_out.positions;
+  }
+  return block->shape_out;
+}
+
+/* The second layer of F begins smaller, since 2 depth of them are added up (GPT-2). */
+static void make_half(petra_model *model, const petra_stream_shape *stream, int number, bool attention) {
+  petra_block *block = petra_model_next_block(model);
+  const int32_t width = model->width, inner = EXPANSION * width;
+  const double smaller = PETRA_DEVIATION / sqrt(2.0 * model->depth);
+  petra_block_set_kind(block, is_reversible(model) ? &petra_revblock_ops : &petra_residual_ops);
+  snprintf(block->name, sizeof block->name, "block%d.%s", number, attention ? "attention" : "mlp");
+  block->streams_in = block->streams_out = is_reversible(model) ? 2 : 1;
+  block->shape_in = block->shape_out = *stream;
+  block->middle = attention ? &petra_attention_middle : &petra_gelu_middle;
+  block->heads = attention ? model->heads : 0;
+  block->causal = reads_tokens(model);
+  block->gelu = reads_tokens(model) ? PETRA_GELU_TANH : PETRA_GELU_ERF;
+  add_layer(block, "ln", attention ? "qkv" : "fc", width, attention ? 3 * width : inner, PETRA_DEVIATION);
+  add_layer(block, "", "proj", attention ? width : inner, width, smaller);
+}
+
+static void make_head(petra_model *model, const petra_stream_shape *stream) {
+  petra_block *block = petra_model_next_block(model);
+  petra_block_set_kind(block, &petra_sequence_head_ops);
+  snprintf(block->name, sizeof block->name, "head");
+  block->streams_in = is_reversible(model) ? 2 : 1;
+  block->shape_in = *stream;
+  block->averages = !reads_tokens(model);
+  block->labels = block->averages ? 1 : stream->positions;
+  block->shape_out = (petra_stream_shape){
+      .positions = block->labels, .features = model->classes, .one = 1, .kind = PETRA_TENSOR_SEQUENCE};
+  block->features = model->width;
+  block->classes = model->classes;
+  petra_layer *layer = add_layer(block, "ln", "fc", model->width, model->classes, PETRA_DEVIATION);
+  layer->bias = block->averages; /* next tokens: without, as GPT-2 */
+  layer->rows = block->labels;
+}
+
+/* The images of a ViT are patches without a rest. */
+static petra_status check_patches(const petra_config *config, const petra_model *model) {
+  const int32_t patch = (int32_t)config->model.patch;
+  if (model->input.height % patch || model->input.width % patch)
+    return petra_config_fail(config, "model.patch",
+                             "images of %d x %d are no whole number of patches of %d x %d; expected a divisor of both",
+                             model->input.width, model->input.height, patch, patch);
+  return PETRA_OK;
+}
+
+static petra_status check(const petra_config *config, const petra_model *model, int32_t vocabulary) {
+  static const char *const others[] = {"model.stem", "model.downsample", "model.zero_init_residual", NULL};
+  static const char *const of_tokens[] = {"model.classes", "model.patch", NULL}, *const of_images[] = {"model.context",
+                                                                                                       NULL};
+  const petra_precision precision = config->device.precision;
+  PETRA_TRY(petra_model_refuse_keys(config, others));
+  PETRA_TRY(petra_model_refuse_keys(config, reads_tokens(model) ? of_tokens : of_images));
+  if (config->model.width % config->model.heads)
+    return petra_config_fail(config, "model.heads", "%d heads for %d features; expected a divisor of model.width",
+                             (int)config->model.heads, model->width);
+  if (precision != PETRA_PRECISION_FP32 && precision != PETRA_PRECISION_FP64)
+    return petra_config_fail(config, "device.precision", "%s with model.family: %s; expected fp32 or fp64",
+                             petra_config_choice_name("device.precision", (int)precision),
+                             petra_config_choice_name("model.family", (int)model->family));
+  if (reads_tokens(model) && vocabulary < 2)
+    return petra_config_fail(config, "data.set", "a vocabulary of %d tokens; expected 2 at least", vocabulary);
+  return reads_tokens(model) ? PETRA_OK : check_patches(config, model);
+}
+
+petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary) {
+  PETRA_TRY(check(config, model, vocabulary));
+  model->classes = reads_tokens(model) ? vocabulary : (int32_t)config->model.classes;
+  model->heads = (int32_t)config->model.heads;
+  model->patch = reads_tokens(model) ? 0 : (int32_t)config->model.patch;
+  PETRA_TRY(petra_allocate(&model->blocks, (size_t)(2 * model->depth + 2), sizeof *model->blocks));
+  const petra_stream_shape stream = make_embedding(model, vocabulary);
+  for (int number = 1; number <= model->depth; number++)
+    for (int half = 0; half < 2; half++)
+      make_half(model, &stream, number, half == 0);
+  make_head(model, &stream);
+  return PETRA_OK;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parameters and statistics of a block: those of its units, of its layers, and its own; and W of those that it
+ * computes. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+#include <stdio.h>
+
+enum { UNIT = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
+
+/* Parameters of a layer: scale and shift of its norm, weight, bias. */
+static int layer_parameters(const petra_layer *layer) {
+  return (*layer->norm ? 2 : 0) + 1 + layer->bias;
+}
+
+int petra_layer_first(const petra_block *block, int layer) {
+  int first = UNIT * block->unit_count;
+  for (int l = 0; l < layer; l++)
+    first += layer_parameters(&block->layers[l]);
+  return first;
+}
+
+int petra_block_parameter_count(const petra_block *block) {
+  return petra_layer_first(block, block->layer_count) + block->ops->own_parameters;
+}
+
+int petra_block_statistic_count(const petra_block *block) {
+  return STATISTICS * block->unit_count;
+}
+
+void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
+                       double initial) {
+  *out = (petra_tensor_spec){
+      .kind = PETRA_TENSOR_VECTOR, .role = role, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
+  snprintf(out->name, sizeof out->name, "%s/%s", part, name);
+}
+
+void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
+                       double deviation) {
+  *out = (petra_tensor_spec){.kind = PETRA_TENSOR_MATRIX,
+                             .role = role,
+                             .shape = {rows, columns, 1, 1},
+                             .rank = 2,
+                             .decay = true,
+                             .deviation = deviation};
+  snprintf(out->name, sizeof out->name, "%s/weight", part);
+}
+
+static void unit_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
+  const int u = index / UNIT;
+  const petra_unit *unit = &block->units[u];
+  switch (index % UNIT) {
+  case 0:
+    *out = (petra_tensor_spec){.kind = PETRA_TENSOR_FILTER,
+                               .role = PETRA_ROLE_WEIGHT,
+                               .shape = {unit->out, unit->in, unit->kernel, unit->kernel},
+                               .rank = 4,
+                               .deferred = true,
+                               .fan_in = unit->in * unit->kernel * unit->kernel,
+                               .decay = true};
+    snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
+    break;
+  case 1:
+    petra_vector_spec(out, PETRA_ROLE_SCALE, unit->norm, "scale", unit->out,
+                      model->zero_init_residual && u == block->path_count - 1 ? 0 : 1);
+    break;
+  default:
+    petra_vector_spec(out, PETRA_ROLE_SHIFT, unit->norm, "shift", unit->out, 0);
+  }
+  out->unit = u;
+}
+
+static void layer_parameter(const petra_layer *layer, int index, petra_tensor_spec *out) {
+  if (*layer->norm && index < 2) {
+    petra_vector_spec(out, index ? PETRA_ROLE_SHIFT : PETRA_ROLE_SCALE, layer->norm, index ? "shift" : "scale",
+                      layer->in, index ? 0 : 1);
+    return;
+  }
+  if (index - (*layer->norm ? 2 : 0) == 0)
+    petra_matrix_spec(out, PETRA_ROLE_WEIGHT, layer->linear, layer->out, layer->in, layer->deviation);
+  else
+    petra_vector_spec(out, PETRA_ROLE_BIAS, layer->linear, "bias", layer->out, 0);
+  out->deferred = layer->deferred;
+  out->fan_in = layer->deviation > 0 ? 0 : layer->in;
+}
+
+void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
+  int layer = 0, first = UNIT * block->unit_count;
+  if (index < first) {
+    unit_parameter(model, block, index, out);
+    return;
+  }
+  index -= first;
+  while (layer < block->layer_count && index >= layer_parameters(&block->layers[layer]))
+    index -= layer_parameters(&block->layers[layer++]);
+  if (layer < block->layer_count)
+    layer_parameter(&block->layers[layer], index, out);
+  else
+    block->ops->own_parameter(block, index, out);
+  out->unit = block->unit_count + layer;
+}
+
+void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
+  int u = index / STATISTICS;
+  const petra_unit *unit = &block->units[u];
+  if (index % STATISTICS == 0)
+    petra_vector_spec(out, PETRA_ROLE_MEAN, unit->norm, "running_mean", unit->out, 0);
+  else
+    petra_vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
+  out->unit = u;
+}
+
+petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
+                                          petra_block_graph *graph, petra_tensor *const *gradients) {
+  for (int u = 0; u < block->unit_count; u++)
+    PETRA_TRY(petra_op_conv_backward_filter(compute->backend, &block->units[u].geometry, graph->units[u].x,
+                                            graph->units[u].dconv, gradients[UNIT * u]));
+  for (int l = 0; l < block->layer_count; l++)
+    if (block->layers[l].deferred)
+      PETRA_TRY(petra_layer_gradients(compute, block, l, graph, gradients));
+  return PETRA_OK;
+}

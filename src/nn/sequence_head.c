@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The head of a transformer: the mean of the streams, layer norm, (ViT) mean over the positions, linear map, softmax
+ * cross-entropy, of each position or of each sample. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+/* *out = (a + b) / 2; b NULL: a / 2. */
+static petra_status halve(const petra_pass *pass, const petra_tensor *a, const petra_tensor *b,
+                          petra_memory_category category, petra_tensor **out) {
+  petra_backend *backend = pass->compute->backend;
+  PETRA_TRY(petra_compute_like(pass->compute, a, category, out));
+  PETRA_TRY(petra_op_fill(backend, *out, 0));
+  PETRA_TRY(petra_op_axpy(backend, 0.5, a, *out));
+  return b ? petra_op_axpy(backend, 0.5, b, *out) : PETRA_OK;
+}
+
+/* What goes into the linear map. */
+static petra_status make_features(const petra_pass *pass, const petra_streams *in, petra_memory_category category,
+                                  petra_tensor **out) {
+  petra_tensor *mean = NULL, *n = NULL;
+  petra_status status = PETRA_OK;
+  if (pass->block->streams_in == 2)
+    PETRA_TRY_GOTO(status, halve(pass, in->tensor[0], in->tensor[1], category, &mean), done);
+  else
+    mean = petra_tensor_retain(in->tensor[0]);
+  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, mean, &n), done);
+  if (pass->block->averages) {
+    const int32_t shape[4] = {n->shape[0], pass->block->features, 1, 1};
+    PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, PETRA_TENSOR_MATRIX, shape, category, out), done);
+    status = petra_op_mean_positions_forward(pass->compute->backend, n, *out, 0);
+  } else {
+    *out = petra_tensor_retain(n);
+  }
+done:
+  petra_tensor_release(&n);
+  petra_tensor_release(&mean);
+  return status;
+}
+
+/* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of the mean
+ * loss by the logits as that of the layer's output. */
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  (void)out;
+  const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, &logits), done);
+  petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
+  if (pass->graph)
+    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, logits, category, &dlogits), done);
+  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
+  if (pass->graph)
+    pass->graph->units[0].dconv = petra_tensor_retain(dlogits);
+done:
+  petra_tensor_release(&dlogits);
+  petra_tensor_release(&logits);
+  petra_tensor_release(&features);
+  return status;
+}
+
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
+  (void)dout;
+  const petra_unit_graph *graph = &pass->graph->units[0];
+  petra_tensor *dfeatures = NULL, *dn = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, graph->dconv, gradients, &dfeatures), done);
+  if (pass->block->averages) {
+    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dn), done);
+    PETRA_TRY_GOTO(status, petra_op_mean_positions_backward(pass->compute->backend, dfeatures, 0, dn), done);
+  } else {
+    dn = petra_tensor_retain(dfeatures);
+  }
+  PETRA_TRY_GOTO(status, petra_layer_normalise_backward(pass, 0, dn, gradients), done);
+  if (pass->block->streams_in == 2) {
+    PETRA_TRY_GOTO(status, halve(pass, dn, NULL, PETRA_MEMORY_WORKSPACE, &din->tensor[0]), done);
+    din->tensor[1] = petra_tensor_retain(din->tensor[0]);
+  } else {
+    din->tensor[0] = petra_tensor_retain(dn);
+  }
+done:
+  petra_tensor_release(&dn);
+  petra_tensor_release(&dfeatures);
+  return status;
+}
+
+static void kernels(const petra_block *block, petra_kernel_list *out) {
+  const double x = (double)out->samples * (double)petra_stream_elements(&block->shape_in);
+  if (block->streams_in == 2)
+    petra_kernels_add_both(out, 2 * x, 3 * x);
+  petra_layer_kernels(block, 0, out);
+  if (block->averages)
+    petra_kernels_add_both(out, x, x + (double)out->samples * block->features);
+}
+
+const petra_block_ops petra_sequence_head_ops = {
+    .name = "sequence_head", .is_loss = true, .forward = forward, .backward = backward, .kernels = kernels};

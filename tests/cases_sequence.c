@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases: the operations of transformers. */
+#include "cases.h"
+
+#include "naive.h"
+
+#include <math.h>
+
+static petra_tensor *sequence(cases_run *run, int n, int t, int c) {
+  return cases_output(run, PETRA_TENSOR_SEQUENCE, n, t, c, 1);
+}
+
+/* p: n, positions, features; whether y is wanted; what is added to x; whether dx is dy. A row is to layer norm what a channel
+ * of one image is to batch norm, but for scale and shift. */
+static void layer_norm(cases_run *run, const int *p) {
+  const int rows = p[0] * p[1], features = p[2], count = rows * features;
+  double *host = cases_random(run, count);
+  for (int i = 0; i < count; i++)
+    host[i] += p[4];
+  cases_tensor x = cases_given(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1, host);
+  cases_tensor scale = cases_input(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  cases_tensor shift = cases_input(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
+  petra_tensor *y = p[3] ? sequence(run, p[0], p[1], features) : NULL, *mean = sequence(run, p[0], p[1], 1);
+  petra_tensor *deviation = sequence(run, p[0], p[1], 1);
+  petra_tensor *dx = p[5] ? dy.tensor : sequence(run, p[0], p[1], features);
+  petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  petra_tensor *dshift = cases_output(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  const naive_norm_sizes s = {1, rows, features};
+  double *m = cases_array(run, rows), *v = cases_array(run, rows), *of_mean = cases_array(run, rows);
+  double *ones = cases_array(run, rows), *zeros = cases_array(run, rows), *of_rows = cases_array(run, 4 * rows);
+  double *z = cases_array(run, count), *of_z = cases_array(run, count), *dz = cases_array(run, count);
+  double *through = cases_array(run, count), *e = cases_array(run, count), *of_e = cases_array(run, count);
+  double *sums = cases_array(run, 4 * features);
+  for (int i = 0; i < rows; i++)
+    ones[i] = 1;
+  naive_norm_statistics(&s, x.host, m, v, of_mean);
+  naive_norm_apply(&s, x.host, ones, zeros, m, v, false, PETRA_JOIN_NONE, NULL, z, of_z);
+  for (int i = 0; i < count; i++) {
+    const int f = i % features;
+    e[i] = scale.host[f] * z[i] + shift.host[f];
+    of_e[i] = fabs(scale.host[f]) * of_z[i] + fabs(shift.host[f]);
+    dz[i] = dy.host[i] * scale.host[f];
+    sums[f] += dy.host[i] * z[i];
+    sums[features + f] += fabs(dy.host[i]) * of_z[i];
+    sums[2 * features + f] += dy.host[i];
+    sums[3 * features + f] += fabs(dy.host[i]);
+  }
+  for (int i = 0; i < rows; i++)
+    v[i] = sqrt(v[i] + PETRA_NORM_EPSILON);
+  const petra_layer_norm_forward f = {x.tensor, scale.tensor, shift.tensor, y, mean, deviation};
+  cases_ok(petra_op_layer_norm_forward(run->backend, &f));
+  cases_expect(run, CASES_layer_norm_forward, mean, m, of_mean, features);
+  cases_expect(run, CASES_layer_norm_forward, deviation, v, NULL, features);
+  if (y)
+    cases_expect(run, CASES_layer_norm_forward, y, e, of_e, features);
+  for (int i = 0; i < rows; i++)
+    v[i] = v[i] * v[i] - PETRA_NORM_EPSILON;
+  naive_norm_backward(&s, x.host, ones, zeros, m, v, false, dz, through, e, of_rows, of_rows + rows, of_e,
+                      of_rows + 2 * rows, of_rows + 3 * rows);
+  const petra_layer_norm_backward b = {x.tensor, scale.tensor, mean, deviation, dy.tensor, dx, dscale, dshift};
+  if (p[5])
+    cases_changed(run, dx);
+  cases_ok(petra_op_layer_norm_backward(run->backend, &b));
+  cases_expect(run, CASES_layer_norm_backward, dx, e, of_e, features);
+  cases_expect(run, CASES_layer_norm_backward, dscale, sums, sums + features, rows);
+  cases_expect(run, CASES_layer_norm_backward, dshift, sums + 2 * features, sums + 3 * features, rows);
+}
+
+/* p: form, kind, shape, what inputs of order 1 are multiplied by, whether dx is dy. */
+static void gelu(cases_run *run, const int *p) {
+  const petra_gelu form = (petra_gelu)p[0];
+  const petra_tensor_kind kind = (petra_tensor_kind)p[1];
+  const int count = p[2] * p[3] * p[4];
+  double *host = cases_random(run, count);
+  for (int i = 0; i < count; i++)
+    host[i] *= p[5];
+  cases_tensor x = cases_given(run, kind, p[2], p[3], p[4], 1, host);
+  cases_tensor dy = cases_input(run, kind, p[2], p[3], p[4], 1);
+  petra_tensor *y = cases_output(run, kind, p[2], p[3], p[4], 1);
+  petra_tensor *dx = p[6] ? dy.tensor : cases_output(run, kind, p[2], p[3], p[4], 1);
+  double *e = cases_array(run, count), *de = cases_array(run, count);
+  double *of_e = cases_array(run, count), *of_de = cases_array(run, count);
+  for (int i = 0; i < count; i++) {
+    const double v = x.host[i], slope = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
+    const double t = form == PETRA_GELU_ERF ? erf(v / sqrt(2)) : tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v));
+    const double dt = form == PETRA_GELU_ERF ? 2 * exp(-v * v / 2) / sqrt(2 * M_PI) : (1 - t * t) * slope;
+    e[i] = v / 2 * (1 + t);
+    de[i] = dy.host[i] * ((1 + t) / 2 + v / 2 * dt);
+    of_e[i] = fabs(v);
+    of_de[i] = fabs(dy.host[i]);
+  }
+  cases_ok(petra_op_gelu_forward(run->backend, form, x.tensor, y));
+  cases_expect(run, CASES_gelu_forward, y, e, of_e, 1);
+  if (p[6])
+    cases_changed(run, dx);
+  cases_ok(petra_op_gelu_backward(run->backend, form, x.tensor, dy.tensor, dx));
+  cases_expect(run, CASES_gelu_backward, dx, de, of_de, 1);
+}
+
+/* The arrays of one case of attention: what comes out, and what its error is relative to. */
+typedef struct attention_expected {
+  double *y, *log_sum, *dqkv, *of_y, *of_log_sum, *of_dqkv;
+} attention_expected;
+
+/* One query (row `i` of the sample that begins at row `first`) of one head, from the definition by the whole row of
+ * probabilities p: ds = p (dp - sum(p dp)). A score that is off by an epsilon of the sum of its absolute terms moves
+ * what depends on it by as much. */
+static void attend(const petra_attention *a, int first, int i, int head, const double *qkv, const double *dy,
+                   double *room, attention_expected *e) {
+  const int positions = a->y->shape[1], features = a->y->shape[2], width = features / a->heads;
+  const int keys = a->causal ? i + 1 : positions, row = 3 * features;
+  const double scale = 1 / sqrt(width);
+  double *p = room, *dp = p + positions, *of_dp = dp + positions, sum = 0, mean = 0, of_mean = 0, most = 1;
+  const int q = (first + i) * row + head * width, k = first * row + features + head * width, v = k + features;
+  const int out = (first + i) * features + head * width;
+  for (int j = 0; j < keys; j++) {
+    double size = 0;
+    p[j] = dp[j] = of_dp[j] = 0;
+    for (int c = 0; c < width; c++) {
+      p[j] += scale * qkv[q + c] * qkv[k + j * row + c];
+      size += scale * fabs(qkv[q + c] * qkv[k + j * row + c]);
+      dp[j] += dy[out + c] * qkv[v + j * row + c];
+      of_dp[j] += fabs(dy[out + c] * qkv[v + j * row + c]);
+    }
+    sum += exp(p[j]);
+    most = fmax(most, 1 + size);
+  }
+  e->log_sum[(first + i) * a->heads + head] = log(sum);
+  e->of_log_sum[(first + i) * a->heads + head] = most;
+  for (int j = 0; j < keys; j++) {
+    p[j] = exp(p[j]) / sum;
+    mean += p[j] * dp[j];
+    of_mean += p[j] * of_dp[j];
+  }
+  for (int j = 0; j < keys; j++)
+    for (int c = 0; c < width; c++) {
+      const int at_k = k + j * row + c, at_v = v + j * row + c;
+      const double ds = scale * p[j] * (dp[j] - mean), of_ds = most * scale * p[j] * (of_dp[j] + of_mean);
+      e->y[out + c] += p[j] * qkv[at_v];
+      e->of_y[out + c] += most * p[j] * fabs(qkv[at_v]);
+      e->dqkv[q + c] += ds * qkv[at_k];
+      e->of_dqkv[q + c] += of_ds * fabs(qkv[at_k]);
+      e->dqkv[at_k] += ds * qkv[q + c];
+      e->of_dqkv[at_k] += of_ds * fabs(qkv[q + c]);
+      e->dqkv[at_v] += p[j] * dy[out + c];
+      e->of_dqkv[at_v] += most * p[j] * fabs(dy[out + c]);
+    }
+}
+
+/* p: n, positions, features, heads, causal, what inputs of order 1 are multiplied by. */
+static void attention(cases_run *run, const int *p) {
+  const int n = p[0], positions = p[1], features = p[2], heads = p[3], rows = n * positions;
+  double *host = cases_random(run, (int64_t)rows * 3 * features);
+  for (int i = 0; i < rows * 3 * features; i++)
+    host[i] *= p[5];
+  cases_tensor qkv = cases_given(run, PETRA_TENSOR_SEQUENCE, n, positions, 3 * features, 1, host);
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, n, positions, features, 1);
+  petra_tensor *y = sequence(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
+  petra_tensor *dqkv = sequence(run, n, positions, 3 * features);
+  const petra_attention a = {qkv.tensor, heads, p[4], y, log_sum};
+  attention_expected e = {cases_array(run, y->elements),       cases_array(run, log_sum->elements),
+                          cases_array(run, dqkv->elements),    cases_array(run, y->elements),
+                          cases_array(run, log_sum->elements), cases_array(run, dqkv->elements)};
+  double *room = cases_array(run, 3 * positions);
+  for (int i = 0; i < rows * heads; i++)
+    attend(&a, i / heads / positions * positions, i / heads % positions, i % heads, qkv.host, dy.host, room, &e);
+  cases_ok(petra_op_attention_forward(run->backend, &a));
+  cases_expect(run, CASES_attention_forward, y, e.y, e.of_y, positions);
+  cases_expect(run, CASES_attention_forward, log_sum, e.log_sum, e.of_log_sum, positions);
+  const petra_attention_backward b = {qkv.tensor, y, log_sum, heads, p[4], dy.tensor, dqkv};
+  cases_ok(petra_op_attention_backward(run->backend, &b));
+  cases_expect(run, CASES_attention_backward, dqkv, e.dqkv, e.of_dqkv, positions);
+}
+
+/* p: n, positions, features, rows of the table, rows of the positions. Tokens are no input that may be NaN. */
+static void embed(cases_run *run, const int *p) {
+  const int rows = p[0] * p[1], features = p[2];
+  petra_tensor *tokens = sequence(run, p[0], p[1], 1), *y = sequence(run, p[0], p[1], features);
+  cases_tensor table = cases_input(run, PETRA_TENSOR_MATRIX, p[3], features, 1, 1);
+  cases_tensor positions = cases_input(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1);
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
+  petra_tensor *dtable = cases_output(run, PETRA_TENSOR_MATRIX, p[3], features, 1, 1);
+  petra_tensor *dpositions = cases_output(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1);
+  double *token = cases_array(run, rows), *e = cases_array(run, y->elements), *of_e = cases_array(run, y->elements);
+  double *dt = cases_array(run, dtable->elements), *of_dt = cases_array(run, dtable->elements);
+  double *dp = cases_array(run, dpositions->elements), *of_dp = cases_array(run, dpositions->elements);
+  for (int i = 0; i < rows; i++) {
+    token[i] = i % 3 == 0 ? p[3] - 1 : i * 5 % p[3]; /* the last one often; some never */
+    for (int c = 0; c < features; c++) {
+      const int in_table = (int)token[i] * features + c, in_positions = i % p[1] * features + c, at = i * features + c;
+      e[at] = table.host[in_table] + positions.host[in_positions];
+      of_e[at] = fabs(table.host[in_table]) + fabs(positions.host[in_positions]);
+      dt[in_table] += dy.host[at];
+      of_dt[in_table] += fabs(dy.host[at]);
+      dp[in_positions] += dy.host[at];
+      of_dp[in_positions] += fabs(dy.host[at]);
+    }
+  }
+  cases_ok(petra_op_upload(run->backend, tokens, token, PETRA_HOST_F64));
+  cases_ok(petra_op_embed_forward(run->backend, tokens, table.tensor, positions.tensor, y));
+  cases_expect(run, CASES_embed_forward, y, e, of_e, 1);
+  cases_ok(petra_op_embed_backward(run->backend, tokens, dy.tensor, dtable, dpositions));
+  cases_expect(run, CASES_embed_backward, dtable, dt, of_dt, rows);
+  cases_expect(run, CASES_embed_backward, dpositions, dp, of_dp, p[0]);
+}
+
+/* p: n, height, width, size. */
+static void patches(cases_run *run, const int *p) {
+  const int n = p[0], height = p[1], width = p[2], size = p[3], down = height / size, across = width / size;
+  cases_tensor images = cases_input(run, PETRA_TENSOR_ACTIVATION, n, 3, height, width);
+  petra_tensor *y = sequence(run, n, down * across, 3 * size * size);
+  double *e = cases_array(run, y->elements);
+  for (int i = 0; i < n * 3 * height * width; i++) {
+    const int w = i % width, h = i / width % height, channel = i / width / height % 3, image = i / width / height / 3;
+    const int patch = (image * down + h / size) * across + w / size;
+    e[(patch * 3 + channel) * size * size + h % size * size + w % size] = images.host[i];
+  }
+  cases_ok(petra_op_patches(run->backend, images.tensor, size, y));
+  cases_expect(run, CASES_patches, y, e, NULL, 1);
+}
+
+/* p: n, positions, features, columns of the matrix, first column. */
+static void mean_positions(cases_run *run, const int *p) {
+  const int n = p[0], positions = p[1], features = p[2], columns = p[3], first = p[4];
+  cases_tensor x = cases_input(run, PETRA_TENSOR_SEQUENCE, n, positions, features, 1);
+  cases_tensor y = cases_input(run, PETRA_TENSOR_MATRIX, n, columns, 1, 1); /* the other columns stay */
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_MATRIX, n, columns, 1, 1);
+  petra_tensor *dx = sequence(run, n, positions, features);
+  cases_changed(run, y.tensor);
+  double *expected = cases_array(run, y.tensor->elements), *scale = cases_array(run, y.tensor->elements);
+  double *gradient = cases_array(run, dx->elements);
+  memcpy(expected, y.host, (size_t)y.tensor->elements * sizeof *expected);
+  for (int i = 0; i < n * features; i++)
+    expected[i / features * columns + first + i % features] = 0;
+  for (int i = 0; i < n * positions * features; i++) {
+    const int at = i / features / positions * columns + first + i % features;
+    expected[at] += x.host[i] / positions;
+    scale[at] += fabs(x.host[i]) / positions;
+    gradient[i] = dy.host[at] / positions;
+  }
+  cases_ok(petra_op_mean_positions_forward(run->backend, x.tensor, y.tensor, first));
+  cases_expect(run, CASES_mean_positions_forward, y.tensor, expected, scale, positions);
+  cases_ok(petra_op_mean_positions_backward(run->backend, dy.tensor, first, dx));
+  cases_expect(run, CASES_mean_positions_backward, dx, gradient, NULL, 1);
+}
+
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
+  }
+
+const cases_entry cases_sequence[] = {
+    CASE(layer_norm, 1, 1, 1, true, 0, false),
+    CASE(layer_norm, 1, 1, 17, true, 0, true),
+    CASE(layer_norm, 3, 5, 20, true, 0, true),
+    CASE(layer_norm, 2, 7, 33, false, 0, false),
+    CASE(layer_norm, 2, 3, 48, true, 50, false), /* a mean far from 0 */
+    CASE(layer_norm, 3, 70, 96, true, 0, false), /* split among threads */
+    CASE(gelu, PETRA_GELU_TANH, PETRA_TENSOR_SEQUENCE, 1, 1, 1, 1, false),
+    CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_SEQUENCE, 1, 1, 1, 1, true),
+    CASE(gelu, PETRA_GELU_TANH, PETRA_TENSOR_SEQUENCE, 3, 5, 17, 4, true),
+    CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_SEQUENCE, 3, 5, 17, 4, false),
+    CASE(gelu, PETRA_GELU_TANH, PETRA_TENSOR_MATRIX, 7, 33, 1, 40, false), /* flat on both sides */
+    CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_MATRIX, 7, 33, 1, 40, true),
+    CASE(gelu, PETRA_GELU_TANH, PETRA_TENSOR_SEQUENCE, 3, 70, 80, 8, false), /* split among threads */
+    CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_SEQUENCE, 3, 70, 80, 8, false),
+    CASE(attention, 1, 1, 1, 1, true, 1),
+    CASE(attention, 2, 1, 6, 3, false, 1),
+    CASE(attention, 2, 5, 12, 1, true, 1),
+    CASE(attention, 3, 7, 21, 3, true, 2),
+    CASE(attention, 3, 7, 21, 3, false, 2),
+    CASE(attention, 1, 17, 16, 1, false, 6), /* scores of order 100 */
+    CASE(attention, 1, 130, 48, 3, true, 1), /* more positions than a tile has */
+    CASE(attention, 1, 130, 40, 1, false, 1),
+    CASE(embed, 1, 1, 1, 1, 1),
+    CASE(embed, 3, 5, 17, 11, 8),
+    CASE(embed, 2, 70, 128, 65, 70), /* split among threads */
+    CASE(patches, 1, 1, 1, 1),
+    CASE(patches, 3, 4, 6, 2),
+    CASE(patches, 2, 12, 9, 3),
+    CASE(patches, 7, 32, 32, 4), /* split among threads */
+    CASE(mean_positions, 1, 1, 1, 1, 0),
+    CASE(mean_positions, 3, 5, 17, 40, 5),
+    CASE(mean_positions, 2, 64, 160, 160, 0), /* split among threads */
+    {0},
+};
