@@ -118,7 +118,7 @@ petra_status petra_config_is_default(const petra_config *config, const char *pat
   const petra_config_key *key = &petra_config_keys[petra_config_key_find(path)];
   petra_config *plain;
   PETRA_TRY(load_plain(&plain));
-  *out = compare_values(key, (const char *)config + key->offset, (const char *)plain + key->offset) == 0;
+  *out = petra_config_compare_value(key, config, plain) == 0;
   petra_config_destroy(plain);
   return PETRA_OK;
 }
