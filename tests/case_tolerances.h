@@ -46,11 +46,11 @@
   X(mean_positions_forward, 2)  /* as average_pool */                                                                  \
   X(mean_positions_backward, 1) /* one division */                                                                     \
   X(cross_entropy, 8)           /* the exponent is off by epsilon times the logits, of order 4 here */                 \
-  X(sgd_step, 4)                /* rates rounded to f32, three products, three sums */ \
-  X(adam_step, 8)             /* rates, two averages, a root, a quotient, two products and sums */                     \
-  X(lion_step, 4)             /* rates rounded, two products, a sum */                                                 \
-  X(scale, 2)                 /* alpha and the product rounded */                                                      \
-  X(orthogonalize, 2000)      /* five steps that make what is small, a rounding too, up to 3.4445^5 = 485 as large */
+  X(sgd_step, 4)                /* rates rounded to f32, three products, three sums */                                 \
+  X(adam_step, 8)               /* rates, two averages, a root, a quotient, two products and sums */                   \
+  X(lion_step, 4)               /* rates rounded, two products, a sum */                                               \
+  X(scale, 2)                   /* alpha and the product rounded */                                                    \
+  X(orthogonalize, 2000)        /* five steps that make what is small, a rounding too, up to 3.4445^5 = 485 as large */
 
 /* Finite differences: relative to the largest gradient. Central differences with step 1e-5 on losses of order
  * 1 to 10 carry a rounding error of about 10 * 2^-52 / 1e-5 = 2e-10 and a truncation error of about 1e-10

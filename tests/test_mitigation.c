@@ -677,7 +677,8 @@ START_TEST(what_does_not_go_together_is_refused) {
   refused("method.name=petra", MITIGATION("sync_warmup_epochs=2"), "method.schedule=own", "method.schedule: own");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
   refused("method.name=petra", spiked, "optim.name=adamw", "velocity of SGD; with optim.name: adamw expected");
-  refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion", "along the velocity of SGD");
+  refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion",
+          "along the velocity of SGD");
   refused("method.name=petra", MITIGATION("gradient_shrinking=0.5"), "optim.name=muon", "grows with its gradient");
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.name=muon", "for sgd, adamw and nadamw");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.name=adamw", "0.5 below optim.beta1: 0.9");
