@@ -66,7 +66,8 @@ static petra_status check_optimiser(const petra_config *config, const petra_miti
     bool set, others; /* whether adamw and nadamw have it */
   } all[] = {
       {KEY("spike_compensation"), "is defined by the velocity of SGD", m->spike_compensation, false},
-      {KEY("weight_prediction"), "velocity and spectrain extrapolate along the velocity of SGD; the difference serves every optimiser",
+      {KEY("weight_prediction"),
+       "velocity and spectrain extrapolate along the velocity of SGD; the difference serves every optimiser",
        m->weight_prediction == PETRA_PREDICTION_VELOCITY || m->weight_prediction == PETRA_PREDICTION_SPECTRAIN, false},
       {KEY("gradient_shrinking"), "is for a step that grows with its gradient", m->gradient_shrinking < 1, false},
       {KEY("stage_momentum"), "is defined for sgd, adamw and nadamw", m->stage_momentum > 0, true},

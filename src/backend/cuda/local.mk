@@ -11,7 +11,7 @@ CUDA_H_FILES = \
 	src/backend/cuda/info.h \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
-	src/backend/cuda/matrix.h \
+	src/backend/cuda/matrix.h src/backend/cuda/product.h \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sequence_kernels.h \
@@ -31,6 +31,7 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/loss_ops.c \
 	src/backend/cuda/norm_ops.c \
 	src/backend/cuda/optim_ops.c \
+	src/backend/cuda/product.c \
 	src/backend/cuda/segment.c \
 	src/backend/cuda/sequence_ops.c \
 	src/backend/cuda/storage.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of the optimisers, and what Muon's needs. */
-#include "backend/cuda/segment.h"
+#include "backend/cuda/product.h"
 #include "backend/cuda/transfer.h"
 
 #include <string.h>
@@ -103,31 +103,10 @@ petra_status cuda_lion_step(petra_backend *backend, const petra_lion_step *step)
 /* --- orthogonalize: a filter (O, KH, KW, I) is as good a matrix as (O, I, KH, KW): its columns are in another order, and so
  * are those of the result --- */
 
-typedef struct product_args {
-  cuda_blas *blas;
-  cuda_product product;
-} product_args;
-
-static petra_status product_launch(const cuda_lane *lane, const void *arguments) {
-  const product_args *a = arguments;
-  return cuda_blas_product(a->blas, lane, &a->product);
-}
-
 /* c = a b, each transposed where it is `turn`ed; all three are matrices. */
 static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool turn_a, const petra_tensor *b, bool turn_b,
-                             petra_tensor *c) {
-  CUDA_ARGUMENTS(product_args, p);
-  p.blas = cuda->blas;
-  p.product.a = cuda_read(cuda, a);
-  p.product.b = cuda_read(cuda, b);
-  p.product.c = cuda_write(cuda, c);
-  p.product.m = c->shape[0];
-  p.product.n = c->shape[1];
-  p.product.k = turn_a ? a->shape[0] : a->shape[1];
-  p.product.transpose_a = turn_a;
-  p.product.transpose_b = turn_b;
-  PETRA_TRY(cuda_reserve(cuda, CUDA_BLAS_SCRATCH));
-  return cuda_add_command(cuda, product_launch, &p, sizeof p);
+                             const petra_tensor *c) {
+  return cuda_multiply(cuda, 1, a, turn_a, b, turn_b, 0, c);
 }
 
 static petra_status normalise(cuda_backend *cuda, const petra_tensor *x, petra_tensor *y) {
