@@ -306,6 +306,45 @@ START_TEST(stage_momentum_is_nesterov_with_a_discount) {
 }
 END_TEST
 
+/* AdamW and NAdamW whose beta1 changes after a warm-up: the mean is divided by the sum of the weights that its gradients have. */
+START_TEST(stage_momentum_after_a_warm_up_divides_by_what_was_averaged) {
+  enum { WARM = 3 };
+  const double b2 = 0.999;
+  for (int nesterov = 0; nesterov < 2; nesterov++) {
+    const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0",
+                                    nesterov ? "optim.name=nadamw" : "optim.name=adamw", NULL};
+    training run;
+    open_stages(&run, settings);
+    petra_stage *stage = run.network->stage[0];
+    stage->options.mitigation.start = WARM;
+    double *before = values_of(&run, stage->sets[0].parameters.tensor[0]), worst = 0;
+    int64_t count = stage->sets[0].parameters.tensor[0]->elements;
+    for (int t = 0; t < STEPS; t++)
+      update(&run, stage, t, 0.05);
+    double *after = values_of(&run, stage->sets[0].parameters.tensor[0]);
+    for (int64_t e = 0; e < count; e++) {
+      double w = before[e], mean = 0, weights = 0, square = 0, product = 1;
+      for (int t = 0; t < STEPS; t++) {
+        const double b1 = t < WARM ? 0.9 : 0.9 + 0.08 * DISTANCE / STAGES, g = gradient_at(t, e);
+        const double mu = b1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 1))),
+                     next = b1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 2)));
+        mean = b1 * mean + (1 - b1) * g;
+        weights = b1 * weights + (1 - b1);
+        square = b2 * square + (1 - b2) * g * g;
+        product *= mu;
+        w -= 0.05 * (nesterov ? (1 - mu) / (1 - product) * g + next / (1 - product * next) * mean : mean / weights) /
+             (sqrt(square / (1 - pow(b2, t + 1))) + 1e-8);
+      }
+      worst = fmax(worst, fabs(w - after[e]));
+    }
+    within("stage momentum after a warm-up", worst, TOLERANCE_MITIGATION);
+    free(before);
+    free(after);
+    training_close(&run);
+  }
+}
+END_TEST
+
 /* The same of NAdam: its averages and products of momenta with beta1 of the stage, from their sums over all steps. */
 START_TEST(stage_momentum_is_beta1_of_nadamw) {
   const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0", "optim.name=nadamw", NULL};
@@ -690,6 +729,7 @@ int main(void) {
                                 spike_compensation_brings_what_the_delay_held_back,
                                 stage_momentum_is_nesterov_with_a_discount,
                                 stage_momentum_is_beta1_of_nadamw,
+                                stage_momentum_after_a_warm_up_divides_by_what_was_averaged,
                                 clipping_is_by_the_norm_of_the_stage,
                                 rates_are_annealed_to_the_full_one,
                                 delays_are_counted_in_updates,

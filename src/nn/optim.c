@@ -100,7 +100,8 @@ static petra_status sgd_step(const petra_optim *optim, const petra_compute *comp
 
 /* The momentum of NAdam's step `t`. */
 static double nadam_momentum(const petra_optim *optim, int64_t t) {
-  return optim->beta1 * (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
+  return (t > optim->steps_before ? optim->beta1 : optim->beta1_before) *
+         (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
 }
 
 /* The product of those up to `t`; 0 once it is too small to be seen in a difference from 1. */
@@ -112,6 +113,13 @@ static double nadam_product(const petra_optim *optim, int64_t t) {
       product = 0;
   }
   return product;
+}
+
+/* The product of beta1 over the steps up to `t`. */
+static double adam_product(const petra_optim *optim, int64_t t) {
+  const int64_t before = t < optim->steps_before ? t : optim->steps_before;
+  return before > 0 ? pow(optim->beta1_before, (double)before) * pow(optim->beta1, (double)(t - before))
+                    : pow(optim->beta1, (double)t);
 }
 
 static petra_status adam_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
@@ -127,7 +135,7 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
                           .beta2 = optim->beta2,
                           .epsilon = optim->epsilon,
                           .lr = lr,
-                          .mean_rate = lr / (1 - pow(optim->beta1, number)),
+                          .mean_rate = lr / (1 - adam_product(optim, steps + 1)),
                           .square_correction = 1 - pow(optim->beta2, number)};
   if (optim->kind == PETRA_OPTIMISER_NADAMW) {
     const double now = nadam_momentum(optim, steps + 1), next = nadam_momentum(optim, steps + 2);

@@ -30,6 +30,8 @@ typedef struct petra_optim {
   double momentum, weight_decay;
   bool nesterov, decay_norm_and_bias;
   double beta1, beta2, epsilon, momentum_decay; /* b1, b2, eps, psi */
+  double beta1_before;  /* adamw, nadamw: b1 of the first `steps_before` steps, which b1^t and M_t are products over */
+  int64_t steps_before; /* 0: none */
   petra_muon_scale muon_scale;
   double adam_lr_share;
   double clip; /* most of the norm of a stage's gradient; 0: any */

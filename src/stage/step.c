@@ -60,7 +60,10 @@ static petra_status move_parameters(const block_step *step) {
   petra_optim optim = step->stage->options.optim;
   petra_tensor_set gradients;
   optim.momentum = petra_mitigation_momentum(mitigation, optim.momentum);
+  optim.beta1_before = optim.beta1;
   optim.beta1 = petra_mitigation_momentum(mitigation, optim.beta1);
+  if (optim.beta1 != optim.beta1_before)
+    optim.steps_before = mitigation->start;
   if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
     return plain_step(step, step->gradients, optim, step->lr);
   petra_status status = effective_gradients(step, &gradients);
