@@ -24,6 +24,11 @@ NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "ru
                 "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus"}
 
 
+def loss_unit(labels):
+    """The unit of losses of runs whose labels are of these kinds ("images", "tokens")."""
+    return "nats per " + " or ".join(kind.removesuffix("s") for kind in sorted(set(labels)))
+
+
 def fail(text, status=2):
     """Ends the script with one line: 2 where what was given is wrong, 1 where something is missing here."""
     print(f"{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)

@@ -19,10 +19,10 @@ import plot_common as common  # noqa: E402
 
 # What a figure is on an axis: its name with the unit, and the factor from the summary's unit.
 FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval_top5": ("top-5 accuracy on the evaluation set (%)", 100),
-           "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats per image)", 1),
+           "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats)", 1),
            "eval_top1_recalibrated": ("top-1 accuracy on the evaluation set, recalibrated (%)", 100),
-           "eval_loss_recalibrated": ("evaluation loss, recalibrated (nats per image)", 1),
-           "eval_loss": ("evaluation loss (nats per image)", 1), "wall_s": ("wall time (s)", 1), "virtual_s": ("virtual time (s)", 1),
+           "eval_loss_recalibrated": ("evaluation loss, recalibrated (nats)", 1),
+           "eval_loss": ("evaluation loss (nats)", 1), "wall_s": ("wall time (s)", 1), "virtual_s": ("virtual time (s)", 1),
            "peak_bytes": ("peak memory, all stages (MiB)", 2.0**-20), "time_per_microbatch_s": ("time per microbatch (virtual s)", 1),
            "makespan_s": ("time of the whole run (virtual s)", 1), "bubble_fraction": ("idle share of the devices (1)", 1)}
 DEFAULTS = ["eval_top1", "time_per_microbatch_s"]

@@ -16,7 +16,7 @@ set xlabel "training time (epochs)"
 set xrange [0:*]
 
 set title "Training loss (thin: each microbatch; points: mean of each epoch)"
-set ylabel "cross-entropy (nats per image)"
+set ylabel "cross-entropy (nats)"
 set yrange [0:*]
 set key at screen 0.5,0.005 center bottom horizontal maxcols 4 noenhanced
 plot for [i=1:n] word(files, i).".train" using (($1 + 1) / real(word(batches, i))):2 \

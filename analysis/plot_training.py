@@ -118,7 +118,7 @@ def draw(runs):
             right.plot(run.recalibrated["epoch"][done] + 1, 100 * run.recalibrated["top1"][done],
                        **{**style, "linestyle": "--", "markerfacecolor": "white"})
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
-    left.set_ylabel("cross-entropy (nats per image)")
+    left.set_ylabel(f"cross-entropy ({common.loss_unit(run.labels for run in runs)})")
     left.set_ylim(bottom=0)
     estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) else ""
     right.set_title(f"Accuracy on the evaluation set, after each epoch{estimated}")

@@ -41,6 +41,7 @@ class RunData:
         self.simulated = self.run.attributes["backend"].startswith("none")
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
         every = self.run.columns("epoch")
+        self.labels = "tokens" if "tokens_per_s" in every else "images"
         self.recalibrated = every.get("eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan))
         self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
 

@@ -93,7 +93,7 @@ def training(runs):
     figures = []
     if losses:
         figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time,
-                              y=axis("cross-entropy (nats per image)", rangemode="tozero")))
+                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode="tozero")))
     if accuracies:
         figures.append(single("Accuracy on the evaluation set after each epoch", accuracies, x=time, y=axis("top-1 accuracy (%)")))
     return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone." + left_out(runs, trained), figures,

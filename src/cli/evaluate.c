@@ -108,7 +108,7 @@ const petra_command petra_command_evaluate = {
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
             "statistics of the\n"
-            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images; of "
+            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its samples; of "
             "tokens also perplexity and bits a token.\n"
             "Of weights that run.keep: best kept it names their epoch.\n\n"
             "With data.recalibrate also with statistics that are estimated from so many training microbatches.\n",

@@ -89,15 +89,33 @@ static void add_row(petra_table *table, const petra_plan *plan, int stage) {
   petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
+/* What the words of the table stand for. */
+static void print_legend(const petra_plan *plan, bool sequences) {
+  if (!sequences)
+    puts("FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
+         "sent to the\n"
+         "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two");
+  else
+    printf("%s; FLOP: multiply-adds of\n"
+           "matrix products times two; MB: 10^6 bytes per microbatch, sent to the stage above and below; delay: "
+           "microbatches between\n"
+           "forward and backward; lag: most updates between the two\n",
+           plan->model.input.kind == PETRA_TENSOR_SEQUENCE
+               ? "TxC: positions x features (of the head's output: x vocabulary)"
+               : "TxC: positions x features (of the head's output: x classes), an image CxHxW");
+}
+
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
   const petra_sample_words *words = petra_sample_words_of(petra_samples_of(plan->config));
+  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
+  const char *in = sequences ? "input TxC" : "input CxHxW", *out = sequences ? "output TxC" : "output CxHxW";
   char flops[32];
   snprintf(flops, sizeof flops, "MFLOP/%s", words->sample);
   const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},       {"blocks", PETRA_TABLE_LEFT},        {"reversible", PETRA_TABLE_LEFT},
-      {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
-      {flops, PETRA_TABLE_RIGHT},         {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
-      {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
+      {"stage", PETRA_TABLE_RIGHT}, {"blocks", PETRA_TABLE_LEFT}, {"reversible", PETRA_TABLE_LEFT},
+      {in, PETRA_TABLE_RIGHT},      {out, PETRA_TABLE_RIGHT},     {"parameters", PETRA_TABLE_RIGHT},
+      {flops, PETRA_TABLE_RIGHT},   {"MB up", PETRA_TABLE_RIGHT}, {"MB down", PETRA_TABLE_RIGHT},
+      {"delay", PETRA_TABLE_RIGHT}, {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
   petra_model_describe(config, stdout);
@@ -110,11 +128,9 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   for (int j = 0; j < plan->partition.stages; j++)
     add_row(table, plan, j);
   PETRA_TRY(petra_table_print(table, stdout));
-  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n"
-         "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
-         "sent to the\n"
-         "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
-         plan->partition.stages, (long long)parameters, (double)flops_sum * 1e-6, words->sample);
+  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
+         (double)flops_sum * 1e-6, words->sample);
+  print_legend(plan, sequences);
   if (plan->data.best_loss > 0)
     printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
            plan->data.best_loss);

@@ -95,6 +95,11 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_con
         config, "run.epochs",
         "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
         (long long)program->microbatches, (long long)begin->read);
+  if (program->batches > 0 && begin->read % program->batches != 0) /* one is written where an epoch begins */
+    return petra_config_fail(config, "data.path",
+                             "%lld microbatches an epoch, and the checkpoint was written where an epoch began, after "
+                             "%lld; expected the data that the run began with",
+                             (long long)program->batches, (long long)begin->read);
   return check_arrival(archive, config, program, by_arrival, begin);
 }
 

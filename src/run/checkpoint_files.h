@@ -39,8 +39,9 @@ typedef struct petra_checkpoint_begin {
   int64_t arrived_ns;
 } petra_checkpoint_begin;
 
-/* PETRA_CONFIG if the run, of program->microbatches, ends before the checkpoint, and if one of the two is `by_arrival` under
- * the wall clock and the other is not. */
+/* PETRA_CONFIG if the run, of program->microbatches, ends before the checkpoint, if the checkpoint is not where an epoch of
+ * program->batches begins (the data have another size), and if one of the two is `by_arrival` under the wall clock and the other
+ * is not. */
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
                                          const petra_program_options *program, bool by_arrival,
                                          petra_checkpoint_begin *begin);

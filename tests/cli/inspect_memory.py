@@ -43,6 +43,26 @@ class Memory(ProgramTest):
         self.assertEqual(large["stages"][0]["forward_flops"], 4 * small["stages"][0]["forward_flops"])
         self.assertEqual(large["parameters"], small["parameters"])
 
+    def test_transformers(self):
+        """Shapes are positions x features; nothing is said of convolutions or batch norms, which these networks do not have."""
+        self.write("gpt.yaml", "data: {set: grammar, batch: 2}\nmodel: {family: revgpt, depth: 1, width: 8, heads: 2, context: 6}\n")
+        self.write("vit.yaml", "data: {set: shapes, batch: 2}\nmodel: {family: revvit, depth: 1, width: 8, heads: 2, patch: 16}\n")
+        for config, first, last, known in ("gpt.yaml", "6x1", "6x64", "vocabulary)"), ("vit.yaml", "3x32x32", "1x10", "an image CxHxW"):
+            text = self.good("inspect", config, "--memory", "paper")
+            lines = text.splitlines()
+            heading = next(line for line in lines if line.startswith("stage"))
+            self.assertRegex(heading, r"  input TxC +output TxC  ")
+            end = heading.index("output TxC") + len("output TxC")  # right-aligned
+            rows = lines[lines.index(heading) + 1:][:4]
+            self.assertTrue(rows[0][:heading.index("input TxC") + len("input TxC")].endswith(" " + first), rows)
+            self.assertTrue(rows[3][:end].endswith(" " + last), rows)
+            self.assertIn(known, text)
+            self.assertIn("multiply-adds of\nmatrix products", text)
+            self.assertNotIn("convolution", text)
+        self.bad(USAGE, "data.recalibrate=1: 1, but model.family: revvit has no batch norms; expected 0", "inspect", "vit.yaml", "--set",
+                 "data.recalibrate=1")
+        self.assertNotIn("images", self.good("evaluate", "--help"))
+
     def test_errors(self):
         self.bad(USAGE, ["--memory", "papr", "paper or strict"], "inspect", "small.yaml", "--memory", "papr")
         for size in ("0", "-1", "", "big", "32x", "1e3", "4097", "99999999999999999999"):

@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True
 os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
 import report_data  # noqa: E402
 import report_figures  # noqa: E402
+import report_page  # noqa: E402
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -82,6 +83,21 @@ class Report(ProgramTest):
         self.assertEqual((band["x"], band["y"], petra["y"]), ([1, 4, 4, 1], [60.0, 30.0, 20.0, 40.0], [50.0, 25.0]))
         self.assertEqual((other["name"], other["error_y"]["array"]), ("<b>", [None]))
         self.assertIn("one seed", sweep["views"]["0/0"]["note"])
+
+    def test_words_of_tokens(self):
+        """Losses of a run on tokens are a token's; where the data are is not said to change nothing."""
+        self.write("gpt.yaml", "data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\nrun: {epochs: 1}\nlr: {warmup_epochs: 0}\n"
+                               "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n")
+        self.good("train", "gpt.yaml", "--output", "runs/gpt", "--quiet", "--set", "data.path=here")
+
+        def unit(*names):
+            return self.sections(*names)["training"]["figures"][0]["views"][""]["layout"]["yaxis"]["title"]["text"]
+        self.assertEqual(unit("mine", "priced"), "cross-entropy (nats per image)")
+        self.assertEqual(unit("gpt"), "cross-entropy (nats per token)")
+        self.assertEqual(unit("gpt", "mine"), "cross-entropy (nats per image or token)")
+        text = report_page.what_was_run([report_data.RunData(self.path(f"runs/{name}/run.h5"), name) for name in ("mine", "gpt")])
+        self.assertIn("data.path</", text)
+        self.assertNotIn("data.path (", text)
 
     def test_lags_are_those_of_the_simulation(self):
         """Counted from the actions as the simulation itself counts them, for the stage whose F and B are one action, too."""

@@ -220,6 +220,22 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=3"], "--resume")
         self.same("long", "short", [])
 
+    def test_other_data(self):
+        """data.path may have moved; data of another size are refused, and the run goes on with its own."""
+        self.write("text.yaml", "run: {epochs: 1, keep_checkpoint: true}\nlr: {warmup_epochs: 0}\n"
+                                "data: {set: text, path: a.txt, eval_share: 0.5, batch: 2}\n"
+                                "model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\n")
+        self.write("a.txt", 100 * "ab")  # 12 microbatches an epoch
+        self.write("b.txt", 60 * "ab")  # 7
+        run = ["train", "text.yaml", "--output", "out", "--quiet", "--set"]
+        self.good(*run, "run.epochs=2")
+        before = self.read("out/run.h5")
+        self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the checkpoint was written where an epoch began, after 12; expected the data that",
+                 *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
+        self.assertEqual(self.read("out/run.h5"), before)
+        os.rename(self.path("a.txt"), self.path("c.txt"))
+        self.good(*run, "run.epochs=4", "--resume", "--set", "data.path=c.txt")
+
     def test_a_folder_that_holds_a_run(self):
         def files():
             return {name: self.read(f"out/{name}") for name in sorted(os.listdir(self.path("out")))}
