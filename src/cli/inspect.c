@@ -91,13 +91,20 @@ static void add_row(petra_table *table, const petra_plan *plan, int stage) {
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
   const petra_sample_words *words = petra_sample_words_of(petra_samples_of(plan->config));
+  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
   char flops[32];
   snprintf(flops, sizeof flops, "MFLOP/%s", words->sample);
-  const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},       {"blocks", PETRA_TABLE_LEFT},        {"reversible", PETRA_TABLE_LEFT},
-      {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
-      {flops, PETRA_TABLE_RIGHT},         {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
-      {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
+  const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},
+                                        {"blocks", PETRA_TABLE_LEFT},
+                                        {"reversible", PETRA_TABLE_LEFT},
+                                        {sequences ? "input TxC" : "input CxHxW", PETRA_TABLE_RIGHT},
+                                        {sequences ? "output TxC" : "output CxHxW", PETRA_TABLE_RIGHT},
+                                        {"parameters", PETRA_TABLE_RIGHT},
+                                        {flops, PETRA_TABLE_RIGHT},
+                                        {"MB up", PETRA_TABLE_RIGHT},
+                                        {"MB down", PETRA_TABLE_RIGHT},
+                                        {"delay", PETRA_TABLE_RIGHT},
+                                        {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
   petra_model_describe(config, stdout);
@@ -111,10 +118,14 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
     add_row(table, plan, j);
   PETRA_TRY(petra_table_print(table, stdout));
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n"
-         "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
+         "FLOP: %s; MB: 10^6 bytes per microbatch, "
          "sent to the\n"
          "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
-         plan->partition.stages, (long long)parameters, (double)flops_sum * 1e-6, words->sample);
+         plan->partition.stages, (long long)parameters, (double)flops_sum * 1e-6, words->sample,
+         sequences ? "multiply-adds of linear maps and attention times two, and its softmax"
+                   : "multiply-adds of convolutions and the fully connected layer times two");
+  if (sequences)
+    puts("TxC: positions and features; of images channels, height and width");
   if (plan->data.best_loss > 0)
     printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
            plan->data.best_loss);
