@@ -21,10 +21,6 @@ petra_status petra_windows_check(const petra_config *config) {
   const char *set = petra_config_choice_name("data.set", (int)config->data.set);
   if (config->data.augment)
     return petra_config_fail(config, "data.augment", "changes images, but data.set: %s has tokens; expected []", set);
-  if (config->data.recalibrate > 0)
-    return petra_config_fail(config, "data.recalibrate",
-                             "%lld, but a network on data.set: %s has no batch norms; expected 0",
-                             (long long)config->data.recalibrate, set);
   return PETRA_OK;
 }
 

@@ -35,13 +35,14 @@ static petra_status archive_flags(petra_probe *probe, petra_archive *archive, co
   return PETRA_OK;
 }
 
-static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_part *part) {
+static petra_status archive_labels(petra_archive *archive, const petra_model *model, petra_probe_part *part) {
   int64_t count = part->label_count;
   if (!part->images)
     return PETRA_OK;
-  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, 1, part->images->elements));
+  const int64_t expected = (int64_t)part->images->shape[0] * petra_model_labels(model);
+  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, expected, expected));
   part->label_count = (int32_t)count;
-  return petra_labels_archive(archive, "labels", classes, count, &part->labels);
+  return petra_labels_archive(archive, "labels", model->classes, count, &part->labels);
 }
 
 /* What a part that is read may hold: its inputs both or none. */
@@ -77,7 +78,7 @@ static petra_status archive_part(petra_probe *probe, petra_tensor_archive *tenso
     status = check_part(probe, tensors, part, places);
   petra_free(places);
   PETRA_TRY(status);
-  return archive_labels(tensors->archive, probe->model->classes, part);
+  return archive_labels(tensors->archive, probe->model, part);
 }
 
 /* Those of replica 0 are where those of a run without replicas are. */

@@ -250,3 +250,14 @@ petra_status petra_weights_read_moment(const char *path, petra_weights_moment *o
   *out = r.moment;
   return PETRA_OK;
 }
+
+static petra_status read_model(void *context, const petra_hdf5_file *file) {
+  return H5Aexists(file->id, "model") > 0 ? petra_hdf5_get_text(file, "model", context) : PETRA_OK;
+}
+
+petra_status petra_weights_read_model(const char *path, char **out) {
+  char *text = NULL;
+  PETRA_TRY(petra_hdf5_read(path, read_model, &text));
+  *out = text;
+  return PETRA_OK;
+}

@@ -26,7 +26,7 @@ typedef struct petra_weights_moment {
 } petra_weights_moment;
 
 /* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
- * names; `moment` (NULL: not said) is two attributes of the root; `model` ("revnet-18 width 64, cifar stem, 10 classes") is an attribute of the root, informative. PETRA_IO: path,
+ * names; `moment` (NULL: not said) is two attributes of the root; `model` ("revnet-18 width 64, cifar stem, 10 classes") is an attribute of the root. PETRA_IO: path,
  * and why; an existing file at `path` is then untouched. */
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment);
@@ -45,6 +45,9 @@ petra_status petra_weights_write_from(const char *path, const char *model, const
 
 /* Of a file of weights; epoch 0 where it does not say. PETRA_IO, PETRA_DATA as below. */
 petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out);
+
+/* The attribute `model` of a file of weights, to be freed; NULL where it has none. PETRA_IO, PETRA_DATA as below. */
+petra_status petra_weights_read_model(const char *path, char **out);
 
 /* Reads every tensor named in `weights` into its values, which the caller has allocated. PETRA_IO: cannot be
  * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape

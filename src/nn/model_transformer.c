@@ -111,10 +111,6 @@ static petra_status check(const petra_config *config, const petra_model *model, 
     return petra_config_fail(config, "device.precision", "%s with model.family: %s; expected fp32 or fp64",
                              petra_config_choice_name("device.precision", (int)precision),
                              petra_config_choice_name("model.family", (int)model->family));
-  if (config->data.recalibrate > 0)
-    return petra_config_fail(config, "data.recalibrate", "%lld, but model.family: %s has no batch norms; expected 0",
-                             (long long)config->data.recalibrate,
-                             petra_config_choice_name("model.family", (int)model->family));
   if (reads_tokens(model) && vocabulary < 2)
     return petra_config_fail(config, "data.set", "a vocabulary of %d tokens; expected 2 at least", vocabulary);
   return reads_tokens(model) ? PETRA_OK : check_patches(config, model);

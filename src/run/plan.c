@@ -73,6 +73,17 @@ static petra_status check_precision(const petra_config *config) {
   return PETRA_OK;
 }
 
+/* Where there are no running statistics, none can be estimated anew. */
+static petra_status check_recalibration(const petra_plan *plan) {
+  for (int b = 0; b < plan->model.block_count; b++)
+    if (petra_block_statistic_count(&plan->model.blocks[b]) > 0)
+      return PETRA_OK;
+  if (plan->config->data.recalibrate == 0)
+    return PETRA_OK;
+  return petra_config_fail(plan->config, "data.recalibrate", "%lld, but a %s has no batch norms; expected 0",
+                           (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
+}
+
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   PETRA_TRY(petra_optim_check(config));
@@ -87,6 +98,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   petra_method_fit(&plan->method, plan->stages);
   PETRA_TRY(check_classes(plan, plan->data.classes));
   PETRA_TRY(check_precision(config));
+  PETRA_TRY(check_recalibration(plan));
   if (config->model.new_head && !*config->model.weights)
     return petra_config_fail(config, "model.new_head",
                              "true, but no model.weights is given, of which the head could be new");

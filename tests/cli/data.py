@@ -288,6 +288,28 @@ class Tokens(DataTest):
                       self.good("data", "verify", "text.yaml", *self.set_options(
                           data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128)))
 
+    def test_networks_of_the_same_tensors(self):
+        small = ["text.yaml", "--quiet", *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5)]
+        self.good("init", *small, *self.set_options(model__family="revgpt"), "--output", "w")
+        weights = self.set_options(model__weights="w/weights.h5")
+        self.good("evaluate", *small, *weights, *self.set_options(model__family="revgpt", data__eval_limit=2))
+        for key, value, words in ("family", "gpt", "gpt-1 width 4, 2 heads"), ("heads", 1, "revgpt-1 width 4, 1 heads"):
+            self.bad(1, ["w/weights.h5: weights of revgpt-1 width 4, 2 heads, context 5", "expected those of " + words],
+                     "evaluate", *small, *weights, "--set", "model.family=revgpt", "--set", f"model.{key}={value}")
+
+    def test_no_batch_norms(self):
+        self.write("images.yaml", "data: {set: shapes}\n")
+        for name, family in ("text", "gpt"), ("images", "vit"):
+            self.bad(2, ["data.recalibrate", "has no batch norms; expected 0"], "inspect", f"{name}.yaml",
+                     *self.set_options(model__family=family, data__recalibrate=2))
+
+    def test_shapes_of_sequences(self):
+        small = ["inspect", "text.yaml", *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5)]
+        text = self.good(*small, *self.set_options(model__family="revgpt"))
+        self.assertIn("input TxC", text)
+        self.assertNotIn("CxHxW", text)
+        self.assertNotIn("convolution", text)
+
     def test_wrong(self):
         self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network on images", "train", "text.yaml")
         tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5")]

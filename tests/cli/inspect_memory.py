@@ -59,7 +59,7 @@ class Memory(ProgramTest):
             self.assertIn(known, text)
             self.assertIn("multiply-adds of\nmatrix products", text)
             self.assertNotIn("convolution", text)
-        self.bad(USAGE, "data.recalibrate=1: 1, but model.family: revvit has no batch norms; expected 0", "inspect", "vit.yaml", "--set",
+        self.bad(USAGE, "data.recalibrate=1: 1, but a RevViT has no batch norms; expected 0", "inspect", "vit.yaml", "--set",
                  "data.recalibrate=1")
         self.assertNotIn("images", self.good("evaluate", "--help"))
 
