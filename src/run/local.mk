@@ -21,6 +21,7 @@ libpetra_a_SOURCES += \
 	src/run/folder_held.c \
 	src/run/footprint.c src/run/footprint.h \
 	src/run/groups.c src/run/groups.h \
+	src/run/header.c src/run/header.h \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/merge.c src/run/merge.h \
 	src/run/network.c src/run/network.h \

@@ -11,10 +11,9 @@
 #include "run/best.h"
 #include "run/checkpoints.h"
 #include "run/cluster.h"
-#include "run/describe.h"
-#include "run/estimate.h"
 #include "run/execution.h"
 #include "run/folder.h"
+#include "run/header.h"
 #include "run/libraries.h"
 #include "run/probe_log.h"
 #include "run/replicas.h"
@@ -119,60 +118,6 @@ static void print_resumed(const petra_run *run) {
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
-/* What is trained, how, and where it goes. */
-static petra_status print_header(const petra_run *run) {
-  enum { MOST_DELAYS = 12 };
-  const petra_config *config = run->config;
-  const petra_plan *plan = &run->plan;
-  const petra_sample_words *words = petra_sample_words_of(petra_samples_of(config));
-  const long long batches = plan->program.batches;
-  petra_estimate estimate;
-  int64_t *delays;
-  PETRA_TRY(petra_allocate(&delays, (size_t)plan->stages, sizeof *delays));
-  fputs("network  ", stdout);
-  petra_describe_network(config, stdout);
-  printf(", %d stage%s\nmethod   ", plan->stages, plan->stages == 1 ? "" : "s");
-  petra_status status = petra_describe_method(config, stdout);
-  if (!plan->by_arrival && !plan->schedule) {
-    for (int j = 0; j < plan->stages; j++)
-      delays[j] = petra_method_distance(&plan->method, plan->stages, j + 1);
-    fputs("\ndelays   ", stdout);
-    petra_describe_list(delays, plan->stages, MOST_DELAYS, stdout);
-    fputs(" microbatches from F to B, by stage", stdout);
-  }
-  printf("\nlength   %lld microbatches of ", (long long)plan->program.microbatches);
-  if (config->cluster.replicas > 1)
-    printf("%lld x ", (long long)config->cluster.replicas);
-  printf("%lld %s, %lld an epoch\nrate     %g", (long long)config->data.batch, words->samples, batches, run->lr.base);
-  if (run->lr.base != config->optim.lr)
-    printf(" (optim.lr %g, times the %s of an update over 256)", config->optim.lr, words->samples);
-  if (config->lr.warmup_epochs > 0)
-    printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
-           config->lr.warmup_epochs == 1 ? "" : "s");
-  if (config->lr.schedule != PETRA_LR_STEP)
-    printf(", %s over %lld epochs", petra_config_choice_name("lr.schedule", (int)config->lr.schedule),
-           (long long)config->lr.epochs);
-  if (strcmp(config->optim.name, "sgd") != 0)
-    printf(", %s", config->optim.name);
-  putchar('\n');
-  const bool best = config->run.keep == PETRA_KEEP_BEST,
-             checkpoints = config->run.checkpoint_every > 0 &&
-                           plan->program.microbatches > config->run.checkpoint_every * batches;
-  petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s%s%s%s", run->folder.path,
-                   best || checkpoints ? "; on the way " : "", best ? "best.h5" : "", best && checkpoints ? ", " : "",
-                   checkpoints ? "checkpoint.h5 and checkpoint/" : "");
-  if (config->run.keep_checkpoint && !checkpoints)
-    fputs("; no checkpoint to keep, for one is written where another epoch begins", stdout);
-  putchar('\n');
-  petra_free(delays);
-  PETRA_TRY(status);
-  PETRA_TRY(petra_estimate_of(plan, &estimate));
-  petra_estimate_print(plan, &estimate, plan->program.microbatches, stdout);
-  putchar('\n');
-  fflush(stdout);
-  return PETRA_OK;
-}
-
 /* The run's folder with run.h5 and config.yaml. */
 static petra_status open_files(petra_run *run) {
   char *log = NULL;
@@ -205,7 +150,7 @@ static petra_status open_files(petra_run *run) {
   if (status == PETRA_OK)
     status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
-    status = print_header(run);
+    status = petra_header_print(&run->plan, &run->lr, run->folder.path, stdout);
   petra_free(log);
   PETRA_TRY(status);
   if (!run->resume)
