@@ -336,9 +336,6 @@ petra_status petra_config_changed(const petra_config *config, const char *key, b
 /* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
-/* Whether the key has its default. PETRA_NO_MEMORY. */
-petra_status petra_config_is_default(const petra_config *config, const char *key, bool *out);
-
 /* What a key decides about a run, from the most to the least. */
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* what is computed and logged */

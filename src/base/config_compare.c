@@ -108,25 +108,11 @@ static bool is_listed(const char *const *listed, const char *path) {
   return *listed != NULL;
 }
 
-/* A config whose keys have their defaults. */
-static petra_status load_plain(petra_config **out) {
-  const petra_config_text empty = {"standard input", "", 0}; /* which may be empty without a warning */
-  return petra_config_load_text(&empty, NULL, 0, out);
-}
-
-petra_status petra_config_is_default(const petra_config *config, const char *path, bool *out) {
-  const petra_config_key *key = &petra_config_keys[petra_config_key_find(path)];
-  petra_config *plain;
-  PETRA_TRY(load_plain(&plain));
-  *out = petra_config_compare_value(key, config, plain) == 0;
-  petra_config_destroy(plain);
-  return PETRA_OK;
-}
-
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
   petra_config *plain;
-  PETRA_TRY(load_plain(&plain));
+  PETRA_TRY(petra_config_load_text(
+      &(petra_config_text){"standard input", "", 0} /* which may be empty without a warning */, NULL, 0, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||

@@ -81,9 +81,9 @@ void petra_block_set_kind(petra_block *block, const petra_block_ops *ops) {
 
 petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys) {
   for (; *keys; keys++) {
-    bool same;
-    PETRA_TRY(petra_config_is_default(config, *keys, &same));
-    if (!same)
+    bool changed;
+    PETRA_TRY(petra_config_changed(config, *keys, &changed));
+    if (changed)
       return petra_config_fail(config, *keys, "model.family: %s has no use for it; expected its default",
                                petra_config_choice_name("model.family", (int)config->model.family));
   }
