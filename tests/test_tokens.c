@@ -359,7 +359,6 @@ START_TEST(configs_that_are_refused) {
       {{TEXT, "data.augment=[flip]"},
        PETRA_CONFIG,
        "data.augment=[flip]: changes images, but data.set: text has tokens; expected []"},
-      {{TEXT, "data.recalibrate=2"}, PETRA_CONFIG, "data.recalibrate=2: 2, but a network on data.set: text has no"},
       {{TEXT, "data.vocabulary=255"}, PETRA_CONFIG, "test_tokens.bin has 256 different tokens; expected that number"},
       {{"data.set=grammar", "data.vocabulary=65"}, PETRA_CONFIG, "data.set: grammar has 64 different tokens"},
       {{BIN}, PETRA_CONFIG, "data.vocabulary: 0, but test_tokens.bin does not state how many different"},
