@@ -7,6 +7,8 @@ dist_example_DATA = experiments/00-quickstart/backprop.yaml experiments/00-quick
 EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/backprop.yaml \
 	experiments/01-first-light/petra-k1.yaml experiments/01-first-light/petra-k4.yaml \
 	experiments/01-first-light/training.png
+EXTRA_DIST += experiments/20-depth-or-delay/README.md experiments/20-depth-or-delay/base.yaml \
+	experiments/20-depth-or-delay/depth-or-delay.yaml
 EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \
 	experiments/02-table-3/revnet18-cifar10.yaml experiments/02-table-3/revnet34-cifar10.yaml \
 	experiments/02-table-3/table_3.py experiments/02-table-3/table_6.py
