@@ -33,7 +33,7 @@ static petra_status conv_backward_filter(petra_backend *backend, void *context) 
 static void conv(bench *b, int in, int out, int size, int kernel, int stride, int count, int forwards) {
   conv_context c = {.geometry = {stride, kernel / 2}};
   int out_size = (size + 2 * (kernel / 2) - kernel) / stride + 1;
-  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend, PETRA_TENSOR_ACTIVATION);
   c.x = tensor(b, inner, b->batch, in, size, size);
   c.w = tensor(b, PETRA_TENSOR_FILTER, out, in, kernel, kernel);
   c.y = tensor(b, inner, b->batch, out, out_size, out_size);
@@ -78,7 +78,7 @@ static petra_status narrow(petra_backend *backend, void *context) {
 /* `forwards` and `joined` forward passes a tick without and with addend, `backwards` backward passes, `adds`.
  */
 static void norm(bench *b, int channels, int size, int forwards, int joined, int backwards, int adds) {
-  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend, PETRA_TENSOR_ACTIVATION);
   petra_tensor *x = tensor(b, inner, b->batch, channels, size, size);
   petra_tensor *between = tensor(b, inner, b->batch, channels, size, size);
   petra_tensor *addend = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);

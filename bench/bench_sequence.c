@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times the operations of a GPT in training, one by one; peer_pytorch_sequence.py does the same with PyTorch.
  *
- *   bench_sequence [threads [batch [positions [features [heads [words [repetitions]]]]]]]   defaults: 2 16 128 128 4 65 40
+ *   bench_sequence [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]
  *
+ * defaults: 2 16 128 128 4 65 40, in fp32; in bf16 what stays inside a block is, as in training.
  * Prints the shortest of the repetitions, which other programs disturb least, and the sum over a step of four blocks. */
 #include "bench/frame.h"
 
@@ -12,10 +13,10 @@ typedef struct sizes {
   int n, t, c, heads, words;
 } sizes;
 
-/* Operands: c, 3 c, 4 c features a token; rows: one number a token. */
+/* Operands: streams of c features a token; inner ones of c (n, m), 3 c and 4 c; rows: one number a token. */
 typedef struct operands {
   const sizes *s;
-  petra_tensor *x, *y, *d, *qkv, *dqkv, *h, *g, *dh, *mean, *deviation, *log_sum, *logits, *dlogits, *tokens;
+  petra_tensor *x, *y, *d, *n, *m, *qkv, *dqkv, *h, *g, *dh, *mean, *deviation, *log_sum, *logits, *dlogits, *tokens;
   petra_tensor *w_qkv, *w_out, *w_up, *w_down, *w_words, *table, *positions;
   petra_tensor *b_qkv, *b_out, *b_up, *scale, *shift, *dscale, *dshift;
   int32_t *labels;
@@ -23,6 +24,10 @@ typedef struct operands {
 
 static petra_tensor *sequence(const bench *b, const sizes *s, int features) {
   return tensor(b, PETRA_TENSOR_SEQUENCE, s->n, s->t, features, 1);
+}
+
+static petra_tensor *inner(const bench *b, const sizes *s, int features) {
+  return tensor(b, petra_tensor_inner_kind(b->backend, PETRA_TENSOR_SEQUENCE), s->n, s->t, features, 1);
 }
 
 static petra_tensor *matrix(const bench *b, int rows, int columns) {
@@ -39,11 +44,13 @@ static operands make(const bench *b, const sizes *s) {
                 sequence(b, s, c),
                 sequence(b, s, c),
                 sequence(b, s, c),
-                sequence(b, s, 3 * c),
-                sequence(b, s, 3 * c),
-                sequence(b, s, 4 * c),
-                sequence(b, s, 4 * c),
-                sequence(b, s, 4 * c),
+                inner(b, s, c),
+                inner(b, s, c),
+                inner(b, s, 3 * c),
+                inner(b, s, 3 * c),
+                inner(b, s, 4 * c),
+                inner(b, s, 4 * c),
+                inner(b, s, 4 * c),
                 sequence(b, s, 1),
                 sequence(b, s, 1),
                 sequence(b, s, s->heads),
@@ -92,33 +99,35 @@ static operands make(const bench *b, const sizes *s) {
 static void attention_half(const bench *b, const operands *o, double *step_s) {
   MEASURE("layer_norm forward", 2 * BLOCKS + 1,
           petra_op_layer_norm_forward(
-              b->backend, &(petra_layer_norm_forward){o->x, o->scale, o->shift, o->y, o->mean, o->deviation}));
+              b->backend, &(petra_layer_norm_forward){o->x, o->scale, o->shift, o->n, o->mean, o->deviation}));
   MEASURE("layer_norm backward", 2 * BLOCKS + 1,
           petra_op_layer_norm_backward(b->backend, &(petra_layer_norm_backward){o->x, o->scale, o->mean, o->deviation,
                                                                                 o->y, o->d, o->dscale, o->dshift}));
   MEASURE("qkv forward", BLOCKS,
           petra_op_linear_forward(b->backend,
-                                  &(petra_linear_forward){.x = o->x, .w = o->w_qkv, .b = o->b_qkv, .y = o->dqkv}));
+                                  &(petra_linear_forward){.x = o->n, .w = o->w_qkv, .b = o->b_qkv, .y = o->dqkv}));
   MEASURE("qkv data", BLOCKS, petra_op_linear_backward_data(b->backend, o->qkv, o->w_qkv, o->d));
-  MEASURE("qkv weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->qkv, o->w_qkv, o->b_qkv));
+  MEASURE("qkv weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->n, o->qkv, o->w_qkv, o->b_qkv));
   MEASURE("attention forward", BLOCKS,
-          petra_op_attention_forward(b->backend, &(petra_attention){o->qkv, o->s->heads, true, o->y, o->log_sum}));
+          petra_op_attention_forward(b->backend, &(petra_attention){o->qkv, o->s->heads, true, o->n, o->log_sum}));
   MEASURE("attention backward", BLOCKS,
           petra_op_attention_backward(
-              b->backend, &(petra_attention_backward){o->qkv, o->y, o->log_sum, o->s->heads, true, o->x, o->dqkv}));
+              b->backend, &(petra_attention_backward){o->qkv, o->n, o->log_sum, o->s->heads, true, o->m, o->dqkv}));
+  if (o->n->kind != o->x->kind)
+    MEASURE("stream rounded", 2 * BLOCKS, petra_op_copy(b->backend, o->y, o->m));
   MEASURE("out forward, add", BLOCKS,
           petra_op_linear_forward(b->backend,
-                                  &(petra_linear_forward){o->x, o->w_out, o->b_out, PETRA_JOIN_ADD, o->d, o->y}));
-  MEASURE("out data", BLOCKS, petra_op_linear_backward_data(b->backend, o->x, o->w_out, o->d));
-  MEASURE("out weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->y, o->w_out, o->b_out));
+                                  &(petra_linear_forward){o->n, o->w_out, o->b_out, PETRA_JOIN_ADD, o->d, o->y}));
+  MEASURE("out data", BLOCKS, petra_op_linear_backward_data(b->backend, o->m, o->w_out, o->n));
+  MEASURE("out weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->n, o->m, o->w_out, o->b_out));
 }
 
 static void rest(const bench *b, const operands *o, double *step_s) {
   MEASURE(
       "up forward", BLOCKS,
-      petra_op_linear_forward(b->backend, &(petra_linear_forward){.x = o->x, .w = o->w_up, .b = o->b_up, .y = o->dh}));
+      petra_op_linear_forward(b->backend, &(petra_linear_forward){.x = o->n, .w = o->w_up, .b = o->b_up, .y = o->dh}));
   MEASURE("up data", BLOCKS, petra_op_linear_backward_data(b->backend, o->h, o->w_up, o->d));
-  MEASURE("up weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->x, o->h, o->w_up, o->b_up));
+  MEASURE("up weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->n, o->h, o->w_up, o->b_up));
   MEASURE("gelu forward, tanh", BLOCKS, petra_op_gelu_forward(b->backend, PETRA_GELU_TANH, o->h, o->dh));
   MEASURE("gelu backward, tanh", BLOCKS, petra_op_gelu_backward(b->backend, PETRA_GELU_TANH, o->h, o->g, o->dh));
   MEASURE("gelu forward, erf", 0, petra_op_gelu_forward(b->backend, PETRA_GELU_ERF, o->h, o->dh));
@@ -126,8 +135,8 @@ static void rest(const bench *b, const operands *o, double *step_s) {
   MEASURE("down forward, add", BLOCKS,
           petra_op_linear_forward(b->backend,
                                   &(petra_linear_forward){o->h, o->w_down, o->b_out, PETRA_JOIN_ADD, o->d, o->y}));
-  MEASURE("down data", BLOCKS, petra_op_linear_backward_data(b->backend, o->x, o->w_down, o->dh));
-  MEASURE("down weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->h, o->x, o->w_down, o->b_out));
+  MEASURE("down data", BLOCKS, petra_op_linear_backward_data(b->backend, o->m, o->w_down, o->dh));
+  MEASURE("down weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->h, o->m, o->w_down, o->b_out));
   MEASURE("words forward", 1,
           petra_op_linear_forward(b->backend, &(petra_linear_forward){.x = o->x, .w = o->w_words, .y = o->logits}));
   MEASURE("words data", 1, petra_op_linear_backward_data(b->backend, o->logits, o->w_words, o->d));
@@ -145,14 +154,15 @@ int main(int argc, char **argv) {
   bench b = {.repetitions = 40};
   int *const numbers[] = {&threads, &s.n, &s.t, &s.c, &s.heads, &s.words, &b.repetitions};
   const int count = (int)(sizeof numbers / sizeof *numbers);
-  bool good = argc - 1 <= count;
+  const bool bf16 = argc - 1 == count + 1 && strcmp(argv[argc - 1], "bf16") == 0;
+  bool good = argc - 1 <= count || bf16;
   for (int i = 0; i < argc - 1 && i < count; i++)
     good = (*numbers[i] = atoi(argv[i + 1])) >= 1 && good;
   if (!good) {
-    fprintf(stderr, "usage: bench_sequence [threads [batch [positions [features [heads [words [repetitions]]]]]]]\n");
+    fprintf(stderr, "usage: bench_sequence [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]\n");
     return 2;
   }
-  require(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, threads, true, &b.backend));
+  require(petra_backend_create(PETRA_BACKEND_CPU, bf16 ? PETRA_PRECISION_BF16 : PETRA_PRECISION_FP32, threads, true, &b.backend));
   const operands o = make(&b, &s);
   double step_s = 0;
   attention_half(&b, &o, &step_s);

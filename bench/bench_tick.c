@@ -4,6 +4,7 @@
  * each convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair
  * by pair. Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is
  * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices.
+ * A network without convolutions has the tick alone.
  * --ticks (15) of them are timed, after --warmup (24) from the first loss on: as many as there are stages at least, where the pipeline
  * has to be full.
  * With --operations also where the tick's time goes, operation by operation, and beside it the convolutions alone: what those
@@ -20,7 +21,7 @@
 #include <string.h>
 
 /* Longer than it takes until a device's actions come again as graphs. */
-enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, MOST_TICKS = 15, MOST_BLOCKS = 18 };
+enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, MOST_TICKS = 100, TICKS = 15, MOST_BLOCKS = 18 };
 
 /* One convolution of the network with tensors of its own. */
 typedef struct conv {
@@ -45,7 +46,7 @@ typedef struct bench {
 
 static petra_status make_conv(bench *b, const petra_unit *unit, bool data_gradient) {
   petra_backend *backend = b->backend;
-  const petra_tensor_kind inner = petra_tensor_inner_kind(backend);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(backend, PETRA_TENSOR_ACTIVATION);
   int32_t images = (int32_t)b->plan->config->data.batch;
   const int32_t in[4] = {images, unit->in, unit->height_in, unit->width_in};
   const int32_t out[4] = {images, unit->out, unit->height_out, unit->width_out};
@@ -133,12 +134,14 @@ static void print_result(const bench *b) {
   for (int i = 0; i < b->timed; i++)
     ratio[i] = b->tick_s[i] / b->conv_s[i];
   printf("one tick of %s on %s-%d, width %d, batch %lld, %d stages; %s\n", b->plan->method.name,
-         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", b->plan->model.depth, b->plan->model.width,
+         petra_family_title(config->model.family), b->plan->model.depth, b->plan->model.width,
          (long long)config->data.batch, b->plan->partition.stages, text);
   printf("%-34s %9s %9s %9s   (of %d, in alternation)\n", "", "min", "median", "max", b->timed);
   print_row("tick, ms", b->tick_s, b->timed, 1e3);
-  print_row("its convolutions alone, ms", b->conv_s, b->timed, 1e3);
-  print_row("tick / convolutions", ratio, b->timed, 1);
+  if (b->conv_count > 0) {
+    print_row("its convolutions alone, ms", b->conv_s, b->timed, 1e3);
+    print_row("tick / convolutions", ratio, b->timed, 1);
+  }
   if (b->operations)
     bench_operations_print(b->timed);
 }
@@ -186,7 +189,7 @@ int main(int argc, char **argv) {
   const char *sets[64] = {"data.set=shapes"};
   const char *path = NULL;
   int set_count = 1;
-  int ticks = MOST_TICKS, warmup = 0;
+  int ticks = TICKS, warmup = 0;
   bool operations = false;
   for (int i = 1; i < argc && set_count < 64; i++)
     if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)

@@ -25,7 +25,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PEER = os.path.join(HERE, "peer_pytorch_tick.py")
 BLOCKS = {18: 10, 50: 18}  # stages, one a block
 OURS, EAGER, COMPILED = "petra", "PyTorch, eager", "PyTorch, torch.compile"
-BEGIN, END = "<!-- cpu_table.py: begin -->", "<!-- cpu_table.py: end -->"
 
 
 class Clock:
@@ -149,14 +148,16 @@ def table(o, found):
     return "\n".join(lines)
 
 
-def write(path, text):
+def replace_between_marks(path, name, text):
+    """Puts the text between the marks of the script `name` in a page."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     with open(path, encoding="utf-8") as file:
         page = file.read()
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise SystemExit(f"cpu_table: {path}: expected the marks {BEGIN} and {END}, each once")
-    first, rest = page.split(BEGIN)
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise SystemExit(f"{name}: {path}: expected the marks {begin} and {end}, each once")
+    first, rest = page.split(begin)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{first}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        file.write(f"{first}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def arguments():
@@ -189,7 +190,8 @@ def main():
     text = table(o, found)
     print(text)
     if o.write:
-        write(o.write, text)
+        replace_between_marks(o.write, "cpu_table.py", text)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py bench/g
 EXTRA_PROGRAMS += bench/bench_sequence
 bench_bench_sequence_SOURCES = bench/bench_sequence.c bench/frame.h
 bench_bench_sequence_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += bench/peer_pytorch_sequence.py
+EXTRA_DIST += bench/peer_pytorch_sequence.py bench/peer_pytorch_gpt.py bench/gpt_table.py
 
 EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c bench/tick_operations.c bench/tick_operations.h

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times PyTorch on the operations that bench_sequence times in petra, with the same arguments and the same output.
 
-  peer_pytorch_sequence.py [threads [batch [positions [features [heads [words [repetitions]]]]]]]
+  peer_pytorch_sequence.py [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]
 
-In fp32, eager, each gradient by itself through autograd. The loss is one operation in petra: its two passes are added."""
+Eager, in fp32 or with bf16 tensors and weights (without the conversions of autocast), each gradient by itself through autograd. The loss is one operation in petra: its two passes are added."""
 import sys
 import time
 
@@ -63,7 +63,10 @@ def attention(qkv, heads):
 
 
 def main():
-    given = [int(word) for word in sys.argv[1:]]
+    bf16 = sys.argv[-1] == "bf16"
+    given = [int(word) for word in sys.argv[1:len(sys.argv) - bf16]]
+    if bf16:
+        torch.set_default_dtype(torch.bfloat16)
     threads, n, t, c, heads, words, repetitions = given + DEFAULTS[len(given):]
     torch.set_num_threads(threads)
     table = Table(repetitions)

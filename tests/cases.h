@@ -71,8 +71,8 @@ double *cases_random(cases_run *run, int64_t count);
 /* The absolute values of `values`. */
 double *cases_absolute(cases_run *run, const double *values, int64_t count);
 
-/* The kind of what is inner in this run. */
-petra_tensor_kind cases_inner(const cases_run *run);
+/* The kind of what is inner in this run, where streams are of kind `stream`: ACTIVATION or SEQUENCE. */
+petra_tensor_kind cases_inner(const cases_run *run, petra_tensor_kind stream);
 
 /* The number that a tensor of this kind would hold in this run. */
 double cases_round(const cases_run *run, petra_tensor_kind kind, double value);

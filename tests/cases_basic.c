@@ -22,10 +22,11 @@ static void transfer(cases_run *run, const int *p) {
   cases_expect(run, CASES_fill, y, fill, NULL, 1);
 }
 
-/* p: shape. An activation as an inner tensor. */
+/* p: kind, shape. An activation or a sequence as an inner tensor. */
 static void rounding(cases_run *run, const int *p) {
-  cases_tensor x = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
-  petra_tensor *y = cases_output(run, PETRA_TENSOR_INNER, p[0], p[1], p[2], p[3]);
+  const petra_tensor_kind inner = p[0] == PETRA_TENSOR_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_INNER;
+  cases_tensor x = cases_input(run, (petra_tensor_kind)p[0], p[1], p[2], p[3], p[4]);
+  petra_tensor *y = cases_output(run, inner, p[1], p[2], p[3], p[4]);
   cases_ok(petra_op_copy(run->backend, x.tensor, y));
   cases_expect(run, CASES_copy, y, x.host, NULL, 1);
 }
@@ -199,8 +200,10 @@ const cases_entry cases_basic[] = {
     EVERY_SHAPE(transfer, 0),
     CASE(transfer, PETRA_TENSOR_INNER, 3, 17, 3, 4, 0),
     CASE(transfer, PETRA_TENSOR_INNER, 7, 20, 13, 11, 0),
-    CASE(rounding, 3, 3, 5, 7),
-    CASE(rounding, 7, 20, 13, 11),
+    CASE(transfer, PETRA_TENSOR_INNER_SEQUENCE, 3, 17, 33, 1, 0),
+    CASE(rounding, PETRA_TENSOR_ACTIVATION, 3, 3, 5, 7),
+    CASE(rounding, PETRA_TENSOR_ACTIVATION, 7, 20, 13, 11),
+    CASE(rounding, PETRA_TENSOR_SEQUENCE, 3, 17, 33, 1),
     CASE(dot, PETRA_TENSOR_INNER, 7, 20, 13, 11, 0),
     EVERY_SHAPE(add, 0),
     EVERY_SHAPE(add, 1),

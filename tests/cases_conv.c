@@ -8,7 +8,7 @@
 static void conv(cases_run *run, const int *p) {
   const naive_conv_sizes s = naive_conv_sizes_of(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]);
   const petra_conv_geometry g = {s.stride, s.pad};
-  const petra_tensor_kind inner = cases_inner(run);
+  const petra_tensor_kind inner = cases_inner(run, PETRA_TENSOR_ACTIVATION);
   cases_tensor x = cases_input(run, inner, s.n, s.c, s.h, s.w);
   cases_tensor w = cases_input(run, PETRA_TENSOR_FILTER, s.o, s.c, s.kernel, s.kernel);
   cases_tensor dy = cases_input(run, inner, s.n, s.o, s.oh, s.ow);

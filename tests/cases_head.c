@@ -17,6 +17,21 @@ static rows_kind rows_of(int rows, int positions) {
                    : (rows_kind){PETRA_TENSOR_MATRIX, rows, 0};
 }
 
+/* The same rows inside of a block. */
+static rows_kind inner_rows(const cases_run *run, rows_kind k) {
+  if (k.positions)
+    k.kind = cases_inner(run, PETRA_TENSOR_SEQUENCE);
+  return k;
+}
+
+/* Weights of a linear layer: what reads inner rows rounds them. */
+static cases_tensor weights_of(cases_run *run, rows_kind k, int out, int in) {
+  double *host = cases_random(run, (int64_t)out * in);
+  for (int i = 0; i < out * in; i++)
+    host[i] = cases_round(run, k.kind, host[i]);
+  return cases_given(run, PETRA_TENSOR_MATRIX, out, in, 1, 1, host);
+}
+
 static cases_tensor rows_given(cases_run *run, rows_kind k, int columns, double *host) {
   return k.positions ? cases_given(run, k.kind, k.samples, k.positions, columns, 1, host)
                      : cases_given(run, k.kind, k.samples, columns, 1, 1, host);
@@ -30,17 +45,18 @@ static petra_tensor *rows_output(cases_run *run, rows_kind k, int columns) {
 /* p: rows, inputs, outputs; positions of a sample (0: rows of a matrix), join, no bias, whether y is the addend. */
 static void linear(cases_run *run, const int *p) {
   const int rows = p[0], in = p[1], out = p[2];
-  const rows_kind k = rows_of(rows, p[3]);
+  const rows_kind stream = rows_of(rows, p[3]), k = inner_rows(run, stream);
   const petra_join join = (petra_join)p[4];
   const double sign = join == PETRA_JOIN_SUBTRACT ? -1 : 1;
   cases_tensor x = rows_given(run, k, in, cases_random(run, (int64_t)rows * in));
-  cases_tensor w = cases_input(run, PETRA_TENSOR_MATRIX, out, in, 1, 1);
+  cases_tensor w = weights_of(run, k, out, in);
   cases_tensor b = p[5] ? (cases_tensor){0} : cases_input(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
   cases_tensor dy = rows_given(run, k, out, cases_random(run, (int64_t)rows * out));
   cases_tensor addend = {0};
   if (join != PETRA_JOIN_NONE)
-    addend = rows_given(run, k, out, cases_random(run, (int64_t)rows * out));
-  petra_tensor *y = p[6] ? addend.tensor : rows_output(run, k, out), *dx = rows_output(run, k, in);
+    addend = rows_given(run, stream, out, cases_random(run, (int64_t)rows * out));
+  petra_tensor *y = p[6] ? addend.tensor : rows_output(run, join == PETRA_JOIN_NONE ? k : stream, out);
+  petra_tensor *dx = rows_output(run, k, in);
   petra_tensor *dw = cases_output(run, PETRA_TENSOR_MATRIX, out, in, 1, 1);
   petra_tensor *db = p[5] ? NULL : cases_output(run, PETRA_TENSOR_VECTOR, out, 1, 1, 1);
   const int64_t sizes[] = {(int64_t)rows * out, (int64_t)rows * in, (int64_t)out * in, out};
@@ -74,6 +90,15 @@ static void linear(cases_run *run, const int *p) {
   cases_expect(run, CASES_linear_forward, y, e[0], s[0], in);
   cases_ok(petra_op_linear_backward_data(run->backend, dy.tensor, w.tensor, dx));
   cases_expect(run, CASES_linear_backward_data, dx, e[1], s[1], out);
+  if (k.kind != stream.kind) { /* a stream of inner rows */
+    petra_tensor *wide = rows_output(run, stream, in), *plain = rows_output(run, stream, out);
+    cases_ok(petra_op_linear_backward_data(run->backend, dy.tensor, w.tensor, wide));
+    cases_expect(run, CASES_linear_backward_data, wide, e[1], s[1], out);
+    const petra_linear_forward whole = {x.tensor, w.tensor, b.tensor, PETRA_JOIN_NONE, NULL, plain};
+    cases_ok(petra_op_linear_forward(run->backend, &whole));
+    if (join == PETRA_JOIN_NONE)
+      cases_expect(run, CASES_linear_forward, plain, e[0], s[0], in);
+  }
   cases_ok(petra_op_linear_backward_weights(run->backend, x.tensor, dy.tensor, dw, db));
   cases_expect(run, CASES_linear_backward_weights, dw, e[2], s[2], rows);
   if (db)
@@ -135,6 +160,7 @@ const cases_entry cases_head[] = {
     CASE(linear, 14, 16, 20, 7, PETRA_JOIN_ADD, true, true),
     CASE(linear, 14, 20, 16, 7, PETRA_JOIN_SUBTRACT, false, true),
     CASE(linear, 130, 65, 130, 65, PETRA_JOIN_SUBTRACT, false, false), /* split among threads */
+    CASE(linear, 128, 64, 192, 32, PETRA_JOIN_NONE, false, false),     /* what fills the tiles of bf16 */
     CASE(cross_entropy, 1, 1, 0, true),
     CASE(cross_entropy, 3, 3, 1, true),
     CASE(cross_entropy, 7, 4, 0, true),

@@ -16,7 +16,7 @@ typedef struct norm_inputs {
 
 /* Where y or dy may be inner, `inner` says whether it is. */
 static petra_tensor_kind image_kind(const cases_run *run, bool inner) {
-  return inner ? cases_inner(run) : PETRA_TENSOR_ACTIVATION;
+  return inner ? cases_inner(run, PETRA_TENSOR_ACTIVATION) : PETRA_TENSOR_ACTIVATION;
 }
 
 /* Inputs of a norm whose z stay clear of 0; x is around `offset`. */
@@ -29,9 +29,9 @@ static norm_inputs inputs_of(cases_run *run, const int *p, double offset) {
     scale = cases_random(run, p[1]);
     shift = cases_random(run, p[1]);
     for (int64_t i = 0; i < count; i++)
-      x[i] = cases_round(run, cases_inner(run), x[i] + offset);
+      x[i] = cases_round(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), x[i] + offset);
   } while (naive_norm_margin(&in.sizes, x, scale, shift) < RELU_MARGIN);
-  in.x = cases_given(run, cases_inner(run), p[0], p[1], p[2], p[3], x);
+  in.x = cases_given(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3], x);
   in.scale = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, scale);
   in.shift = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, shift);
   return in;
@@ -75,7 +75,7 @@ static void norm(cases_run *run, const int *p) {
 
   const bool masked = relu && join != PETRA_JOIN_ADD_ACTIVATE; /* there the caller masks dy by y */
   cases_tensor dy = cases_input(run, image_kind(run, alias), p[0], p[1], p[2], p[3]);
-  petra_tensor *dx = alias ? dy.tensor : cases_output(run, cases_inner(run), p[0], p[1], p[2], p[3]);
+  petra_tensor *dx = alias ? dy.tensor : cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
   cases_changed(run, dx);
   petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   petra_tensor *dshift = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);

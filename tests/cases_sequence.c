@@ -10,6 +10,10 @@ static petra_tensor *sequence(cases_run *run, int n, int t, int c) {
   return cases_output(run, PETRA_TENSOR_SEQUENCE, n, t, c, 1);
 }
 
+static petra_tensor *inner(cases_run *run, int n, int t, int c) {
+  return cases_output(run, cases_inner(run, PETRA_TENSOR_SEQUENCE), n, t, c, 1);
+}
+
 /* p: n, positions, features; whether y is wanted; what is added to x; whether dx is dy. A row is to layer norm what a channel
  * of one image is to batch norm, but for scale and shift. */
 static void layer_norm(cases_run *run, const int *p) {
@@ -21,7 +25,7 @@ static void layer_norm(cases_run *run, const int *p) {
   cases_tensor scale = cases_input(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
   cases_tensor shift = cases_input(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
   cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
-  petra_tensor *y = p[3] ? sequence(run, p[0], p[1], features) : NULL, *mean = sequence(run, p[0], p[1], 1);
+  petra_tensor *y = p[3] ? inner(run, p[0], p[1], features) : NULL, *mean = sequence(run, p[0], p[1], 1);
   petra_tensor *deviation = sequence(run, p[0], p[1], 1);
   petra_tensor *dx = p[5] ? dy.tensor : sequence(run, p[0], p[1], features);
   petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
@@ -70,7 +74,8 @@ static void layer_norm(cases_run *run, const int *p) {
 /* p: form, kind, shape, what inputs of order 1 are multiplied by, whether dx is dy. */
 static void gelu(cases_run *run, const int *p) {
   const petra_gelu form = (petra_gelu)p[0];
-  const petra_tensor_kind kind = (petra_tensor_kind)p[1];
+  const petra_tensor_kind kind =
+      p[1] == PETRA_TENSOR_SEQUENCE ? cases_inner(run, PETRA_TENSOR_SEQUENCE) : (petra_tensor_kind)p[1];
   const int count = p[2] * p[3] * p[4];
   double *host = cases_random(run, count);
   for (int i = 0; i < count; i++)
@@ -154,10 +159,11 @@ static void attention(cases_run *run, const int *p) {
   double *host = cases_random(run, (int64_t)rows * 3 * features);
   for (int i = 0; i < rows * 3 * features; i++)
     host[i] *= p[5];
-  cases_tensor qkv = cases_given(run, PETRA_TENSOR_SEQUENCE, n, positions, 3 * features, 1, host);
-  cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, n, positions, features, 1);
-  petra_tensor *y = sequence(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
-  petra_tensor *dqkv = sequence(run, n, positions, 3 * features);
+  const petra_tensor_kind kind = cases_inner(run, PETRA_TENSOR_SEQUENCE);
+  cases_tensor qkv = cases_given(run, kind, n, positions, 3 * features, 1, host);
+  cases_tensor dy = cases_input(run, kind, n, positions, features, 1);
+  petra_tensor *y = inner(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
+  petra_tensor *dqkv = inner(run, n, positions, 3 * features);
   const petra_attention a = {qkv.tensor, heads, p[4], y, log_sum};
   attention_expected e = {cases_array(run, y->elements),       cases_array(run, log_sum->elements),
                           cases_array(run, dqkv->elements),    cases_array(run, y->elements),

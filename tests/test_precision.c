@@ -9,6 +9,9 @@
 #include "training.h"
 
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
+#define TOKENS                                                                                                         \
+  "data.set=grammar", "model.family=gpt", "model.depth=2", "model.width=32", "model.heads=4", "model.context=32",     \
+      "data.batch=8", "optim.lr=0.02"
 #ifdef PETRA_TEST_CUDA
 #define NETWORK "model.depth=18", "model.width=16", "data.batch=16", "optim.lr=0.02"
 #define SINGLE "device.backend=cuda", "device.precision=fp32"
@@ -84,6 +87,29 @@ START_TEST(backprop_after_one_update) {
 }
 END_TEST
 
+#ifndef PETRA_TEST_CUDA
+/* The same of a transformer, whose linear maps and what is between them are in bf16. */
+START_TEST(transformer_after_one_update) {
+  training run;
+  training_tensors init, exact, again, found;
+  training_distance apart;
+  if (!processor_has_bf16())
+    return;
+  must(TRAINING_OPEN(&run, TOKENS, BACKPROP, DOUBLE));
+  train(&run, &init, &exact);
+  must(TRAINING_OPEN(&run, TOKENS, BACKPROP, "device.backend=cpu", "device.precision=bf16"));
+  train(&run, &again, &found);
+  distance(&exact, &found, &init, "gpt, one update of 8 microbatches, cpu bf16 against ref fp64", &apart);
+  within("worst", apart.worst, TOLERANCE_BF16_TRANSFORMER_WORST);
+  within("median", apart.median, TOLERANCE_BF16_TRANSFORMER_MEDIAN);
+  training_tensors_fini(&again);
+  training_tensors_fini(&init);
+  training_tensors_fini(&exact);
+  training_tensors_fini(&found);
+}
+END_TEST
+#endif
+
 /* lockstep with a deliberate mistake: below the last stage every B comes one tick late. */
 static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                       int64_t *round) {
@@ -132,10 +158,12 @@ START_TEST(petra_after_20_ticks) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
 #ifdef PETRA_TEST_CUDA
+  const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
   if (cuda_device_missing())
     return 77;
+#else
+  const TTest *const tests[] = {backprop_after_one_update, transformer_after_one_update, petra_after_20_ticks};
 #endif
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

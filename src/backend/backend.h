@@ -122,7 +122,8 @@ typedef struct petra_orthogonalize {
 enum { PETRA_ORTHOGONALIZE_STEPS = 5 };
 
 /* y = join(addend, x w^T + b), row by row: one fully connected layer for all rows. x, addend and y are all matrices or all
- * sequences, with the same rows. */
+ * sequences, with the same rows. From an inner x y is a stream, or inner where join is NONE; the weights are then rounded as
+ * x is, the products are summed in float, and what is inner is rounded once. */
 typedef struct petra_linear_forward {
   const petra_tensor *x;      /* rows of I */
   const petra_tensor *w;      /* matrix (O, I) */
@@ -160,10 +161,11 @@ typedef struct petra_images {
  *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
  *   SEQUENCE(t, samples, positions, features)   the same
- *   ROWS(t)                         t is a matrix or a sequence
+ *   ROWS(t)                         t is a matrix or a sequence, inner or not
  *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which was checked by ROWS, and so many columns
+ *   ROWS_FROM(t, u, columns)        the same, but that t may be a stream where u is inner
  *   LIKE(t, u)                      t has the kind and the shape of u
- *   SHAPED(t, u)                    the same, but that one may be an activation and the other inner
+ *   SHAPED(t, u)                    the same, but that one may be a stream (an activation, a sequence) and the other inner
  *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
  *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column),
  *   SEQUENCE_COLUMNS(x, y, column)   as told here
@@ -251,7 +253,7 @@ typedef struct petra_images {
   X(prefix, linear_forward, (const petra_linear_forward *arguments), (arguments), CHECK(linear_forward, arguments))    \
   /* dx = dy w */                                                                                                      \
   X(prefix, linear_backward_data, (const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx), (dy, w, dx),      \
-    ROWS(dy) MATRIX(w, petra_tensor_columns(dy), PETRA_ANY) ROWS_AS(dx, dy, w->shape[1]) APART(dx, dy, w))             \
+    ROWS(dy) MATRIX(w, petra_tensor_columns(dy), PETRA_ANY) ROWS_FROM(dx, dy, w->shape[1]) APART(dx, dy, w))           \
   /* dw = dy^T x; db: the sum of the rows of dy, or NULL */                                                            \
   X(prefix, linear_backward_weights,                                                                                   \
     (const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw, petra_tensor *db), (x, dy, dw, db),              \

@@ -18,8 +18,8 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",        "a matrix",  "a vector",
-                                                           "a mask",        "an inner tensor", "a sequence"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {
+    "an activation", "a filter", "a matrix", "a vector", "a mask", "an inner tensor", "a sequence", "an inner sequence"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -46,10 +46,23 @@ static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
 
+static bool is_inner(petra_tensor_kind kind) {
+  return kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE;
+}
+
+/* Of what is inner or a stream: the stream's kind; other kinds as they are. */
+static petra_tensor_kind stream_kind(petra_tensor_kind kind) {
+  return kind == PETRA_TENSOR_INNER            ? PETRA_TENSOR_ACTIVATION
+         : kind == PETRA_TENSOR_INNER_SEQUENCE ? PETRA_TENSOR_SEQUENCE
+                                               : kind;
+}
+
 /* Whether a tensor of `found` can stand where one of `expected` is asked for. */
 static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
+  const petra_tensor_kind stream = stream_kind(expected);
   return found == expected ||
-         (is_image(found) && is_image(expected) && petra_tensor_inner_kind(backend) == PETRA_TENSOR_ACTIVATION);
+         ((is_image(stream) || petra_kind_is_sequence(stream)) && stream_kind(found) == stream &&
+          petra_tensor_inner_kind(backend, stream) == stream);
 }
 
 /* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */
@@ -63,8 +76,8 @@ static petra_status check_tensor(const checker *check, const char *name, const p
   if (good)
     return PETRA_OK;
   char found_text[80], expected_text[80];
-  if (kind_fits(check->backend, PETRA_TENSOR_ACTIVATION, kind))
-    kind = PETRA_TENSOR_ACTIVATION; /* where either would do */
+  if (kind_fits(check->backend, stream_kind(kind), kind))
+    kind = stream_kind(kind); /* where either would do */
   print_shape(tensor->shape, found_text, sizeof found_text);
   print_shape(expected, expected_text, sizeof expected_text);
   return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
@@ -87,11 +100,12 @@ static petra_status check_like(const checker *check, const char *name, const pet
   return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* Any tensor of numbers that operations add up: all kinds but masks and, where they differ from activations, inner ones. */
+/* Any tensor of numbers that operations add up: all kinds but masks and, where they differ from streams, inner ones. */
 static petra_status check_summed(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_numbers(check, name, tensor));
-  if (tensor->kind == PETRA_TENSOR_INNER && !kind_fits(check->backend, tensor->kind, PETRA_TENSOR_ACTIVATION))
-    return petra_fail(PETRA_SHAPE, "%s: %s is an inner tensor, expected one of any other kind", check->op, name);
+  if (is_inner(tensor->kind) && !kind_fits(check->backend, tensor->kind, stream_kind(tensor->kind)))
+    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected one of any other kind", check->op, name,
+                      kind_names[tensor->kind]);
   return PETRA_OK;
 }
 
@@ -103,11 +117,21 @@ static petra_status check_image_like(const checker *check, const char *name, con
   return check_tensor(check, name, tensor, image_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* A tensor of numbers of the shape of `model`, which was checked before, and of its kind; one of them may be an activation
+/* For a sequence that may be either: what it is. */
+static petra_tensor_kind sequence_kind(const petra_tensor *tensor) {
+  return tensor && tensor->kind == PETRA_TENSOR_INNER_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_SEQUENCE;
+}
+
+/* A tensor of numbers of the shape of `model`, which was checked before, and of its kind; one of them may be a stream
  * and the other inner. */
 static petra_status check_shaped(const checker *check, const char *name, const petra_tensor *tensor,
                                  const petra_tensor *model) {
-  return is_image(model->kind) ? check_image_like(check, name, tensor, model) : check_like(check, name, tensor, model);
+  const int32_t *shape = model->shape;
+  if (is_image(model->kind))
+    return check_image_like(check, name, tensor, model);
+  if (!petra_kind_is_sequence(model->kind))
+    return check_like(check, name, tensor, model);
+  return check_tensor(check, name, tensor, sequence_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
 /* `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
@@ -166,22 +190,27 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   return mask ? check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
 }
 
-/* A matrix or a sequence: rows of numbers. */
+/* A matrix or a sequence, inner or not: rows of numbers. */
 static petra_status check_rows(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_present(check, name, tensor));
-  if (tensor->kind != PETRA_TENSOR_MATRIX && tensor->kind != PETRA_TENSOR_SEQUENCE)
+  if (tensor->kind != PETRA_TENSOR_MATRIX && !petra_kind_is_sequence(tensor->kind))
     return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected a matrix or a sequence", check->op, name,
                       kind_names[tensor->kind]);
   return PETRA_OK;
 }
 
-/* As many rows of the kind of `model`, which is such, with `columns` columns (PETRA_ANY: not looked at). */
+/* As many rows as `model`, which was checked by check_rows, of `kind`, with `columns` columns (PETRA_ANY: not looked at). */
 static petra_status check_rows_as(const checker *check, const char *name, const petra_tensor *tensor,
-                                  const petra_tensor *model, int columns) {
+                                  const petra_tensor *model, petra_tensor_kind kind, int columns) {
   const int32_t *shape = model->shape;
-  if (model->kind == PETRA_TENSOR_SEQUENCE)
-    return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], columns, 1);
-  return check_tensor(check, name, tensor, model->kind, shape[0], columns, 1, 1);
+  if (petra_kind_is_sequence(model->kind))
+    return check_tensor(check, name, tensor, kind, shape[0], shape[1], columns, 1);
+  return check_tensor(check, name, tensor, kind, shape[0], columns, 1, 1);
+}
+
+/* The kind of what may be computed from the rows `from`: of inner ones either. */
+static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_tensor *from) {
+  return from->kind == PETRA_TENSOR_INNER_SEQUENCE ? sequence_kind(tensor) : from->kind;
 }
 
 /* The checks of the list of operations; `check` is the checker of the operation. */
@@ -194,7 +223,9 @@ static petra_status check_rows_as(const checker *check, const char *name, const 
 #define MATRIX(t, rows, columns) OF_KIND(t, MATRIX, rows, columns, 1, 1)
 #define SEQUENCE(t, samples, positions, features) OF_KIND(t, SEQUENCE, samples, positions, features, 1)
 #define ROWS(t) PETRA_TRY(check_rows(check, #t, t));
-#define ROWS_AS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, columns));
+#define ROWS_AS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, (u)->kind, columns));
+#define ROWS_FROM(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, result_kind(t, u), columns));
+#define STREAM_ROWS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, stream_kind((u)->kind), columns));
 #define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
 #define SHAPED(t, u) PETRA_TRY(check_shaped(check, #t, t, u));
 #define IMAGE_LIKE(t, u) PETRA_TRY(check_image_like(check, #t, t, u));

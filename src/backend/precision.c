@@ -10,7 +10,7 @@
   {                                                                                                                    \
     [PETRA_TENSOR_ACTIVATION] = sizeof(type), [PETRA_TENSOR_FILTER] = sizeof(type),                                    \
     [PETRA_TENSOR_MATRIX] = sizeof(type), [PETRA_TENSOR_VECTOR] = sizeof(type), [PETRA_TENSOR_MASK] = 1,               \
-    [PETRA_TENSOR_INNER] = (inner), [PETRA_TENSOR_SEQUENCE] = sizeof(type)                                             \
+    [PETRA_TENSOR_INNER] = (inner), [PETRA_TENSOR_SEQUENCE] = sizeof(type), [PETRA_TENSOR_INNER_SEQUENCE] = (inner)    \
   }
 #define ALL_OF(type) WITH_INNER(type, sizeof(type))
 

@@ -10,7 +10,7 @@
 typedef struct petra_layer_norm_forward {
   const petra_tensor *x;             /* (N, T, C) */
   const petra_tensor *scale, *shift; /* (C) */
-  petra_tensor *y;                   /* (N, T, C); never x */
+  petra_tensor *y;                   /* (N, T, C), a stream as x or inner; never x */
   petra_tensor *mean;                /* (N, T, 1) out */
   petra_tensor *deviation;           /* (N, T, 1) out: sqrt(biased variance + PETRA_NORM_EPSILON) */
 } petra_layer_norm_forward;
@@ -32,7 +32,7 @@ typedef enum petra_gelu {
  * each; those of head h are h d .. (h + 1) d - 1 of each, d = C / heads. By head, with the scores s = q k^T / sqrt(d):
  * y = softmax(s) v over all positions of the sample or, if causal, over those up to the query's. */
 typedef struct petra_attention {
-  const petra_tensor *qkv; /* (N, T, 3 C) */
+  const petra_tensor *qkv; /* (N, T, 3 C); y and gradients are inner where it is, log_sum never */
   int heads;               /* a divisor of C */
   bool causal;
   petra_tensor *y;       /* (N, T, C) */

@@ -72,9 +72,10 @@ void petra_tensor_release(petra_tensor **tensor) {
   petra_tensor_pool_give(t);
 }
 
-petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend) {
+petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream) {
   const size_t *bytes = backend->element_bytes;
-  return bytes[PETRA_TENSOR_INNER] == bytes[PETRA_TENSOR_ACTIVATION] ? PETRA_TENSOR_ACTIVATION : PETRA_TENSOR_INNER;
+  const petra_tensor_kind inner = stream == PETRA_TENSOR_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_INNER;
+  return bytes[inner] == bytes[stream] ? stream : inner;
 }
 
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category) {

@@ -27,8 +27,14 @@ typedef enum petra_tensor_kind {
   PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
                               dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
                               whose elements are whole numbers >= 0. */
+  PETRA_TENSOR_INNER_SEQUENCE, /* (N, T, C, 1): to a sequence what an inner tensor is to an activation: inputs and outputs
+                                  of linear layers inside a block, and their gradients. */
 } petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_SEQUENCE + 1 };
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER_SEQUENCE + 1 };
+
+static inline bool petra_kind_is_sequence(petra_tensor_kind kind) {
+  return kind == PETRA_TENSOR_SEQUENCE || kind == PETRA_TENSOR_INNER_SEQUENCE;
+}
 
 typedef struct petra_tensor {
   petra_backend *backend;
@@ -51,11 +57,11 @@ typedef struct petra_tensor {
 
 /* A matrix or a sequence as rows of numbers that lie side by side: how many, and how long. */
 static inline int64_t petra_tensor_rows(const petra_tensor *tensor) {
-  return tensor->kind == PETRA_TENSOR_SEQUENCE ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
+  return petra_kind_is_sequence(tensor->kind) ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
 }
 
 static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
-  return tensor->shape[tensor->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1];
+  return tensor->shape[petra_kind_is_sequence(tensor->kind) ? 2 : 1];
 }
 
 typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
@@ -73,9 +79,9 @@ petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 /* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
 void petra_tensor_release(petra_tensor **tensor);
 
-/* The kind of what stays inside a block: PETRA_TENSOR_INNER where the backend's elements of that kind differ from those of
- * activations, PETRA_TENSOR_ACTIVATION elsewhere. */
-petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend);
+/* The kind of what stays inside a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or INNER_SEQUENCE where the
+ * backend's elements of that kind differ from those of the streams, the streams' kind elsewhere. */
+petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream);
 
 /* Counts the tensor under another account and category from now on. */
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);

@@ -11,8 +11,8 @@ static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tenso
   const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   petra_tensor *log_sum = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, category, y), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->heads, category, &log_sum), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum), done);
   const petra_attention attention = {
       .qkv = x, .heads = block->heads, .causal = block->causal, .y = *y, .log_sum = log_sum};
   PETRA_TRY_GOTO(status, petra_op_attention_forward(pass->compute->backend, &attention), done);

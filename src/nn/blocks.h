@@ -16,7 +16,7 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 
 /* Outputs are NULL before; what these functions have put there when they fail, the caller releases. */
 
-/* Where what a unit computes goes: to a stream (also by a sum), or to the next unit alone. */
+/* Where what a unit or a layer computes goes: to a stream (also by a sum), or to the next one alone. */
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
 /* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
@@ -51,17 +51,18 @@ enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 /* Layer `layer` of the block: its norm and its linear map apart, for there may be something in between. Its graph is
  * graph->units[unit_count + layer] (nn/graph.h). */
 
-/* *n = layer norm (x). */
+/* *n = layer norm (x), which is inner; of a head it is as x is. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
 
-/* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, ADD, SUBTRACT. y NULL: the graph alone is
+/* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, or ADD or SUBTRACT to a stream. Where x is a stream and the
+ * precision of what is inner differs, the map reads (and the graph keeps) a rounded copy of x, but of a head. y NULL: the graph alone is
  * filled. */
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
-                             const petra_tensor *addend, petra_tensor **y);
+                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
-/* From dy, the gradient of x w^T + b: gradients of weight and bias (with graph->defer they are left for
+/* From dy, the gradient of x w^T + b, which is read as x is: gradients of weight and bias (with graph->defer they are left for
  * petra_block_weight_gradients, if the layer is deferred; dy is then the graph's, and no stream), and *dx (NULL: not
- * wanted). */
+ * wanted): a stream's where there is a norm before, else inner. */
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                       petra_tensor *const *gradients, petra_tensor **dx);
 
@@ -80,9 +81,9 @@ int petra_layer_first(const petra_block *block, int layer);
  * copy with graph->defer, which keeps it. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
-/* *out: a new tensor of as many rows as `like`, a matrix or a sequence, with so many features. */
+/* *out: a new tensor of as many rows as `like` with so many features: a matrix as `like` is, or a sequence for `output`. */
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
-                                 petra_memory_category category, petra_tensor **out);
+                                 petra_unit_output output, petra_memory_category category, petra_tensor **out);
 
 /* What is between the layers of F; its output goes into layer 1, so that the graph keeps it as
  * graph->units[1].x. `own` of the graph is its own. */

@@ -9,11 +9,11 @@ petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, pet
   petra_tensor *n = NULL, *inner = NULL, *between = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, x, &n), done);
-  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, &inner), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, PETRA_UNIT_INNER, &inner), done);
   petra_tensor_release(&n);
   PETRA_TRY_GOTO(status, pass->block->middle->forward(pass, inner, &between), done);
   petra_tensor_release(&inner);
-  status = petra_layer_map(pass, 1, between, join, addend, y);
+  status = petra_layer_map(pass, 1, between, join, addend, PETRA_UNIT_STREAM, y);
 done:
   petra_tensor_release(&between);
   petra_tensor_release(&inner);

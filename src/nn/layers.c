@@ -16,20 +16,40 @@ static int weight_of(const petra_block *block, int layer) {
   return petra_layer_first(block, layer) + (*block->layers[layer].norm ? 2 : 0);
 }
 
+/* The kind of what the block's functions compute; all of a head is in the streams' precision. */
+static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
+  return output == PETRA_UNIT_STREAM || pass->block->is_loss
+             ? PETRA_TENSOR_SEQUENCE
+             : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_SEQUENCE);
+}
+
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
-                                 petra_memory_category category, petra_tensor **out) {
+                                 petra_unit_output output, petra_memory_category category, petra_tensor **out) {
+  const bool sequence = petra_kind_is_sequence(like->kind);
   int32_t shape[4] = {like->shape[0], like->shape[1], like->shape[2], 1};
-  shape[like->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1] = features;
-  return petra_compute_tensor(pass->compute, like->kind, shape, category, out);
+  shape[sequence ? 2 : 1] = features;
+  return petra_compute_tensor(pass->compute, sequence ? kind_of(pass, output) : like->kind, shape, category, out);
+}
+
+/* x, a matrix or a sequence, as a linear map of the block reads it. */
+static petra_status read_inner(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
+                               petra_tensor **out) {
+  if (!petra_kind_is_sequence(x->kind) || x->kind == kind_of(pass, PETRA_UNIT_INNER)) {
+    *out = petra_tensor_retain(x);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, category, out));
+  return petra_op_copy(pass->compute->backend, x, *out);
 }
 
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
   petra_tensor *const *parameters = pass->parameters + petra_layer_first(pass->block, layer);
   petra_tensor *mean = NULL, *deviation = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, kept(pass), &mean), done);
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, kept(pass), &deviation), done);
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, x, kept(pass), n), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &mean), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &deviation), done);
+  PETRA_TRY_GOTO(
+      status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, kept(pass), n), done);
   const petra_layer_norm_forward norm = {
       .x = x, .scale = parameters[0], .shift = parameters[1], .y = *n, .mean = mean, .deviation = deviation};
   PETRA_TRY_GOTO(status, petra_op_layer_norm_forward(pass->compute->backend, &norm), done);
@@ -46,17 +66,22 @@ done:
 }
 
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
-                             const petra_tensor *addend, petra_tensor **y) {
+                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   const petra_layer *l = &pass->block->layers[layer];
-  petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer);
+  petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer), *read = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY_GOTO(status, read_inner(pass, x, kept(pass), &read), done);
   if (pass->graph)
-    graph_of(pass, layer)->x = petra_tensor_retain(x);
+    graph_of(pass, layer)->x = petra_tensor_retain(read);
   if (!y)
-    return PETRA_OK;
-  PETRA_TRY(petra_pass_features(pass, x, l->out, kept(pass), y));
+    goto done;
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, l->out, output, kept(pass), y), done);
   const petra_linear_forward linear = {
-      .x = x, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
-  return petra_op_linear_forward(pass->compute->backend, &linear);
+      .x = read, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
+  status = petra_op_linear_forward(pass->compute->backend, &linear);
+done:
+  petra_tensor_release(&read);
+  return status;
 }
 
 static petra_status compute_gradients(const petra_compute *compute, const petra_block *block, int layer,
@@ -67,20 +92,30 @@ static petra_status compute_gradients(const petra_compute *compute, const petra_
 
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                       petra_tensor *const *gradients, petra_tensor **dx) {
-  const int weight = weight_of(pass->block, layer);
+  const petra_layer *l = &pass->block->layers[layer];
   petra_unit_graph *graph = graph_of(pass, layer);
-  if (pass->graph->defer && pass->block->layers[layer].deferred) {
-    petra_tensor_charge(dy, pass->compute->account, PETRA_MEMORY_GRAPH);
+  petra_tensor *read = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, read_inner(pass, dy, PETRA_MEMORY_WORKSPACE, &read), done);
+  if (pass->graph->defer && l->deferred) {
+    petra_tensor_charge(read, pass->compute->account, PETRA_MEMORY_GRAPH);
     petra_tensor *before = graph->dconv; /* a loss left it there */
-    graph->dconv = petra_tensor_retain(dy);
+    graph->dconv = petra_tensor_retain(read);
     petra_tensor_release(&before);
   } else {
-    PETRA_TRY(compute_gradients(pass->compute, pass->block, layer, graph->x, dy, gradients));
+    PETRA_TRY_GOTO(status, compute_gradients(pass->compute, pass->block, layer, graph->x, read, gradients), done);
   }
   if (!dx)
-    return PETRA_OK;
-  PETRA_TRY(petra_compute_like(pass->compute, graph->x, PETRA_MEMORY_WORKSPACE, dx));
-  return petra_op_linear_backward_data(pass->compute->backend, dy, pass->parameters[weight], *dx);
+    goto done;
+  PETRA_TRY_GOTO(status,
+                 petra_pass_features(pass, graph->x, l->in, *l->norm ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
+                                     PETRA_MEMORY_WORKSPACE, dx),
+                 done);
+  status =
+      petra_op_linear_backward_data(pass->compute->backend, read, pass->parameters[weight_of(pass->block, layer)], *dx);
+done:
+  petra_tensor_release(&read);
+  return status;
 }
 
 petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,

@@ -97,20 +97,30 @@ static petra_status check_patches(const petra_config *config, const petra_model 
   return PETRA_OK;
 }
 
+/* On a GPU the rounding of linear maps to tf32 or bf16 is not tested, so that it is not offered; `auto` might choose one. */
+static petra_status check_precision(const petra_config *config, const petra_model *model) {
+  const petra_precision precision = config->device.precision;
+  if (precision == PETRA_PRECISION_FP32 || precision == PETRA_PRECISION_FP64 ||
+      (precision == PETRA_PRECISION_BF16 && config->device.backend == PETRA_BACKEND_CPU))
+    return PETRA_OK;
+  return petra_config_fail(config, "device.precision",
+                           "%s with model.family: %s and device.backend: %s; expected fp32, fp64 or, with "
+                           "device.backend: cpu, bf16",
+                           petra_config_choice_name("device.precision", (int)precision),
+                           petra_config_choice_name("model.family", (int)model->family),
+                           petra_config_choice_name("device.backend", (int)config->device.backend));
+}
+
 static petra_status check(const petra_config *config, const petra_model *model, int32_t vocabulary) {
   static const char *const others[] = {"model.stem", "model.downsample", "model.zero_init_residual", NULL};
   static const char *const of_tokens[] = {"model.classes", "model.patch", NULL}, *const of_images[] = {"model.context",
                                                                                                        NULL};
-  const petra_precision precision = config->device.precision;
   PETRA_TRY(petra_model_refuse_keys(config, others));
   PETRA_TRY(petra_model_refuse_keys(config, reads_tokens(model) ? of_tokens : of_images));
   if (config->model.width % config->model.heads)
     return petra_config_fail(config, "model.heads", "%d heads for %d features; expected a divisor of model.width",
                              (int)config->model.heads, model->width);
-  if (precision != PETRA_PRECISION_FP32 && precision != PETRA_PRECISION_FP64)
-    return petra_config_fail(config, "device.precision", "%s with model.family: %s; expected fp32 or fp64",
-                             petra_config_choice_name("device.precision", (int)precision),
-                             petra_config_choice_name("model.family", (int)model->family));
+  PETRA_TRY(check_precision(config, model));
   if (reads_tokens(model) && vocabulary < 2)
     return petra_config_fail(config, "data.set", "a vocabulary of %d tokens; expected 2 at least", vocabulary);
   return reads_tokens(model) ? PETRA_OK : check_patches(config, model);

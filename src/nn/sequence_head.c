@@ -45,7 +45,7 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
-  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, &logits), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &logits), done);
   petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
   if (pass->graph)
     PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, logits, category, &dlogits), done);

@@ -16,13 +16,13 @@ petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const pe
 
 /* What a unit computes, or its gradient. */
 static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
-  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION : petra_tensor_inner_kind(pass->compute->backend);
+  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION);
 }
 
 /* x as a convolution reads it. */
 static petra_status read_input(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
                                petra_tensor **out) {
-  if (x->kind == petra_tensor_inner_kind(pass->compute->backend)) {
+  if (x->kind == petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION)) {
     *out = petra_tensor_retain(x);
     return PETRA_OK;
   }

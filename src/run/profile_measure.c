@@ -98,7 +98,7 @@ static petra_status create_operands(petra_backend *backend, const operand *opera
 }
 
 static petra_status time_unit(petra_backend *backend, int32_t batch, const petra_unit *unit, double *seconds) {
-  const petra_tensor_kind inner = petra_tensor_inner_kind(backend);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(backend, PETRA_TENSOR_ACTIVATION);
   const operand operands[] = {{inner, {batch, unit->in, unit->height_in, unit->width_in}},
                               {inner, {batch, unit->out, unit->height_out, unit->width_out}},
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}}};
@@ -116,9 +116,13 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
 }
 
 /* The weights and, where it has one, the bias of a layer. */
-static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_layer *layer, double *seconds) {
+static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_block *block, int number,
+                               double *seconds) {
+  const petra_layer *layer = &block->layers[number];
   const bool many = layer->rows > 1;
-  const petra_tensor_kind kind = many ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_MATRIX;
+  const petra_tensor_kind kind = !many            ? PETRA_TENSOR_MATRIX
+                                 : block->is_loss ? PETRA_TENSOR_SEQUENCE
+                                                  : petra_tensor_inner_kind(backend, PETRA_TENSOR_SEQUENCE);
   operand operands[] = {{kind, {batch, layer->in, 1, 1}},
                         {kind, {batch, layer->out, 1, 1}},
                         {PETRA_TENSOR_MATRIX, {layer->out, layer->in, 1, 1}},
@@ -152,7 +156,7 @@ static petra_status time_weights(const measurement *m, int stage, double *second
     for (int u = 0; u < block->unit_count; u++)
       PETRA_TRY(time_unit(m->backend, batch, &block->units[u], seconds));
     for (int l = 0; l < block->layer_count; l++)
-      PETRA_TRY(time_layer(m->backend, batch, &block->layers[l], seconds));
+      PETRA_TRY(time_layer(m->backend, batch, block, l, seconds));
   }
   return PETRA_OK;
 }

@@ -18,14 +18,26 @@ device: {threads: 2, backend: cpu}
 probe: {per_epoch: 1}
 """
 
+TOKENS = """\
+run: {name: tokens, epochs: 2, eval_every: 0}
+data: {set: grammar, batch: 8, limit: 192, workers: 1}
+model: {family: revgpt, depth: 2, width: 32, heads: 2, context: 32}
+optim: {lr: 0}
+device: {threads: 2, backend: cpu}
+probe: {per_epoch: 1}
+"""
+
 
 class Precision(ProgramTest):
+    config = "small.yaml"
+
     def setUp(self):
         super().setUp()
         self.write("small.yaml", SMALL)
+        self.write("tokens.yaml", TOKENS)
 
     def options(self, precision, *more):
-        return ["small.yaml", "--set", f"device.precision={precision}", *more]
+        return [self.config, "--set", f"device.precision={precision}", *more]
 
     def needs_bf16(self):
         text = " ".join(backend["description"] for backend in self.good_json("info")["backends"])
@@ -79,6 +91,18 @@ class Precision(ProgramTest):
         self.assertEqual(len(error.splitlines()), 1, error)
         self.assertIn("bf16 with device.backend: cpu needs a processor with AVX512-BF16 or AMX-BF16", error)
         self.assertFalse(os.path.exists(self.path("none")))
+
+
+class Tokens(Precision):
+    """The same of a transformer."""
+    config = "tokens.yaml"
+
+    def test_a_gpu_is_refused(self):
+        for backend in "cuda", "auto":
+            status, _, error = self.run_petra("simulate", *self.options("bf16"), "--set", f"device.backend={backend}")
+            self.assertEqual(status, 2)
+            self.assertEqual(len(error.splitlines()), 1, error)
+            self.assertIn(f"bf16 with model.family: revgpt and device.backend: {backend}; expected", error)
 
 
 if __name__ == "__main__":

@@ -11,30 +11,22 @@
 
 enum { QUERIES = 64 };
 
-/* One head of one sample. */
+/* The numbers of one head of one sample: a matrix of so many positions and `width` features, `step` elements from a row to the
+ * next. */
+typedef struct rows {
+  float *at;
+  int64_t step;
+} rows;
+
+/* One head of one sample. Of tensors in bf16 these are copies in floats, which lie in scratch memory. */
 typedef struct attention_head {
   int64_t positions, width; /* T, d */
-  int64_t row, features;    /* elements from a row of qkv, and of y, to the next */
-  int64_t heads;            /* from a row of log_sum to the next */
-  int64_t in_qkv, in_y, in_log_sum;
+  rows q, k, v, y, dy, dq, dk, dv;
+  float *log_sum;
+  int64_t log_sum_step;
   float scale; /* of scores: 1 / sqrt(d) */
   bool causal;
 } attention_head;
-
-static attention_head head_of(const petra_tensor *y, int heads, bool causal, int64_t number) {
-  const int64_t positions = y->shape[1], features = y->shape[2], width = features / heads;
-  const int64_t first = number / heads * positions, head = number % heads;
-  return (attention_head){.positions = positions,
-                          .width = width,
-                          .row = 3 * features,
-                          .features = features,
-                          .heads = heads,
-                          .in_qkv = first * 3 * features + head * width,
-                          .in_y = first * features + head * width,
-                          .in_log_sum = first * heads + head,
-                          .scale = (float)(1 / sqrt((double)width)),
-                          .causal = causal};
-}
 
 /* Queries [first, first + rows) and as many keys as the last of them sees; `keys`: what the first sees, as
  * cpu_kernel_softmax has it. */
@@ -50,42 +42,45 @@ static strip strip_at(const attention_head *h, int64_t first) {
   return s;
 }
 
+/* The rows from `first` on. */
+static rows from(rows all, int64_t first) {
+  return (rows){all.at + first * all.step, all.step};
+}
+
 /* scores = alpha q k^T of a strip; with dy and v in their places, dp. */
-static petra_status multiply_keys(const strip *s, int64_t width, float alpha, const float *q, int64_t step_q,
-                                  const float *k, int64_t step_k, float *scores) {
+static petra_status multiply_keys(const strip *s, int64_t width, float alpha, rows q, rows k, float *scores) {
   const cpu_product product = {.transpose_b = true,
                                .m = s->rows,
                                .n = s->count,
                                .k = width,
                                .alpha = alpha,
-                               .a = q,
-                               .b = k,
+                               .a = q.at,
+                               .b = k.at,
                                .c = scores,
-                               .step_a = step_q,
-                               .step_b = step_k,
+                               .step_a = q.step,
+                               .step_b = k.step,
                                .step_c = cpu_strip_step(s->count)};
   return cpu_onednn_product(&product);
 }
 
 /* y = alpha p v of a strip */
-static petra_status add_values(const strip *s, int64_t width, float alpha, const float *p, const float *v,
-                               int64_t step_v, float *y, int64_t step_y) {
+static petra_status add_values(const strip *s, int64_t width, float alpha, const float *p, rows v, rows y) {
   const cpu_product product = {.m = s->rows,
                                .n = width,
                                .k = s->count,
                                .alpha = alpha,
                                .a = p,
-                               .b = v,
-                               .c = y,
+                               .b = v.at,
+                               .c = y.at,
                                .step_a = cpu_strip_step(s->count),
-                               .step_b = step_v,
-                               .step_c = step_y};
+                               .step_b = v.step,
+                               .step_c = y.step};
   return cpu_onednn_product(&product);
 }
 
 /* dv = alpha p^T dy + beta dv of a strip */
-static petra_status add_to_keys(const strip *s, int64_t width, float alpha, float beta, const float *p, const float *dy,
-                                int64_t step_dy, float *dv, int64_t step_dv) {
+static petra_status add_to_keys(const strip *s, int64_t width, float alpha, float beta, const float *p, rows dy,
+                                rows dv) {
   const cpu_product product = {.transpose_a = true,
                                .m = s->count,
                                .n = width,
@@ -93,77 +88,153 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
                                .alpha = alpha,
                                .beta = beta,
                                .a = p,
-                               .b = dy,
-                               .c = dv,
+                               .b = dy.at,
+                               .c = dv.at,
                                .step_a = cpu_strip_step(s->count),
-                               .step_b = step_dy,
-                               .step_c = step_dv};
+                               .step_b = dy.step,
+                               .step_c = dv.step};
   return cpu_onednn_product(&product);
 }
 
 /* `scores`: room for a strip. */
-static petra_status attend(const void *arguments, const attention_head *h, float *scores) {
-  const petra_attention *a = arguments;
-  const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
+static petra_status attend(const attention_head *h, float *scores) {
   float inverse[QUERIES];
   for (int64_t first = 0; first < h->positions; first += QUERIES) {
     const strip s = strip_at(h, first);
-    float *y = cpu_data(a->y) + h->in_y + first * h->features;
-    float *log_sum = cpu_data(a->log_sum) + h->in_log_sum + first * h->heads;
-    PETRA_TRY(multiply_keys(&s, h->width, h->scale, q + first * h->row, h->row, k, h->row, scores));
-    cpu_kernel_softmax(scores, s.rows, s.count, s.keys, inverse, log_sum, h->heads);
-    PETRA_TRY(add_values(&s, h->width, 1, scores, v, h->row, y, h->features));
-    cpu_kernel_scale_rows(inverse, s.rows, h->width, h->features, y);
+    const rows y = from(h->y, first);
+    PETRA_TRY(multiply_keys(&s, h->width, h->scale, from(h->q, first), h->k, scores));
+    cpu_kernel_softmax(scores, s.rows, s.count, s.keys, inverse, h->log_sum + first * h->log_sum_step,
+                       h->log_sum_step);
+    PETRA_TRY(add_values(&s, h->width, 1, scores, h->v, y));
+    cpu_kernel_scale_rows(inverse, s.rows, h->width, y.step, y.at);
   }
   return PETRA_OK;
 }
 
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
  * has all keys, so that the others add to their gradients. `p`: room for two strips. */
-static petra_status attend_backward(const void *arguments, const attention_head *h, float *p) {
-  const petra_attention_backward *a = arguments;
-  const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
-  float *dq = cpu_data(a->dqkv) + h->in_qkv, *dk = dq + h->features, *dv = dk + h->features;
+static petra_status attend_backward(const attention_head *h, float *p) {
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
   const int64_t last = (h->positions - 1) / QUERIES * QUERIES;
   for (int64_t first = last; first >= 0; first -= QUERIES) {
     const strip s = strip_at(h, first);
-    const int64_t at = h->in_y + first * h->features, row = first * h->row;
-    const float *dy = cpu_read(a->dy) + at;
+    const rows q = from(h->q, first), dy = from(h->dy, first);
     const float beta = first == last ? 0 : 1;
-    PETRA_TRY(multiply_keys(&s, h->width, h->scale, q + row, h->row, k, h->row, p));
-    cpu_kernel_softmax_again(p, s.rows, s.count, s.keys, cpu_read(a->log_sum) + h->in_log_sum + first * h->heads,
-                             h->heads);
-    PETRA_TRY(add_to_keys(&s, h->width, 1, beta, p, dy, h->features, dv, h->row));
-    PETRA_TRY(multiply_keys(&s, h->width, 1, dy, h->features, v, h->row, dp));
-    cpu_kernel_softmax_backward(p, dp, s.rows, s.count, cpu_read(a->y) + at, dy, h->width, h->features);
-    PETRA_TRY(add_values(&s, h->width, h->scale, dp, k, h->row, dq + row, h->row));
-    PETRA_TRY(add_to_keys(&s, h->width, h->scale, beta, dp, q + row, h->row, dk, h->row));
+    PETRA_TRY(multiply_keys(&s, h->width, h->scale, q, h->k, p));
+    cpu_kernel_softmax_again(p, s.rows, s.count, s.keys, h->log_sum + first * h->log_sum_step, h->log_sum_step);
+    PETRA_TRY(add_to_keys(&s, h->width, 1, beta, p, dy, h->dv));
+    PETRA_TRY(multiply_keys(&s, h->width, 1, dy, h->v, dp));
+    cpu_kernel_softmax_backward(p, dp, s.rows, s.count, from(h->y, first).at, dy.at, h->width, dy.step);
+    PETRA_TRY(add_values(&s, h->width, h->scale, dp, h->k, from(h->dq, first)));
+    PETRA_TRY(add_to_keys(&s, h->width, h->scale, beta, dp, q, h->dk));
   }
   return PETRA_OK;
 }
 
-/* Does something for each head of each sample, with room for so many strips. */
-static petra_status do_heads(petra_backend *backend, const petra_tensor *y, int heads, bool causal, int strips,
-                             petra_status (*function)(const void *arguments, const attention_head *h, float *room),
-                             const void *arguments) {
-  const int64_t room = strips * QUERIES * cpu_strip_step(y->shape[1]);
+/* --- all heads --- */
+
+/* What a pass reads and writes; NULL: it does not. */
+typedef struct operands {
+  const petra_tensor *qkv, *y, *dy;
+  petra_tensor *y_out, *dqkv;
+  const petra_tensor *log_sum;
+  int heads;
+  bool causal;
+} operands;
+
+enum { COPIES_MOST = 8 }; /* of a head: q, k, v, y, dy, dq, dk, dv */
+
+/* A head's rows of a tensor begin at this element of it, those of part 0, 1 or 2 of q, k and v side by side. */
+static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t number, int64_t part) {
+  const int64_t features = petra_tensor_columns(o->qkv) / 3;
+  return number / o->heads * t->shape[1] * petra_tensor_columns(t) + part * features +
+         number % o->heads * (features / o->heads);
+}
+
+/* They themselves or, in bf16, room for a copy. */
+static rows find(const petra_tensor *t, int64_t begin, const attention_head *h, float **room) {
+  float *copy = *room;
+  if (!t)
+    return (rows){NULL, 0};
+  if (!cpu_layout_of(t)->narrow)
+    return (rows){(float *)t->data + begin, petra_tensor_columns(t)};
+  *room += h->positions * h->width;
+  return (rows){copy, h->width};
+}
+
+static void read_rows(const petra_tensor *t, int64_t begin, const attention_head *h, rows to) {
+  if (t && cpu_layout_of(t)->narrow)
+    cpu_kernel_widen_rows(cpu_element(t, begin), petra_tensor_columns(t), h->positions, h->width, to.at, to.step);
+}
+
+static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, rows from) {
+  if (t && cpu_layout_of(t)->narrow)
+    cpu_kernel_narrow_rows(from.at, from.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
+}
+
+typedef petra_status head_function(const attention_head *h, float *strips);
+
+/* One head; `room`: for strips and, behind them, for copies. */
+static petra_status do_head(const operands *o, int64_t number, int strips, head_function *function, float *room) {
+  const int64_t features = petra_tensor_columns(o->qkv) / 3, width = features / o->heads, positions = o->qkv->shape[1];
+  float *copies = room + strips * QUERIES * cpu_strip_step(positions);
+  attention_head h = {.positions = positions,
+                      .width = width,
+                      .log_sum = (float *)o->log_sum->data + number / o->heads * positions * o->heads + number % o->heads,
+                      .log_sum_step = o->heads,
+                      .scale = (float)(1 / sqrt((double)width)),
+                      .causal = o->causal};
+  rows *const in[] = {&h.q, &h.k, &h.v}, *const out[] = {&h.dq, &h.dk, &h.dv};
+  for (int part = 0; part < 3; part++) {
+    const int64_t begin = begin_of(o->qkv, o, number, part);
+    *in[part] = find(o->qkv, begin, &h, &copies);
+    *out[part] = find(o->dqkv, begin, &h, &copies);
+    read_rows(o->qkv, begin, &h, *in[part]);
+  }
+  const petra_tensor *y = o->y_out ? o->y_out : o->y;
+  const int64_t begin = begin_of(y, o, number, 0);
+  h.y = find(y, begin, &h, &copies);
+  h.dy = find(o->dy, begin, &h, &copies);
+  read_rows(o->y, begin, &h, h.y);
+  read_rows(o->dy, begin, &h, h.dy);
+  PETRA_TRY(function(&h, room));
+  write_rows(o->y_out, begin, &h, h.y);
+  for (int part = 0; part < 3; part++)
+    write_rows(o->dqkv, begin_of(o->qkv, o, number, part), &h, *out[part]);
+  return PETRA_OK;
+}
+
+/* Each head of each sample, with room for so many strips. */
+static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
+  const int64_t positions = o->qkv->shape[1], width = petra_tensor_columns(o->qkv) / 3 / o->heads;
+  const int64_t copies = cpu_layout_of(o->qkv)->narrow ? COPIES_MOST * positions * width : 0;
+  const int64_t room = strips * QUERIES * cpu_strip_step(positions) + (copies + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
   void *scratch;
   int status = PETRA_OK;
   PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
-  for (int64_t number = 0; number < (int64_t)y->shape[0] * heads; number++) {
-    const attention_head h = head_of(y, heads, causal, number);
-    status = cpu_worse(status, function(arguments, &h, (float *)scratch + omp_get_thread_num() * room));
-  }
+  for (int64_t number = 0; number < (int64_t)o->qkv->shape[0] * o->heads; number++)
+    status = cpu_worse(
+        status, do_head(o, number, strips, function, (float *)scratch + omp_get_thread_num() * room));
   return (petra_status)status;
 }
 
 petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
-  return do_heads(backend, a->y, a->heads, a->causal, 1, attend, a);
+  const operands o = {.qkv = a->qkv, .y_out = a->y, .log_sum = a->log_sum, .heads = a->heads, .causal = a->causal};
+  cpu_touch(a->y);
+  cpu_touch(a->log_sum);
+  return do_heads(backend, &o, 1, attend);
 }
 
 petra_status cpu_attention_backward(petra_backend *backend, const petra_attention_backward *a) {
-  return do_heads(backend, a->y, a->heads, a->causal, 2, attend_backward, a);
+  const operands o = {.qkv = a->qkv,
+                      .y = a->y,
+                      .dy = a->dy,
+                      .dqkv = a->dqkv,
+                      .log_sum = a->log_sum,
+                      .heads = a->heads,
+                      .causal = a->causal};
+  cpu_touch(a->dqkv);
+  return do_heads(backend, &o, 2, attend_backward);
 }

@@ -27,10 +27,10 @@ enum {
   CPU_PARALLEL = 16384, /* below so many elements a second thread costs more than it gives */
 };
 
-/* A filter as a convolution wants it: in bf16, in another layout. It belongs to the tensor, which may be read again before it
+/* A filter or a matrix as a primitive wants it: in bf16, in another layout. It belongs to the tensor, which may be read again before it
  * is written; it is in no account, but in what the backend says that it holds. */
 typedef struct cpu_shadow {
-  const void *owner; /* the convolution that it was made for; NULL: none, or the tensor was written since */
+  const void *owner; /* the primitive that it was made for; NULL: none, or the tensor was written since */
   void *data;
   size_t bytes;
 } cpu_shadow;
@@ -48,15 +48,15 @@ typedef struct cpu_layout {
   int taps;      /* filters: KH * KW */
   int64_t count; /* elements that element-wise operations run over: all lanes, but not the zeros behind a vector */
   bool padded;   /* activations and filters: there are zero lanes */
-  bool shadowed; /* filters: a shadow may have an owner; cpu_touch says what for */
+  bool shadowed; /* filters, matrices: a shadow may have an owner; cpu_touch says what for */
   cpu_shadow shadow[CPU_SHADOWS];
 } cpu_layout;
 
-typedef struct cpu_convolutions cpu_convolutions;
+typedef struct cpu_primitives cpu_primitives;
 
 /* What a thread that asks for operations has for itself. */
 typedef struct cpu_lane {
-  cpu_convolutions *convolutions;
+  cpu_primitives *primitives;
   void *scratch; /* shared by all operations of the lane, grows */
   size_t scratch_bytes;
 } cpu_lane;
@@ -65,8 +65,8 @@ typedef struct cpu_backend {
   petra_backend base;
   int block;               /* 8 or 16 */
   bool channels_last;      /* activations */
-  pthread_mutex_t shadows; /* held by who looks for a shadow of a filter and makes it */
-  int64_t shadow_bytes;    /* of all filters; guarded by it */
+  pthread_mutex_t shadows; /* held by who looks for a shadow and makes it */
+  int64_t shadow_bytes;    /* of all filters and matrices; guarded by it */
   int lane_count;          /* base.lanes */
   cpu_lane lanes[];
 } cpu_backend;
@@ -92,7 +92,7 @@ static inline void cpu_touch(petra_tensor *tensor) {
     __atomic_store_n(&layout->shadowed, false, __ATOMIC_RELAXED);
 }
 
-/* The elements of a tensor of floats: of any but inner tensors and masks. */
+/* The elements of a tensor of floats: of any but inner tensors, in bf16, and masks. */
 static inline float *cpu_data(petra_tensor *tensor) {
   cpu_touch(tensor);
   return tensor->data;
@@ -180,10 +180,10 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
-/* --- conv.c --- */
+/* --- primitives.c --- */
 
-petra_status cpu_convolutions_create(cpu_convolutions **out);
-void cpu_convolutions_destroy(cpu_convolutions *convolutions);
+petra_status cpu_primitives_create(cpu_primitives **out);
+void cpu_primitives_destroy(cpu_primitives *primitives);
 
 /* --- the operations of backend.h --- */
 

@@ -42,7 +42,7 @@ void cpu_use_threads(const petra_backend *backend) {
 static void destroy(petra_backend *backend) {
   cpu_backend *cpu = cpu_of(backend);
   for (int i = 0; i < cpu->lane_count; i++) {
-    cpu_convolutions_destroy(cpu->lanes[i].convolutions);
+    cpu_primitives_destroy(cpu->lanes[i].primitives);
     petra_free(cpu->lanes[i].scratch);
   }
   pthread_mutex_destroy(&cpu->shadows);
@@ -94,7 +94,7 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
   cpu->channels_last = bf16;
   pthread_mutex_init(&cpu->shadows, NULL); /* with default attributes it cannot fail on Linux */
   for (; cpu->lane_count < lanes; cpu->lane_count++) {
-    petra_status status = cpu_convolutions_create(&cpu->lanes[cpu->lane_count].convolutions);
+    petra_status status = cpu_primitives_create(&cpu->lanes[cpu->lane_count].primitives);
     if (status != PETRA_OK) {
       destroy(&cpu->base);
       return status;

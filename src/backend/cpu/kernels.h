@@ -75,6 +75,13 @@ typedef struct cpu_norm_channels {
   /* To nearest, ties to even; a NaN stays one. */                                                                     \
   X(void, to_bf16, (const float *x, uint16_t *y, int64_t count), (x, y, count))                                        \
   X(void, from_bf16, (const uint16_t *x, float *y, int64_t count), (x, y, count))                                      \
+  /* The same of `rows` rows of `count` elements, `step` from one to the next. */                                      \
+  X(void, widen_rows,                                                                                                  \
+    (const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y),                        \
+    (x, step_x, rows, count, y, step_y))                                                                               \
+  X(void, narrow_rows,                                                                                                 \
+    (const float *x, int64_t step_x, int64_t rows, int64_t count, uint16_t *y, int64_t step_y),                        \
+    (x, step_x, rows, count, y, step_y))                                                                               \
   X(void, narrow_statistics, (const cpu_piece *piece, const uint16_t *x, float *mean, float *square),                  \
     (piece, x, mean, square))                                                                                          \
   /* addend NULL, with PETRA_JOIN_NONE, or of floats as y. */                                                          \
@@ -124,6 +131,7 @@ static inline int64_t cpu_strip_step(int64_t count) {
     (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,                  \
      int64_t count, float *dx),                                                                                                     \
     (x, scale, mean, deviation, dy, rows, count, dx))                                                                               \
+  /* y may be x. */                                                                                                                 \
   X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                                    \
   /* dx may be dy. */                                                                                                               \
   X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                              \

@@ -97,6 +97,16 @@ INLINE void from_bf16(const uint16_t *x, float *y, int64_t count) {
   }
 }
 
+INLINE void widen_rows(const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y) {
+  for (int64_t i = 0; i < rows; i++)
+    from_bf16(x + i * step_x, y + i * step_y, count);
+}
+
+INLINE void narrow_rows(const float *x, int64_t step_x, int64_t rows, int64_t count, uint16_t *y, int64_t step_y) {
+  for (int64_t i = 0; i < rows; i++)
+    to_bf16(x + i * step_x, y + i * step_y, count);
+}
+
 /* --- batch norm --- */
 
 /* Sums run in CHAINS independent chains of additions: vectors of one pixel, and as many pixels as fill the chains. `width`

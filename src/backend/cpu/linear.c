@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: products by CBLAS in one thread for matrices, which are those of a head and small, and by oneDNN for
- * sequences, whose rows the threads share. */
-#include "backend/cpu/cpu.h"
+ * sequences: in fp32 its sgemm, whose rows the threads share, in bf16 its primitives. */
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/primitives.h"
 #include "backend/cpu/product.h"
 
 /* Rows that one thread works on at once: what is computed from them stays in its cache. Fewer where there are more threads. */
@@ -43,7 +43,32 @@ static petra_status forward_rows(const petra_linear_forward *a, int64_t first, i
   return multiply(a->x, &product);
 }
 
+/* Of a y of floats: what the product is added to. */
+static void join(petra_backend *backend, const petra_linear_forward *a) {
+  const int64_t rows = petra_tensor_rows(a->y), out = petra_tensor_columns(a->y);
+  const float *b = a->b ? cpu_read(a->b) : NULL, *addend = a->join == PETRA_JOIN_NONE ? NULL : cpu_read(a->addend);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, a->y->elements))
+  for (int64_t first = 0; first < rows; first += ROWS_LEAST)
+    cpu_kernel_join_rows(a->join, b, addend ? addend + first * out : NULL, cpu_minimum(ROWS_LEAST, rows - first), out,
+                         cpu_data(a->y) + first * out);
+}
+
+/* x in bf16. What is subtracted from is turned around before and after, which is exact. */
+static petra_status forward_narrow(petra_backend *backend, const petra_linear_forward *a) {
+  const bool inner = cpu_layout_of(a->y)->narrow, subtracts = a->join == PETRA_JOIN_SUBTRACT;
+  if (!inner)
+    join(backend, a);
+  if (subtracts)
+    PETRA_TRY(cpu_scale(backend, -1, a->y));
+  const cpu_primitive_task task = {
+      .pass = CPU_FORWARD, .adds = !inner, .x = a->x, .w = a->w, .y = a->y, .b = inner ? a->b : NULL};
+  PETRA_TRY(cpu_primitive_do(backend, &task, a->y));
+  return subtracts ? cpu_scale(backend, -1, a->y) : PETRA_OK;
+}
+
 petra_status cpu_linear_forward(petra_backend *backend, const petra_linear_forward *a) {
+  if (cpu_layout_of(a->x)->narrow)
+    return forward_narrow(backend, a);
   const int64_t rows = petra_tensor_rows(a->x), some = rows_at_once(backend, a->x);
   int status = PETRA_OK;
   cpu_use_threads(backend);
@@ -71,6 +96,8 @@ static petra_status backward_rows(const petra_tensor *dy, const petra_tensor *w,
 
 petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor *dy, const petra_tensor *w,
                                       petra_tensor *dx) {
+  if (cpu_layout_of(dy)->narrow)
+    return cpu_primitive_do(backend, &(cpu_primitive_task){.pass = CPU_BACKWARD_DATA, .x = dx, .w = w, .y = dy}, dx);
   const int64_t rows = petra_tensor_rows(dy), some = rows_at_once(backend, dy);
   int status = PETRA_OK;
   cpu_use_threads(backend);
@@ -80,14 +107,33 @@ petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor
   return (petra_status)status;
 }
 
-/* db: each column is summed by one thread, in the order of the rows. */
-static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra_tensor *db) {
+/* The sums of `columns` columns of dy from `first` on, in the order of the rows; of bf16 numbers by pieces of some rows. */
+static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, double sum[CPU_COLUMNS]) {
   const int64_t rows = petra_tensor_rows(dy), out = petra_tensor_columns(dy);
+  float piece[ROWS_LEAST * CPU_COLUMNS];
+  double some[CPU_COLUMNS];
+  if (!cpu_layout_of(dy)->narrow) {
+    cpu_kernel_sum_columns(cpu_read(dy) + first, rows, out, columns, sum);
+    return;
+  }
+  memset(sum, 0, CPU_COLUMNS * sizeof *sum);
+  for (int64_t row = 0; row < rows; row += ROWS_LEAST) {
+    const int64_t count = cpu_minimum(ROWS_LEAST, rows - row);
+    cpu_kernel_widen_rows(cpu_element(dy, row * out + first), out, count, columns, piece, columns);
+    cpu_kernel_sum_columns(piece, count, columns, columns, some);
+    for (int64_t c = 0; c < columns; c++)
+      sum[c] += some[c];
+  }
+}
+
+/* db: each column is summed by one thread. */
+static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra_tensor *db) {
+  const int64_t out = petra_tensor_columns(dy);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))
   for (int64_t first = 0; first < out; first += CPU_COLUMNS) {
     double sum[CPU_COLUMNS];
     const int64_t columns = cpu_minimum(CPU_COLUMNS, out - first);
-    cpu_kernel_sum_columns(cpu_read(dy) + first, rows, out, columns, sum);
+    sum_columns(dy, first, columns, sum);
     for (int64_t c = 0; c < columns; c++)
       cpu_data(db)[first + c] = (float)sum[c];
   }
@@ -96,6 +142,10 @@ static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra
 petra_status cpu_linear_backward_weights(petra_backend *backend, const petra_tensor *x, const petra_tensor *dy,
                                          petra_tensor *dw, petra_tensor *db) {
   const int64_t in = dw->shape[1], out = dw->shape[0];
+  if (db)
+    sum_rows(backend, dy, db);
+  if (cpu_layout_of(dy)->narrow)
+    return cpu_primitive_do(backend, &(cpu_primitive_task){.pass = CPU_BACKWARD_WEIGHTS, .x = x, .w = dw, .y = dy}, dw);
   const cpu_product product = {.transpose_a = true,
                                .m = out,
                                .n = in,
@@ -108,7 +158,5 @@ petra_status cpu_linear_backward_weights(petra_backend *backend, const petra_ten
                                .step_b = in,
                                .step_c = in};
   cpu_use_threads(backend);
-  if (db)
-    sum_rows(backend, dy, db);
   return multiply(x, &product);
 }

@@ -17,6 +17,7 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/optim.c \
 	src/backend/cpu/orthogonal.c \
 	src/backend/cpu/pooling.c \
+	src/backend/cpu/primitives.c src/backend/cpu/primitives.h \
 	src/backend/cpu/product.h \
 	src/backend/cpu/sequence.c \
 	src/backend/cpu/shuffle.c \

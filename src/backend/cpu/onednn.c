@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The memories of a convolution, and of its reorder: the filter as the primitive wants it, and another scratchpad. */
-enum { X, Y, STORED_W, SCRATCHPAD, W, REORDER_SCRATCHPAD, MEMORIES };
+/* The memories of a primitive, and of its reorder: the weights as the primitive wants them, and another scratchpad. */
+enum { X, Y, STORED_W, BIAS, SCRATCHPAD, W, REORDER_SCRATCHPAD, MEMORIES };
 
 struct cpu_onednn {
   dnnl_engine_t engine;
@@ -21,11 +21,11 @@ struct cpu_onednn {
   dnnl_primitive_attr_t attributes; /* scratchpads are given by the caller */
 };
 
-struct cpu_onednn_conv {
-  cpu_conv_operation operation;
+struct cpu_primitive {
+  cpu_pass pass;
   dnnl_primitive_desc_t description, reorder_description;
   dnnl_primitive_t primitive;
-  dnnl_primitive_t reorder; /* between the filter as stored and as the primitive wants it; NULL: the same */
+  dnnl_primitive_t reorder; /* between the weights as stored and as the primitive wants them; NULL: the same */
   dnnl_memory_t memory[MEMORIES];
   size_t bytes[MEMORIES]; /* of those that lie in scratch memory, from SCRATCHPAD on; 0: not there */
 };
@@ -100,17 +100,18 @@ petra_status cpu_onednn_product(const cpu_product *p) {
   return status == dnnl_success ? PETRA_OK : library_error(status, "a product of matrices");
 }
 
-/* --- making a convolution --- */
+/* --- making a primitive --- */
 
 /* x, w and y as oneDNN is told of them; in the order of the operation's arguments. */
 typedef struct described {
-  onednn_description x, w, y;
+  onednn_description x, w, y, b;
 } described;
 
 static void forget(described *d) {
   onednn_forget(d->x);
   onednn_forget(d->w);
   onednn_forget(d->y);
+  onednn_forget(d->b);
 }
 
 static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, onednn_description *out) {
@@ -124,31 +125,55 @@ static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow,
                                            [CPU_ONEDNN_OIHW8O] = dnnl_aBcd8b,
                                            [CPU_ONEDNN_OIHW16I16O] = dnnl_OIhw16i16o,
                                            [CPU_ONEDNN_OHWI16O] = dnnl_Ohwi16o,
-                                           [CPU_ONEDNN_OIHW16O] = dnnl_aBcd16b};
+                                           [CPU_ONEDNN_OIHW16O] = dnnl_aBcd16b,
+                                           [CPU_ONEDNN_ROWS] = dnnl_ab};
   const dnnl_dims_t dims = {m->extent[0], m->extent[1], m->extent[2], m->extent[3]};
-  return onednn_describe(dims, narrow ? dnnl_bf16 : dnnl_f32, any ? dnnl_format_tag_any : tags[m->layout], out);
+  return onednn_describe(m->layout == CPU_ONEDNN_ROWS ? 2 : 4, dims, narrow ? dnnl_bf16 : dnnl_f32,
+                         any ? dnnl_format_tag_any : tags[m->layout], out);
 }
 
-static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, int memory, cpu_onednn_conv *conv) {
-  conv->bytes[memory] = memory >= SCRATCHPAD ? dnnl_memory_desc_get_size(description) : 0;
-  return dnnl_memory_create(&conv->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
+static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, int memory, cpu_primitive *p) {
+  p->bytes[memory] = memory >= SCRATCHPAD ? dnnl_memory_desc_get_size(description) : 0;
+  return dnnl_memory_create(&p->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
 }
 
-/* The description of the convolution; after a failure what was made is in `d` as well. */
-static dnnl_status_t describe_conv(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_conv_operation operation,
-                                   dnnl_primitive_desc_t hint, described *d, dnnl_primitive_desc_t *out) {
-  const bool narrow = shape->y.narrow, forward = operation == CPU_CONV_FORWARD;
+/* Where the primitive adds to y, attributes of its own. */
+static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_attr_t *out) {
+  dnnl_post_ops_t operations;
+  TRY(dnnl_primitive_attr_clone(out, c->attributes));
+  if (!adds)
+    return dnnl_success;
+  TRY(dnnl_post_ops_create(&operations));
+  dnnl_status_t status = onednn_append_sum(operations);
+  if (status == dnnl_success)
+    status = dnnl_primitive_attr_set_post_ops(*out, operations);
+  dnnl_post_ops_destroy(operations);
+  return status;
+}
+
+/* After a failure what was made is in `d` and *attributes as well. */
+static dnnl_status_t describe_in(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
+                                 dnnl_primitive_desc_t hint, described *d, dnnl_primitive_attr_t *attributes,
+                                 dnnl_primitive_desc_t *out) {
+  const bool linear = shape->w.layout == CPU_ONEDNN_ROWS, forward = pass == CPU_FORWARD;
+  const bool narrow = shape->x.narrow || shape->y.narrow;
   TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d->x));
-  TRY(describe(&shape->w, true, narrow && operation != CPU_CONV_BACKWARD_FILTER, &d->w));
-  TRY(describe(&shape->y, false, narrow, &d->y));
-  const onednn_conv conv = {operation, shape->stride, shape->pad, d->x, d->w, d->y, hint};
-  return onednn_describe_conv(c->engine, c->attributes, &conv, out);
+  TRY(describe(&shape->w, true, narrow && pass != CPU_BACKWARD_WEIGHTS, &d->w));
+  TRY(describe(&shape->y, false, shape->y.narrow, &d->y));
+  if (shape->biased)
+    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &d->b));
+  TRY(make_attributes(c, shape->adds, attributes));
+  const onednn_made_of of = {pass, linear, shape->stride, shape->pad, d->x, d->w, d->y, d->b, hint};
+  return onednn_describe_primitive(c->engine, *attributes, &of, out);
 }
 
-static dnnl_status_t describe_operation(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_conv_operation operation,
-                                        dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
+static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
+                                   dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
   described d = {0};
-  dnnl_status_t status = describe_conv(c, shape, operation, hint, &d, out);
+  dnnl_primitive_attr_t attributes = NULL;
+  dnnl_status_t status = describe_in(c, shape, pass, hint, &d, &attributes, out);
+  if (attributes)
+    dnnl_primitive_attr_destroy(attributes);
   forget(&d);
   return status;
 }
@@ -156,72 +181,76 @@ static dnnl_status_t describe_operation(cpu_onednn *c, const cpu_onednn_shape *s
 /* With the description of a forward pass those of the two others are made. */
 static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
   dnnl_primitive_desc_t hint;
-  if (shape->operation == CPU_CONV_FORWARD)
-    return describe_operation(c, shape, CPU_CONV_FORWARD, NULL, out);
-  TRY(describe_operation(c, shape, CPU_CONV_FORWARD, NULL, &hint));
-  dnnl_status_t status = describe_operation(c, shape, shape->operation, hint, out);
+  if (shape->pass == CPU_FORWARD)
+    return describe_pass(c, shape, CPU_FORWARD, NULL, out);
+  TRY(describe_pass(c, shape, CPU_FORWARD, NULL, &hint));
+  dnnl_status_t status = describe_pass(c, shape, shape->pass, hint, out);
   dnnl_primitive_desc_destroy(hint);
   return status;
 }
 
-static onednn_description wanted_by(const cpu_onednn_conv *conv) {
+static onednn_description wanted_by(const cpu_primitive *p) {
   return dnnl_primitive_desc_query_md(
-      conv->description,
-      conv->operation == CPU_CONV_BACKWARD_FILTER ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+      p->description,
+      p->pass == CPU_BACKWARD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
 }
 
 static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, onednn_description wanted,
-                                  cpu_onednn_conv *conv) {
-  const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
-  TRY(dnnl_reorder_primitive_desc_create(&conv->reorder_description, gradient ? wanted : stored, c->engine,
+                                  cpu_primitive *p) {
+  const bool gradient = p->pass == CPU_BACKWARD_WEIGHTS;
+  TRY(dnnl_reorder_primitive_desc_create(&p->reorder_description, gradient ? wanted : stored, c->engine,
                                          gradient ? stored : wanted, c->engine, c->attributes));
-  TRY(dnnl_primitive_create(&conv->reorder, conv->reorder_description));
-  TRY(make_memory(c, dnnl_primitive_desc_query_md(conv->reorder_description, dnnl_query_scratchpad_md, 0),
-                  REORDER_SCRATCHPAD, conv));
-  return make_memory(c, wanted, W, conv);
+  TRY(dnnl_primitive_create(&p->reorder, p->reorder_description));
+  TRY(make_memory(c, dnnl_primitive_desc_query_md(p->reorder_description, dnnl_query_scratchpad_md, 0),
+                  REORDER_SCRATCHPAD, p));
+  return make_memory(c, wanted, W, p);
 }
 
-/* After a failure what was made is in `conv` and `d` as well. `d`: as the tensors are stored. */
-static dnnl_status_t make_of(cpu_onednn *c, const cpu_onednn_shape *shape, described *d, cpu_onednn_conv *conv) {
-  conv->operation = shape->operation;
+/* After a failure what was made is in `p` and `d` as well. `d`: as the tensors are stored. */
+static dnnl_status_t make_of(cpu_onednn *c, const cpu_onednn_shape *shape, described *d, cpu_primitive *p) {
+  p->pass = shape->pass;
   TRY(describe(&shape->x, false, shape->x.narrow, &d->x));
   TRY(describe(&shape->y, false, shape->y.narrow, &d->y));
   TRY(describe(&shape->w, false, false, &d->w));
-  TRY(make_description(c, shape, &conv->description));
-  TRY(dnnl_primitive_create(&conv->primitive, conv->description));
-  TRY(make_memory(c, d->x, X, conv));
-  TRY(make_memory(c, d->y, Y, conv));
-  TRY(make_memory(c, d->w, STORED_W, conv));
-  TRY(make_memory(c, dnnl_primitive_desc_query_md(conv->description, dnnl_query_scratchpad_md, 0), SCRATCHPAD, conv));
-  onednn_description wanted = wanted_by(conv);
-  return dnnl_memory_desc_equal(d->w, wanted) ? dnnl_success : make_reorder(c, d->w, wanted, conv);
+  TRY(make_description(c, shape, &p->description));
+  TRY(dnnl_primitive_create(&p->primitive, p->description));
+  TRY(make_memory(c, d->x, X, p));
+  TRY(make_memory(c, d->y, Y, p));
+  TRY(make_memory(c, d->w, STORED_W, p));
+  if (shape->biased) {
+    TRY(onednn_describe(1, (const dnnl_dims_t){shape->y.extent[1]}, dnnl_f32, dnnl_a, &d->b));
+    TRY(make_memory(c, d->b, BIAS, p));
+  }
+  TRY(make_memory(c, dnnl_primitive_desc_query_md(p->description, dnnl_query_scratchpad_md, 0), SCRATCHPAD, p));
+  onednn_description wanted = wanted_by(p);
+  return dnnl_memory_desc_equal(d->w, wanted) ? dnnl_success : make_reorder(c, d->w, wanted, p);
 }
 
-static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_onednn_conv *conv) {
+static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_primitive *p) {
   described d = {0};
-  dnnl_status_t status = make_of(c, shape, &d, conv);
+  dnnl_status_t status = make_of(c, shape, &d, p);
   forget(&d);
   return status;
 }
 
-petra_status cpu_onednn_conv_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
-                                    cpu_onednn_conv **out) {
-  cpu_onednn_conv *conv;
-  PETRA_TRY(petra_allocate(&conv, 1, sizeof *conv));
-  dnnl_status_t status = make(library, shape, conv);
+petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
+                                    cpu_primitive **out) {
+  cpu_primitive *p;
+  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  dnnl_status_t status = make(library, shape, p);
   if (status != dnnl_success) {
-    cpu_onednn_conv_destroy(conv);
+    cpu_primitive_destroy(p);
     return library_error(status, what);
   }
-  *out = conv;
+  *out = p;
   return PETRA_OK;
 }
 
-void cpu_onednn_conv_destroy(cpu_onednn_conv *conv) {
-  if (!conv)
+void cpu_primitive_destroy(cpu_primitive *p) {
+  if (!p)
     return;
-  const dnnl_primitive_t primitives[] = {conv->primitive, conv->reorder};
-  const dnnl_primitive_desc_t descriptions[] = {conv->description, conv->reorder_description};
+  const dnnl_primitive_t primitives[] = {p->primitive, p->reorder};
+  const dnnl_primitive_desc_t descriptions[] = {p->description, p->reorder_description};
   for (int i = 0; i < 2; i++) {
     if (primitives[i])
       dnnl_primitive_destroy(primitives[i]);
@@ -229,9 +258,9 @@ void cpu_onednn_conv_destroy(cpu_onednn_conv *conv) {
       dnnl_primitive_desc_destroy(descriptions[i]);
   }
   for (int m = 0; m < MEMORIES; m++)
-    if (conv->memory[m])
-      dnnl_memory_destroy(conv->memory[m]);
-  petra_free(conv);
+    if (p->memory[m])
+      dnnl_memory_destroy(p->memory[m]);
+  petra_free(p);
 }
 
 /* --- running it --- */
@@ -240,92 +269,91 @@ static size_t rounded(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-size_t cpu_onednn_conv_scratch(const cpu_onednn_conv *conv) {
+size_t cpu_primitive_scratch(const cpu_primitive *p) {
   size_t total = 64;
   for (int m = SCRATCHPAD; m < MEMORIES; m++)
-    total += rounded(conv->bytes[m]);
+    total += rounded(p->bytes[m]);
   return total;
 }
 
-static dnnl_status_t run_reorder(cpu_onednn *c, const cpu_onednn_conv *conv) {
-  const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, conv->memory[gradient ? W : STORED_W]},
-                                       {DNNL_ARG_TO, conv->memory[gradient ? STORED_W : W]},
-                                       {DNNL_ARG_SCRATCHPAD, conv->memory[REORDER_SCRATCHPAD]}};
-  return dnnl_primitive_execute(conv->reorder, c->stream, 3, arguments);
+static dnnl_status_t run_reorder(cpu_onednn *c, const cpu_primitive *p) {
+  const bool gradient = p->pass == CPU_BACKWARD_WEIGHTS;
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, p->memory[gradient ? W : STORED_W]},
+                                       {DNNL_ARG_TO, p->memory[gradient ? STORED_W : W]},
+                                       {DNNL_ARG_SCRATCHPAD, p->memory[REORDER_SCRATCHPAD]}};
+  return dnnl_primitive_execute(p->reorder, c->stream, 3, arguments);
 }
 
-static dnnl_status_t run_primitive(cpu_onednn *c, const cpu_onednn_conv *conv) {
-  static const int names[][3] = {[CPU_CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-                                 [CPU_CONV_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
-                                 [CPU_CONV_BACKWARD_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
-  const int *name = names[conv->operation];
-  const dnnl_exec_arg_t arguments[] = {{name[0], conv->memory[X]},
-                                       {name[1], conv->memory[conv->reorder ? W : STORED_W]},
-                                       {name[2], conv->memory[Y]},
-                                       {DNNL_ARG_SCRATCHPAD, conv->memory[SCRATCHPAD]}};
-  return dnnl_primitive_execute(conv->primitive, c->stream, 4, arguments);
+static dnnl_status_t run_primitive(cpu_onednn *c, const cpu_primitive *p) {
+  static const int names[][3] = {[CPU_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                                 [CPU_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+                                 [CPU_BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+  const int *name = names[p->pass];
+  const dnnl_exec_arg_t arguments[] = {{name[0], p->memory[X]},
+                                       {name[1], p->memory[p->reorder ? W : STORED_W]},
+                                       {name[2], p->memory[Y]},
+                                       {DNNL_ARG_SCRATCHPAD, p->memory[SCRATCHPAD]},
+                                       {DNNL_ARG_BIAS, p->memory[BIAS]}};
+  return dnnl_primitive_execute(p->primitive, c->stream, p->memory[BIAS] ? 5 : 4, arguments);
 }
 
-static dnnl_status_t set_data(const cpu_onednn_conv *conv, void *const data[MEMORIES]) {
+static dnnl_status_t set_data(const cpu_primitive *p, void *const data[MEMORIES]) {
   for (int m = 0; m < MEMORIES; m++)
-    if (conv->memory[m])
-      TRY(dnnl_memory_set_data_handle(conv->memory[m], data[m]));
+    if (p->memory[m])
+      TRY(dnnl_memory_set_data_handle(p->memory[m], data[m]));
   return dnnl_success;
 }
 
 /* `data`: of the memories, in their order. */
-static dnnl_status_t run(cpu_onednn *c, const cpu_onednn_conv *conv, bool prepared, void *const data[MEMORIES]) {
-  const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
-  TRY(set_data(conv, data));
-  if (conv->reorder && !gradient && !prepared)
-    TRY(run_reorder(c, conv));
-  TRY(run_primitive(c, conv));
-  if (conv->reorder && gradient)
-    TRY(run_reorder(c, conv));
+static dnnl_status_t run(cpu_onednn *c, const cpu_primitive *p, bool prepared, void *const data[MEMORIES]) {
+  const bool gradient = p->pass == CPU_BACKWARD_WEIGHTS;
+  TRY(set_data(p, data));
+  if (p->reorder && !gradient && !prepared)
+    TRY(run_reorder(c, p));
+  TRY(run_primitive(c, p));
+  if (p->reorder && gradient)
+    TRY(run_reorder(c, p));
   return dnnl_stream_wait(c->stream);
 }
 
-static dnnl_status_t prepare(cpu_onednn *c, const cpu_onednn_conv *conv, void *const data[MEMORIES]) {
-  TRY(set_data(conv, data));
-  TRY(run_reorder(c, conv));
+static dnnl_status_t prepare(cpu_onednn *c, const cpu_primitive *p, void *const data[MEMORIES]) {
+  TRY(set_data(p, data));
+  TRY(run_reorder(c, p));
   return dnnl_stream_wait(c->stream);
 }
 
 /* Those of the memories that lie in scratch memory. */
-static void share_out(const cpu_onednn_conv *conv, void *scratch, void *data[MEMORIES]) {
+static void share_out(const cpu_primitive *p, void *scratch, void *data[MEMORIES]) {
   for (int m = SCRATCHPAD; m < MEMORIES; m++) {
     data[m] = scratch;
-    scratch = (char *)scratch + rounded(conv->bytes[m]);
+    scratch = (char *)scratch + rounded(p->bytes[m]);
   }
 }
 
-static petra_status finish(const cpu_onednn_conv *conv, dnnl_status_t status) {
-  static const char *const names[] = {"conv_forward", "conv_backward_data", "conv_backward_filter"};
-  return status == dnnl_success ? PETRA_OK : library_error(status, names[conv->operation]);
+static petra_status finish(dnnl_status_t status) {
+  return status == dnnl_success ? PETRA_OK : library_error(status, "a convolution or a linear map");
 }
 
-bool cpu_onednn_conv_want_same(const cpu_onednn_conv *a, const cpu_onednn_conv *b) {
+bool cpu_primitive_want_same(const cpu_primitive *a, const cpu_primitive *b) {
   return a == b || dnnl_memory_desc_equal(wanted_by(a), wanted_by(b));
 }
 
-size_t cpu_onednn_conv_wanted(const cpu_onednn_conv *conv) {
-  return conv->bytes[W];
+size_t cpu_primitive_wanted(const cpu_primitive *p) {
+  return p->bytes[W];
 }
 
-petra_status cpu_onednn_conv_prepare(cpu_onednn *library, const cpu_onednn_conv *conv, void *w, void *wanted,
+petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *p, void *w, void *wanted,
                                      void *scratch) {
   void *data[MEMORIES] = {[STORED_W] = w};
-  share_out(conv, scratch, data);
+  share_out(p, scratch, data);
   data[W] = wanted;
-  return finish(conv, prepare(library, conv, data));
+  return finish(prepare(library, p, data));
 }
 
-petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *wanted,
-                                 void *y, void *scratch) {
-  void *data[MEMORIES] = {[X] = x, [Y] = y, [STORED_W] = w};
-  share_out(conv, scratch, data);
-  if (wanted)
-    data[W] = wanted;
-  return finish(conv, run(library, conv, wanted != NULL, data));
+petra_status cpu_primitive_run(cpu_onednn *library, const cpu_primitive *p, const cpu_primitive_data *given) {
+  void *data[MEMORIES] = {[X] = given->x, [Y] = given->y, [STORED_W] = given->w, [BIAS] = given->b};
+  share_out(p, given->scratch, data);
+  if (given->wanted)
+    data[W] = given->wanted;
+  return finish(run(library, p, given->wanted != NULL, data));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions of oneDNN 2 or 3: describe, make, run. onednn*.c alone include oneDNN. */
+/* Primitives of oneDNN 2 or 3, convolutions and linear maps (inner products): describe, make, run. onednn*.c alone include oneDNN. */
 #ifndef PETRA_BACKEND_CPU_ONEDNN_H
 #define PETRA_BACKEND_CPU_ONEDNN_H
 
@@ -9,14 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cpu_conv_operation {
-  CPU_CONV_FORWARD,
-  CPU_CONV_BACKWARD_DATA,
-  CPU_CONV_BACKWARD_FILTER
-} cpu_conv_operation;
+typedef enum cpu_pass {
+  CPU_FORWARD,
+  CPU_BACKWARD_DATA,
+  CPU_BACKWARD_WEIGHTS
+} cpu_pass;
 
-/* What oneDNN is told of x, the stored filter and y: extents with the zero lanes, so that for it there is no padding, and
- * the layout that they lie in. The filter is stored in float. */
+/* What oneDNN is told of x, the stored weights and y: extents with the zero lanes, so that for it there is no padding, and
+ * the layout that they lie in. Weights are stored in float. */
 typedef enum cpu_onednn_layout {
   CPU_ONEDNN_NCHW,
   CPU_ONEDNN_NHWC,
@@ -29,6 +29,7 @@ typedef enum cpu_onednn_layout {
   CPU_ONEDNN_OIHW16I16O,
   CPU_ONEDNN_OHWI16O,
   CPU_ONEDNN_OIHW16O,
+  CPU_ONEDNN_ROWS, /* two extents: of x, y and the weights of a linear map */
 } cpu_onednn_layout;
 
 typedef struct cpu_onednn_memory {
@@ -38,40 +39,48 @@ typedef struct cpu_onednn_memory {
 } cpu_onednn_memory;
 
 typedef struct cpu_onednn_shape {
-  cpu_conv_operation operation;
-  int stride, pad;
+  cpu_pass pass;
+  int stride, pad;   /* of a convolution */
+  bool adds, biased; /* forward of a linear map: it is added to y, of floats; it has a bias */
   cpu_onednn_memory x, w, y;
 } cpu_onednn_shape;
 
 typedef struct cpu_onednn cpu_onednn;
-typedef struct cpu_onednn_conv cpu_onednn_conv;
+typedef struct cpu_primitive cpu_primitive;
 
 /* NULL is allowed in what destroys. PETRA_BACKEND, PETRA_NO_MEMORY, logged. */
 petra_status cpu_onednn_create(cpu_onednn **out);
 void cpu_onednn_destroy(cpu_onednn *library);
 
-/* A convolution for the number of threads of the caller. `what` is what a failure's line says that there is none of. Inputs are
- * in bf16 where y is; then oneDNN is given the filter rounded to bf16, and its gradient comes in float. */
-petra_status cpu_onednn_conv_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
-                                    cpu_onednn_conv **out);
-void cpu_onednn_conv_destroy(cpu_onednn_conv *conv);
+/* A primitive for the number of threads of the caller. `what` is what a failure's line says that there is none of. In bf16 oneDNN is
+ * given the weights rounded, and their gradient comes in float: a convolution is where y is, a linear map always. */
+petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
+                                    cpu_primitive **out);
+void cpu_primitive_destroy(cpu_primitive *primitive);
 
 /* Bytes of scratch memory, aligned to 64 bytes, that a run needs. */
-size_t cpu_onednn_conv_scratch(const cpu_onednn_conv *conv);
+size_t cpu_primitive_scratch(const cpu_primitive *primitive);
 
-/* Bytes of the filter as the convolution wants it; 0: as it is stored. */
-size_t cpu_onednn_conv_wanted(const cpu_onednn_conv *conv);
+/* Bytes of the weights as the primitive wants them; 0: as they are stored. */
+size_t cpu_primitive_wanted(const cpu_primitive *primitive);
 
-/* Whether two convolutions want the filter in the same layout. */
-bool cpu_onednn_conv_want_same(const cpu_onednn_conv *a, const cpu_onednn_conv *b);
+/* Whether two primitives want the weights in the same layout. */
+bool cpu_primitive_want_same(const cpu_primitive *a, const cpu_primitive *b);
 
-/* Makes `wanted` of the filter as stored; not for what computes its gradient. */
-petra_status cpu_onednn_conv_prepare(cpu_onednn *library, const cpu_onednn_conv *conv, void *w, void *wanted,
+/* Makes `wanted` of the weights as stored; not for what computes their gradient. */
+petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *primitive, void *w, void *wanted,
                                      void *scratch);
 
-/* Computes one of x, w (as stored) and y from the two others. wanted: the filter as prepared; NULL: that is done here. */
-petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *wanted,
-                                 void *y, void *scratch);
+/* Where the operands of a run lie. */
+typedef struct cpu_primitive_data {
+  void *x, *w, *y; /* w: as stored */
+  void *b;         /* float; NULL: none */
+  void *wanted;    /* the weights as prepared; NULL: that is done here */
+  void *scratch;
+} cpu_primitive_data;
+
+/* Computes one of x, w (as stored) and y from the two others. */
+petra_status cpu_primitive_run(cpu_onednn *library, const cpu_primitive *primitive, const cpu_primitive_data *data);
 
 /* The block of channels that oneDNN's kernels for float want on this machine. */
 int cpu_onednn_block(void);

@@ -3,36 +3,55 @@
 
 #include <stdlib.h>
 
-dnnl_status_t onednn_describe(const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
+dnnl_status_t onednn_describe(int count, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
                               onednn_description *out) {
   dnnl_memory_desc_t *made = malloc(sizeof *made); /* who is told of the failure has a line for it */
   if (!made)
     return dnnl_out_of_memory;
   *out = made;
-  return dnnl_memory_desc_init_by_tag(made, 4, dims, type, tag);
+  return dnnl_memory_desc_init_by_tag(made, count, dims, type, tag);
 }
 
 void onednn_forget(onednn_description description) {
   free((void *)(uintptr_t)description);
 }
 
-dnnl_status_t onednn_describe_conv(dnnl_engine_t engine, dnnl_primitive_attr_t attributes, const onednn_conv *conv,
-                                   dnnl_primitive_desc_t *out) {
+static dnnl_status_t describe_convolution(const onednn_made_of *of, dnnl_convolution_desc_t *out) {
   const dnnl_alg_kind_t direct = dnnl_convolution_direct;
-  const dnnl_dims_t strides = {conv->stride, conv->stride}, pads = {conv->pad, conv->pad};
-  dnnl_convolution_desc_t made;
-  switch (conv->operation) {
-  case CPU_CONV_FORWARD:
-    TRY(dnnl_convolution_forward_desc_init(&made, dnnl_forward_training, direct, conv->x, conv->w, NULL, conv->y,
-                                           strides, pads, pads));
-    break;
-  case CPU_CONV_BACKWARD_DATA:
-    TRY(dnnl_convolution_backward_data_desc_init(&made, direct, conv->x, conv->w, conv->y, strides, pads, pads));
-    break;
-  case CPU_CONV_BACKWARD_FILTER:
-    TRY(dnnl_convolution_backward_weights_desc_init(&made, direct, conv->x, conv->w, NULL, conv->y, strides, pads,
-                                                    pads));
+  const dnnl_dims_t strides = {of->stride, of->stride}, pads = {of->pad, of->pad};
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_convolution_forward_desc_init(out, dnnl_forward_training, direct, of->x, of->w, NULL, of->y, strides,
+                                              pads, pads);
+  case CPU_BACKWARD_DATA:
+    return dnnl_convolution_backward_data_desc_init(out, direct, of->x, of->w, of->y, strides, pads, pads);
+  case CPU_BACKWARD_WEIGHTS:
     break;
   }
-  return dnnl_primitive_desc_create(out, &made, attributes, engine, conv->hint);
+  return dnnl_convolution_backward_weights_desc_init(out, direct, of->x, of->w, NULL, of->y, strides, pads, pads);
+}
+
+static dnnl_status_t describe_linear(const onednn_made_of *of, dnnl_inner_product_desc_t *out) {
+  switch (of->pass) {
+  case CPU_FORWARD:
+    return dnnl_inner_product_forward_desc_init(out, dnnl_forward_training, of->x, of->w, of->b, of->y);
+  case CPU_BACKWARD_DATA:
+    return dnnl_inner_product_backward_data_desc_init(out, of->x, of->w, of->y);
+  case CPU_BACKWARD_WEIGHTS:
+    break;
+  }
+  return dnnl_inner_product_backward_weights_desc_init(out, of->x, of->w, NULL, of->y);
+}
+
+dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes,
+                                        const onednn_made_of *of, dnnl_primitive_desc_t *out) {
+  dnnl_convolution_desc_t convolution;
+  dnnl_inner_product_desc_t linear;
+  TRY(of->linear ? describe_linear(of, &linear) : describe_convolution(of, &convolution));
+  return dnnl_primitive_desc_create(out, of->linear ? (const void *)&linear : &convolution, attributes, engine,
+                                    of->hint);
+}
+
+dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations) {
+  return dnnl_post_ops_append_sum(operations, 1);
 }

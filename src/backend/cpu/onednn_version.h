@@ -22,19 +22,23 @@ typedef const_dnnl_memory_desc_t onednn_description;
 typedef const dnnl_memory_desc_t *onednn_description;
 #endif
 
-/* Of four dimensions; to be given to onednn_forget, which allows NULL. */
-dnnl_status_t onednn_describe(const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
+/* To be given to onednn_forget, which allows NULL. */
+dnnl_status_t onednn_describe(int count, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
                               onednn_description *out);
 void onednn_forget(onednn_description description);
 
-typedef struct onednn_conv {
-  cpu_conv_operation operation;
+typedef struct onednn_made_of {
+  cpu_pass pass;
+  bool linear;
   int stride, pad;
-  onednn_description x, w, y; /* or their gradients */
-  dnnl_primitive_desc_t hint; /* of a forward pass; NULL for one */
-} onednn_conv;
+  onednn_description x, w, y, b; /* or their gradients; b: forward of a linear map, or NULL */
+  dnnl_primitive_desc_t hint;    /* of a forward pass; NULL for one */
+} onednn_made_of;
 
-dnnl_status_t onednn_describe_conv(dnnl_engine_t engine, dnnl_primitive_attr_t attributes, const onednn_conv *conv,
+dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes, const onednn_made_of *of,
                                    dnnl_primitive_desc_t *out);
+
+/* What is computed is added to what is there. */
+dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations);
 
 #endif

@@ -1,23 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of transformers beside linear layers and attention. What is summed over rows is summed by one thread for each
- * column, in the order of the rows: the number of threads does not matter. */
+ * column, in the order of the rows: the number of threads does not matter. What is in bf16 goes through arrays of floats, some
+ * thousand elements at a time, which stay in the cache. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/element.h"
 #include "backend/tokens.h"
 
+#include <omp.h>
+
 enum { ROWS = 32 }; /* of one piece of work */
 
 /* --- layer norm --- */
 
-petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_norm_forward *a) {
-  const int64_t rows = petra_tensor_rows(a->x), features = petra_tensor_columns(a->x);
+/* Rows [first, first + count); `room`: for these rows of floats, where y is of bf16. */
+static void normalise_rows(const petra_layer_norm_forward *a, int64_t first, int64_t count, float *room) {
+  const int64_t features = petra_tensor_columns(a->x);
   const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y ? cpu_read(a->shift) : NULL;
+  cpu_kernel_layer_norm(cpu_read(a->x) + first * features, scale, shift, count, features, cpu_data(a->mean) + first,
+                        cpu_data(a->deviation) + first,
+                        room   ? room
+                        : a->y ? cpu_data(a->y) + first * features
+                               : NULL);
+  if (room)
+    cpu_kernel_to_bf16(room, cpu_write(a->y, first * features), count * features);
+}
+
+petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_norm_forward *a) {
+  const int64_t rows = petra_tensor_rows(a->x), room = ROWS * petra_tensor_columns(a->x);
+  void *scratch = NULL;
+  if (a->y && cpu_layout_of(a->y)->narrow)
+    PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, a->x->elements))
   for (int64_t first = 0; first < rows; first += ROWS)
-    cpu_kernel_layer_norm(cpu_read(a->x) + first * features, scale, shift, cpu_minimum(ROWS, rows - first), features,
-                          cpu_data(a->mean) + first, cpu_data(a->deviation) + first,
-                          a->y ? cpu_data(a->y) + first * features : NULL);
+    normalise_rows(a, first, cpu_minimum(ROWS, rows - first),
+                   scratch ? (float *)scratch + omp_get_thread_num() * room : NULL);
   return PETRA_OK;
 }
 
@@ -48,18 +65,42 @@ petra_status cpu_layer_norm_backward(petra_backend *backend, const petra_layer_n
 
 /* --- GELU --- */
 
+static void gelu_narrow(petra_gelu form, const petra_tensor *x, petra_tensor *y, int64_t first, int64_t count) {
+  float values[CPU_CHUNK];
+  cpu_kernel_from_bf16(cpu_element(x, first), values, count);
+  cpu_kernel_gelu(form, values, values, count);
+  cpu_kernel_to_bf16(values, cpu_write(y, first), count);
+}
+
 petra_status cpu_gelu_forward(petra_backend *backend, petra_gelu form, const petra_tensor *x, petra_tensor *y) {
+  const bool narrow = cpu_layout_of(x)->narrow;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
   for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
-    cpu_kernel_gelu(form, cpu_read(x) + first, cpu_data(y) + first, cpu_minimum(CPU_CHUNK, x->elements - first));
+    if (narrow)
+      gelu_narrow(form, x, y, first, cpu_minimum(CPU_CHUNK, x->elements - first));
+    else
+      cpu_kernel_gelu(form, cpu_read(x) + first, cpu_data(y) + first, cpu_minimum(CPU_CHUNK, x->elements - first));
   return PETRA_OK;
+}
+
+static void gelu_backward_narrow(petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx,
+                                 int64_t first, int64_t count) {
+  float values[CPU_CHUNK], gradients[CPU_CHUNK];
+  cpu_kernel_from_bf16(cpu_element(x, first), values, count);
+  cpu_kernel_from_bf16(cpu_element(dy, first), gradients, count);
+  cpu_kernel_gelu_backward(form, values, gradients, gradients, count);
+  cpu_kernel_to_bf16(gradients, cpu_write(dx, first), count);
 }
 
 petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const petra_tensor *x, const petra_tensor *dy,
                                petra_tensor *dx) {
+  const bool narrow = cpu_layout_of(x)->narrow;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
   for (int64_t first = 0; first < x->elements; first += CPU_CHUNK)
-    cpu_kernel_gelu_backward(form, cpu_read(x) + first, cpu_read(dy) + first, cpu_data(dx) + first,
+    if (narrow)
+      gelu_backward_narrow(form, x, dy, dx, first, cpu_minimum(CPU_CHUNK, x->elements - first));
+    else
+      cpu_kernel_gelu_backward(form, cpu_read(x) + first, cpu_read(dy) + first, cpu_data(dx) + first,
                              cpu_minimum(CPU_CHUNK, x->elements - first));
   return PETRA_OK;
 }

@@ -42,8 +42,9 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
 
 /* Fills the layout and tells how many elements are stored. */
 static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
-  const bool narrow = tensor->kind == PETRA_TENSOR_INNER && backend->element_bytes[tensor->kind] < sizeof(float);
-  *l = (cpu_layout){.count = tensor->elements, .narrow = narrow};
+  const bool inner = tensor->kind == PETRA_TENSOR_INNER || tensor->kind == PETRA_TENSOR_INNER_SEQUENCE;
+  *l = (cpu_layout){.count = tensor->elements,
+                    .narrow = inner && backend->element_bytes[tensor->kind] < sizeof(float)};
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
   case PETRA_TENSOR_INNER:
@@ -57,6 +58,7 @@ static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_l
     return (int64_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
   case PETRA_TENSOR_MATRIX:
   case PETRA_TENSOR_SEQUENCE:
+  case PETRA_TENSOR_INNER_SEQUENCE:
     break;
   }
   return l->count;
