@@ -167,9 +167,9 @@ static void read_rows(const petra_tensor *t, int64_t begin, const attention_head
     cpu_kernel_widen_rows(cpu_element(t, begin), petra_tensor_columns(t), h->positions, h->width, to.at, to.step);
 }
 
-static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, rows from) {
+static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, rows of) {
   if (t && cpu_layout_of(t)->narrow)
-    cpu_kernel_narrow_rows(from.at, from.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
+    cpu_kernel_narrow_rows(of.at, of.step, h->positions, h->width, cpu_write(t, begin), petra_tensor_columns(t));
 }
 
 typedef petra_status head_function(const attention_head *h, float *strips);
