@@ -52,7 +52,9 @@ libpetra_a_SOURCES += \
 	src/run/rehearsal.c src/run/rehearsal.h \
 	src/run/replica_exchange.c src/run/replica_exchange.h \
 	src/run/replicas.c src/run/replicas.h \
-	src/run/run.c src/run/run.h \
+	src/run/run.c src/run/run.h src/run/run_private.h \
+	src/run/run_files.c \
+	src/run/run_observers.c \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/trace_observer.c src/run/trace_observer.h \
