@@ -13,7 +13,9 @@ libpetra_a_SOURCES += \
 	src/run/describe.c src/run/describe.h \
 	src/run/digest.c src/run/digest.h \
 	src/run/estimate.c src/run/estimate.h \
-	src/run/execution.c src/run/execution.h \
+	src/run/execution.c src/run/execution.h src/run/execution_private.h \
+	src/run/execution_checkpoint.c \
+	src/run/execution_gather.c \
 	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/fit.c src/run/fit.h \
 	src/run/fit_read.c src/run/fit_read.h \
