@@ -169,7 +169,7 @@ static petra_status run(const petra_arguments *arguments) {
   const char *folder = arguments->input ? arguments->input : "runs";
   found runs = {0};
   if (!petra_is_folder(folder))
-    return petra_fail(PETRA_USAGE, "%s: no such folder; expected one with runs in it or below", folder);
+    return petra_fail(PETRA_IO, "%s: no such folder; expected one with runs in it or below", folder);
   petra_status status = look(&runs, folder);
   if (status == PETRA_OK)
     status = arguments->json ? print_json(&runs, folder) : print_table(&runs, folder);

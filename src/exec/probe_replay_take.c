@@ -13,11 +13,11 @@ static petra_status refuse(const petra_parcel *parcel, const petra_replay_step *
 
 static petra_status take_weights(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
   petra_probe_store *store = &replay->stores[parcel->stage - 1];
-  const bool predicted = parcel->predicted != 0;
-  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number, predicted);
+  const petra_weights_key key = {parcel->number, parcel->predicted != 0};
+  petra_probe_stored *stored = petra_probe_store_find(store, key);
   const int block = parcel->block - replay->options.partition->first[parcel->stage - 1];
   if (!stored)
-    PETRA_TRY(petra_probe_store_add(store, parcel->number, predicted, true, &stored));
+    PETRA_TRY(petra_probe_store_add(store, key, true, &stored));
   if (block != stored->blocks || block >= store->blocks)
     return petra_fail(PETRA_INTERNAL, "block %d of a probe's weights of stage %d in the place of another",
                       parcel->block, parcel->stage);

@@ -42,8 +42,8 @@ typedef struct strip {
   int64_t first, rows, count, keys;
 } strip;
 
-static strip strip_at(const attention_head *h, int64_t first) {
-  strip s = {.first = first, .rows = cpu_minimum(QUERIES, h->positions - first), .count = h->positions};
+static strip strip_at(const attention_head *h, int64_t first, int64_t queries) {
+  strip s = {.first = first, .rows = cpu_minimum(queries, h->positions - first), .count = h->positions};
   if (h->causal)
     s.count = first + s.rows;
   s.keys = h->causal ? first + 1 : s.count;
@@ -101,13 +101,22 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
   return cpu_onednn_product(&product);
 }
 
-/* `scores`: room for a strip. */
-static petra_status attend(const void *arguments, const attention_head *h, float *scores) {
-  const petra_attention *a = arguments;
+/* Whether the head's rows of `width` elements, `step` apart, are finite. */
+static bool is_finite(const attention_head *h, const float *x, int64_t step, int64_t width) {
+  float nothing = 0;
+  for (int64_t i = 0; i < h->positions; i++, x += step)
+#pragma omp simd reduction(+ : nothing)
+    for (int64_t c = 0; c < width; c++)
+      nothing += 0 * x[c];
+  return nothing == 0;
+}
+
+/* `queries` at a time; `scores`: room for a strip. */
+static petra_status attend_strips(const petra_attention *a, const attention_head *h, int64_t queries, float *scores) {
   const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
   float inverse[QUERIES];
-  for (int64_t first = 0; first < h->positions; first += QUERIES) {
-    const strip s = strip_at(h, first);
+  for (int64_t first = 0; first < h->positions; first += queries) {
+    const strip s = strip_at(h, first, queries);
     float *y = cpu_data(a->y) + h->in_y + first * h->features;
     float *log_sum = cpu_data(a->log_sum) + h->in_log_sum + first * h->heads;
     PETRA_TRY(multiply_keys(&s, h->width, h->scale, q + first * h->row, h->row, k, h->row, scores));
@@ -118,6 +127,15 @@ static petra_status attend(const void *arguments, const attention_head *h, float
   return PETRA_OK;
 }
 
+/* The products of a causal strip also have the keys that only its later queries see, with the probability 0, which makes NaN of what
+ * is not finite there. One query at a time sees all keys of its product: slowly, and only what depends on it is not finite. */
+static petra_status attend(const void *arguments, const attention_head *h, float *scores) {
+  const petra_attention *a = arguments;
+  PETRA_TRY(attend_strips(a, h, QUERIES, scores));
+  return h->causal && !is_finite(h, cpu_read(a->y) + h->in_y, h->features, h->width) ? attend_strips(a, h, 1, scores)
+                                                                                      : PETRA_OK;
+}
+
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
  * has all keys, so that the others add to their gradients. `p`: room for two strips. */
 static petra_status attend_backward(const void *arguments, const attention_head *h, float *p) {
@@ -125,9 +143,12 @@ static petra_status attend_backward(const void *arguments, const attention_head 
   const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
   float *dq = cpu_data(a->dqkv) + h->in_qkv, *dk = dq + h->features, *dv = dk + h->features;
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
-  const int64_t last = (h->positions - 1) / QUERIES * QUERIES;
-  for (int64_t first = last; first >= 0; first -= QUERIES) {
-    const strip s = strip_at(h, first);
+  const bool finite = is_finite(h, q, h->row, h->width) && is_finite(h, k, h->row, h->width) &&
+                      is_finite(h, v, h->row, h->width) && is_finite(h, cpu_read(a->y) + h->in_y, h->features, h->width) &&
+                      is_finite(h, cpu_read(a->dy) + h->in_y, h->features, h->width);
+  const int64_t queries = h->causal && !finite ? 1 : QUERIES, last = (h->positions - 1) / queries * queries;
+  for (int64_t first = last; first >= 0; first -= queries) {
+    const strip s = strip_at(h, first, queries);
     const int64_t at = h->in_y + first * h->features, row = first * h->row;
     const float *dy = cpu_read(a->dy) + at;
     const float beta = first == last ? 0 : 1;
