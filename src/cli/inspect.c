@@ -15,6 +15,7 @@
 #include "run/describe.h"
 #include "run/estimate.h"
 #include "run/folder.h"
+#include "run/simulation.h"
 #include "io/runlog_read.h"
 
 #include <jansson.h>
@@ -363,6 +364,15 @@ static void print_length(const petra_runlog_summary *summary) {
   putchar('\n');
 }
 
+/* By what it learns, and from what. */
+static petra_status print_learning(const petra_config *config) {
+  fputs("\noptim    ", stdout);
+  PETRA_TRY(petra_describe_optimiser(config, stdout));
+  fputs("\ndata     ", stdout);
+  petra_describe_data(config, stdout);
+  return PETRA_OK;
+}
+
 /* What the run was asked for. */
 static petra_status print_config_of(const petra_runlog_summary *summary, const char *path) {
   const petra_config_text text = {path, summary->config, strlen(summary->config)};
@@ -375,6 +385,8 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const c
     printf(", %d stage%s", stages, stages == 1 ? "" : "s");
   fputs("\nmethod   ", stdout);
   petra_status status = petra_describe_method(config, stdout);
+  if (status == PETRA_OK && config->cluster.stages == 0 && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
+    status = print_learning(config);
   fputs("\nprobes   ", stdout);
   if (config->probe.per_epoch > 0)
     printf("%lld an epoch\n", (long long)config->probe.per_epoch);
@@ -387,14 +399,20 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const c
 /* Which weights the run keeps, where they are not its last. */
 static petra_status print_kept(const petra_runlog_summary *summary, const char *path) {
   const petra_config_text text = {path, summary->config, strlen(summary->config)};
-  const int64_t row = petra_best_of(summary->epoch, summary->epochs);
+  const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
   petra_config *config;
   PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
   if (config->run.keep == PETRA_KEEP_BEST && row < 0)
     puts("weights  of the best evaluation; there was none yet");
-  else if (config->run.keep == PETRA_KEEP_BEST)
-    printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", summary->epoch[row].epoch + 1,
-           100 * summary->epoch[row].eval_top1, summary->complete ? "weights.h5" : PETRA_BEST_FILE);
+  else if (config->run.keep == PETRA_KEEP_BEST) {
+    const petra_runlog_epoch *best = &summary->epoch[row];
+    const char *file = summary->complete ? "weights.h5" : PETRA_BEST_FILE;
+    if (petra_best_by_loss(summary->samples))
+      printf("weights  of the best evaluation: epoch %d, loss %.4f (%s)\n", best->epoch + 1, best->eval_loss, file);
+    else
+      printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", best->epoch + 1, 100 * best->eval_top1,
+             file);
+  }
   petra_config_destroy(config);
   return PETRA_OK;
 }

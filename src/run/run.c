@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
+#include "data/fingerprint.h"
 #include "io/checkpoint.h"
 #include "run/action_log.h"
 #include "run/backend_memory.h"
@@ -40,6 +41,7 @@ struct petra_run {
   bool stored; /* there is a folder, of this rank or of rank 0 */
   petra_checkpoint_files checkpoint;
   petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
+  int64_t data[2];       /* fingerprints of the splits, where checkpoints are written or one is read */
   int64_t first;         /* the first microbatch that stage 1 reads */
   /* What works. */
   petra_executor *executor;
@@ -97,6 +99,19 @@ static petra_status plan_program(petra_run *run) {
   return petra_plan_check_training(&run->plan, microbatches);
 }
 
+static petra_status identify_data(petra_run *run) {
+  const petra_dataset *sets[] = {[PETRA_SPLIT_TRAIN] = run->train_set, [PETRA_SPLIT_EVAL] = run->eval_set};
+  if (!run->options.resume && run->config->run.checkpoint_every == 0)
+    return PETRA_OK;
+  for (int split = 0; split < 2; split++) {
+    uint64_t fingerprint = 0;
+    if (sets[split])
+      PETRA_TRY(petra_dataset_fingerprint(sets[split], &fingerprint));
+    run->data[split] = (int64_t)fingerprint;
+  }
+  return PETRA_OK;
+}
+
 /* With `resume`: the checkpoint, where there is one. */
 static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
   if (!run->options.resume)
@@ -106,6 +121,7 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
     return PETRA_OK;
   PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program,
                                         run->options.ranks && by_arrival(run), begin));
+  PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
   run->first = begin->read;
   return PETRA_OK;
 }
@@ -136,6 +152,7 @@ static petra_status open_files(petra_run *run) {
   PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
   run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
+  PETRA_TRY(identify_data(run));
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume) {
     PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
@@ -280,6 +297,7 @@ static petra_status follow_checkpoint(petra_run *run) {
   PETRA_TRY(petra_execution_resume(run->execution, &digest));
   if (run->resume || digest == 0)
     return PETRA_OK;
+  PETRA_TRY(identify_data(run));
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume)
     PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));
@@ -375,6 +393,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                                        .replicas = (int)run->config->cluster.replicas,
                                                        .execution = run->execution,
                                                        .probe = run->probe,
+                                                       .data = run->data,
                                                        .log = run->log,
                                                        .runlog = run->folder.runlog},
                                              .plan = &run->plan,
