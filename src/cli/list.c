@@ -102,9 +102,8 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
                       trains ? petra_json_string(facts->data) : json_null(), "microbatches",
                       (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
                       (json_int_t)summary->epochs, "eval_loss", last ? petra_json_real(last->eval_loss) : json_null(),
-                      "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(),
-                      "eval_epoch", last ? json_integer(last->epoch) : json_null(), "created",
-                      petra_json_string(summary->created)));
+                      "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(), "eval_epoch",
+                      last ? json_integer(last->epoch) : json_null(), "created", petra_json_string(summary->created)));
 }
 
 enum { STATE = 4, COLUMNS = 10 };
@@ -163,9 +162,9 @@ static petra_status print_json(const found *runs, const char *folder) {
 
 static petra_status print_table(const found *runs, const char *folder) {
   static const petra_table_column columns[COLUMNS] = {
-      {"run", PETRA_TABLE_LEFT},     {"method", PETRA_TABLE_LEFT},      {"J", PETRA_TABLE_RIGHT},
-      {"mode", PETRA_TABLE_LEFT},    [STATE] = {"state", PETRA_TABLE_LEFT}, {"optimiser", PETRA_TABLE_LEFT},
-      {"data", PETRA_TABLE_LEFT},    {"eval loss", PETRA_TABLE_RIGHT},  {"eval top-1 %", PETRA_TABLE_RIGHT},
+      {"run", PETRA_TABLE_LEFT},    {"method", PETRA_TABLE_LEFT},          {"J", PETRA_TABLE_RIGHT},
+      {"mode", PETRA_TABLE_LEFT},   [STATE] = {"state", PETRA_TABLE_LEFT}, {"optimiser", PETRA_TABLE_LEFT},
+      {"data", PETRA_TABLE_LEFT},   {"eval loss", PETRA_TABLE_RIGHT},      {"eval top-1 %", PETRA_TABLE_RIGHT},
       {"created", PETRA_TABLE_LEFT}};
   petra_table *table;
   if (runs->count == 0) {
@@ -200,7 +199,8 @@ const petra_command petra_command_list = {
         "it was\n"
         "chosen otherwise than by its name, J (stages), mode, state, optimiser, data set, loss and top-1 accuracy of "
         "the last\n"
-        "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a process of this machine holds the lock "
+        "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a "
+        "process of this machine holds the lock "
         "of the\n"
         "folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
         "followed.\n",

@@ -17,7 +17,7 @@ typedef struct petra_run_facts {
   petra_runlog_summary *summary;
   petra_config *config;
   petra_run_state state;
-  char *method; /* "petra, k = 4, with method.keep: graph" */
+  char *method;    /* "petra, k = 4, with method.keep: graph" */
   char *optimiser; /* "adamw, lr 0.001" */
   char *data;      /* "grammar, windows of 128 tokens" */
 } petra_run_facts;

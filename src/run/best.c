@@ -35,7 +35,9 @@ petra_weights_moment petra_best_moment_of(const petra_plan *plan, int64_t microb
   const bool by_loss = petra_best_by_loss(petra_samples_of(plan->config));
   return (petra_weights_moment){.epoch = (int32_t)(microbatch / plan->program.batches) + 1,
                                 .by_loss = by_loss,
-                                .value = !evaluation ? 0 : by_loss ? evaluation->loss : evaluation->top1};
+                                .value = !evaluation ? 0
+                                         : by_loss   ? evaluation->loss
+                                                     : evaluation->top1};
 }
 
 petra_weights_moment petra_best_moment(const petra_best *best) {
