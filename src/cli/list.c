@@ -200,9 +200,8 @@ const petra_command petra_command_list = {
         "chosen otherwise than by its name, J (stages), mode, state, optimiser, data set, loss and top-1 accuracy of "
         "the last\n"
         "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a "
-        "process of this machine holds the lock "
-        "of the\n"
-        "folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
+        "process of\n"
+        "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
         "followed.\n",
     .inputs_most = 1,
     .run = run};
