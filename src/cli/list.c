@@ -201,7 +201,8 @@ const petra_command petra_command_list = {
         "the last\n"
         "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a "
         "process of\n"
-        "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
-        "followed.\n",
+        "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another "
+        "machine).\n"
+        "Links to folders are not followed.\n",
     .inputs_most = 1,
     .run = run};
