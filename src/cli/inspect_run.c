@@ -11,6 +11,7 @@
 #include "cli/run_facts.h"
 #include "run/best.h"
 #include "run/describe.h"
+#include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -152,6 +153,15 @@ static void print_length(const petra_runlog_summary *summary) {
   putchar('\n');
 }
 
+/* By what it learns, and from what. */
+static petra_status print_learning(const petra_config *config) {
+  fputs("\noptim    ", stdout);
+  PETRA_TRY(petra_describe_optimiser(config, stdout));
+  fputs("\ndata     ", stdout);
+  petra_describe_data(config, stdout);
+  return PETRA_OK;
+}
+
 /* What the run was asked for. */
 static petra_status print_config_of(const petra_runlog_summary *summary, const petra_config *config) {
   const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
@@ -161,6 +171,8 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const p
     printf(", %d stage%s", stages, stages == 1 ? "" : "s");
   fputs("\nmethod   ", stdout);
   petra_status status = petra_describe_method(config, stdout);
+  if (status == PETRA_OK && config->cluster.stages == 0 && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
+    status = print_learning(config);
   fputs("\nprobes   ", stdout);
   if (config->probe.per_epoch > 0)
     printf("%lld an epoch\n", (long long)config->probe.per_epoch);
@@ -171,12 +183,20 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const p
 
 /* Which weights the run keeps, where they are not its last. */
 static void print_kept(const petra_runlog_summary *summary, const petra_config *config) {
-  const int64_t row = petra_best_of(summary->epoch, summary->epochs);
-  if (config->run.keep == PETRA_KEEP_BEST && row < 0)
+  const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
+  if (config->run.keep != PETRA_KEEP_BEST)
+    return;
+  if (row < 0) {
     puts("weights  of the best evaluation; there was none yet");
-  else if (config->run.keep == PETRA_KEEP_BEST)
-    printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", summary->epoch[row].epoch + 1,
-           100 * summary->epoch[row].eval_top1, summary->complete ? "weights.h5" : PETRA_BEST_FILE);
+    return;
+  }
+  const petra_runlog_epoch *best = &summary->epoch[row];
+  const char *file = summary->complete ? "weights.h5" : PETRA_BEST_FILE;
+  if (petra_best_by_loss(summary->samples))
+    printf("weights  of the best evaluation: epoch %d, loss %.4f (%s)\n", best->epoch + 1, best->eval_loss, file);
+  else
+    printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", best->epoch + 1, 100 * best->eval_top1,
+           file);
 }
 
 static petra_status print_what(const petra_runlog_summary *summary, const char *path) {

@@ -154,6 +154,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                                        .replicas = (int)run->config->cluster.replicas,
                                                        .execution = run->execution,
                                                        .probe = run->probe,
+                                                       .data = run->data,
                                                        .log = run->log,
                                                        .runlog = run->folder.runlog},
                                              .plan = &run->plan,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
+#include "data/fingerprint.h"
 #include "io/checkpoint.h"
 #include "run/backend_memory.h"
 #include "run/header.h"
@@ -13,6 +14,19 @@
 #include "run/trace_observer.h"
 
 /* --- the beginning --- */
+
+static petra_status identify_data(petra_run *run) {
+  const petra_dataset *sets[] = {[PETRA_SPLIT_TRAIN] = run->train_set, [PETRA_SPLIT_EVAL] = run->eval_set};
+  if (!run->options.resume && run->config->run.checkpoint_every == 0)
+    return PETRA_OK;
+  for (int split = 0; split < 2; split++) {
+    uint64_t fingerprint = 0;
+    if (sets[split])
+      PETRA_TRY(petra_dataset_fingerprint(sets[split], &fingerprint));
+    run->data[split] = (int64_t)fingerprint;
+  }
+  return PETRA_OK;
+}
 
 /* With `resume`: the checkpoint, where there is one. */
 static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
@@ -23,6 +37,7 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
     return PETRA_OK;
   PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program,
                                         petra_run_by_arrival(run), begin));
+  PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
   run->first = begin->read;
   return PETRA_OK;
 }
@@ -53,6 +68,7 @@ petra_status petra_run_open_files(petra_run *run) {
   PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
   run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
+  PETRA_TRY(identify_data(run));
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume) {
     PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
@@ -94,6 +110,7 @@ static petra_status follow_checkpoint(petra_run *run) {
   PETRA_TRY(petra_execution_resume(run->execution, &digest));
   if (run->resume || digest == 0)
     return PETRA_OK;
+  PETRA_TRY(identify_data(run));
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume)
     PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));

@@ -32,6 +32,7 @@ struct petra_run {
   bool stored; /* there is a folder, of this rank or of rank 0 */
   petra_checkpoint_files checkpoint;
   petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
+  int64_t data[2];       /* fingerprints of the splits, where checkpoints are written or one is read */
   int64_t first;         /* the first microbatch that stage 1 reads */
   /* What works. */
   petra_executor *executor;

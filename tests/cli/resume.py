@@ -233,6 +233,11 @@ class Resume(ProgramTest):
         self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the checkpoint was written where an epoch began, after 12; expected the data that",
                  *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
         self.assertEqual(self.read("out/run.h5"), before)
+        for text, split in ("ab" * 49 + "bb" + "ab" * 50, "training"), ("ab" * 99 + "aa", "evaluation"):
+            self.write("b.txt", text)
+            self.bad(2, f"data.path=b.txt: the samples of the {split} split are not those that out/checkpoint.h5 was written with", *run, "run.epochs=4",
+                     "--resume", "--set", "data.path=b.txt")
+        self.assertEqual(self.read("out/run.h5"), before)
         os.rename(self.path("a.txt"), self.path("c.txt"))
         self.good(*run, "run.epochs=4", "--resume", "--set", "data.path=c.txt")
 
