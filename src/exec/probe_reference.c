@@ -48,9 +48,8 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_k
   petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
-    PETRA_TRY_GOTO(
-        status, source->ops->weights(source, stage + 1, key, petra_probe_first(probe, stage) + b, &set),
-        fail);
+    PETRA_TRY_GOTO(status, source->ops->weights(source, stage + 1, key, petra_probe_first(probe, stage) + b, &set),
+                   fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
   }
   return PETRA_OK;

@@ -144,7 +144,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
   const petra_stage *s = petra_stages_get(&tap->options.stages, stage);
   petra_parcel parcel = {
       .kind = PETRA_PARCEL_FORWARDED, .stage = stage, .number = microbatch, .version = petra_stage_version_forward(s)};
-  PETRA_TRY(send_weights(tap, stage, parcel.version, petra_stage_predicts(s)));
+  PETRA_TRY(send_weights(tap, stage, (petra_weights_key){parcel.version, petra_stage_predicts(s)}));
   petra_probe_store_forwarded(&tap->sent[stage - 1], parcel.version, petra_stage_version(s));
   return send(tap, &parcel, NULL, 0, NULL);
 }

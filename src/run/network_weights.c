@@ -276,9 +276,9 @@ static petra_status check_model(const petra_network *network, const char *path) 
   PETRA_TRY(petra_weights_read_model(path, &found));
   const size_t length = label_length(config, own);
   const bool same = !found || (label_length(config, found) == length && memcmp(found, own, length) == 0);
-  const petra_status status = same ? PETRA_OK
-                                   : petra_config_fail(config, "model.weights",
-                                                       "%s: weights of %s; expected those of %s", path, found, own);
+  const petra_status status =
+      same ? PETRA_OK
+           : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
   petra_free(found);
   return status;
 }

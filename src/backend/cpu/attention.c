@@ -133,7 +133,7 @@ static petra_status attend(const void *arguments, const attention_head *h, float
   const petra_attention *a = arguments;
   PETRA_TRY(attend_strips(a, h, QUERIES, scores));
   return h->causal && !is_finite(h, cpu_read(a->y) + h->in_y, h->features, h->width) ? attend_strips(a, h, 1, scores)
-                                                                                      : PETRA_OK;
+                                                                                     : PETRA_OK;
 }
 
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
@@ -144,7 +144,8 @@ static petra_status attend_backward(const void *arguments, const attention_head 
   float *dq = cpu_data(a->dqkv) + h->in_qkv, *dk = dq + h->features, *dv = dk + h->features;
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
   const bool finite = is_finite(h, q, h->row, h->width) && is_finite(h, k, h->row, h->width) &&
-                      is_finite(h, v, h->row, h->width) && is_finite(h, cpu_read(a->y) + h->in_y, h->features, h->width) &&
+                      is_finite(h, v, h->row, h->width) &&
+                      is_finite(h, cpu_read(a->y) + h->in_y, h->features, h->width) &&
                       is_finite(h, cpu_read(a->dy) + h->in_y, h->features, h->width);
   const int64_t queries = h->causal && !finite ? 1 : QUERIES, last = (h->positions - 1) / queries * queries;
   for (int64_t first = last; first >= 0; first -= queries) {
