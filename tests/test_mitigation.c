@@ -117,6 +117,25 @@ static double back(const history *h, int t) {
   return h->w[t + 1] - DELAY * trend;
 }
 
+/* Step s of Nesterov's momentum, taken from the weights; and the next weights where a step also makes good what the one `delay`
+ * before lacked. */
+static double own_step(const history *h, int s) {
+  return -rate_at(s) * (h->g[s] + momentum * velocity(h, s, momentum));
+}
+
+static double fed_back(const history *h, int t, int delay) {
+  const double own = own_step(h, t);
+  return h->w[t] + own + (t < delay ? 0 : own - own_step(h, t - delay));
+}
+
+static double feedback_first(const history *h, int t) {
+  return fed_back(h, t, DELAY);
+}
+
+static double feedback_third(const history *h, int t) {
+  return fed_back(h, t, 2);
+}
+
 static const rule rules[] = {
     {{NULL}, 1, nesterov, latest, latest},
     {{"optim.nesterov=false", NULL}, 1, heavy_ball, latest, latest},
@@ -128,6 +147,12 @@ static const rule rules[] = {
     {{MITIGATION("weight_prediction=difference"), NULL}, 1, nesterov, by_difference, latest},
     {{MITIGATION("weight_prediction=spectrain"), NULL}, 1, nesterov, by_velocity, latest},
     {{MITIGATION("discrepancy_correction=0.2"), NULL}, 1, nesterov, latest, back},
+    {{MITIGATION("error_feedback=true"), NULL}, 1, feedback_first, latest, latest},
+    {{MITIGATION("error_feedback=true"), MITIGATION("discrepancy_correction=0.2"), NULL},
+     1,
+     feedback_first,
+     latest,
+     back},
     {{MITIGATION("spike_compensation=true"), MITIGATION("weight_prediction=difference"),
       MITIGATION("gradient_shrinking=0.5"), NULL},
      0.125,
@@ -142,14 +167,16 @@ static const rule rules[] = {
      latest},
     {{MITIGATION("lr_rescheduling=5"), MITIGATION("discrepancy_correction=0.2"), NULL}, 1, rescheduled, latest, back}};
 
-/* Of the third stage and of the last one. */
+/* Of the third stage, of the last one and of the third again. */
 static const rule later_rules[] = {
     {{MITIGATION("weight_prediction=spectrain"), NULL}, 1, nesterov, spectrain_forward, spectrain_backward},
     {{MITIGATION("weight_prediction=spectrain"), MITIGATION("prediction_horizon=0.5"), NULL},
      1,
      nesterov,
      spectrain_head,
-     spectrain_head}};
+     spectrain_head},
+    {{MITIGATION("error_feedback=true"), NULL}, 1, feedback_third, latest, latest}};
+static const int later_stages[] = {2, 3, 2};
 
 static double *values_of(const training *run, const petra_tensor *tensor) {
   double *values = malloc((size_t)tensor->elements * sizeof *values);
@@ -231,7 +258,7 @@ START_TEST(steps_are_those_of_the_papers) {
   for (int r = 0; r < HARNESS_COUNT(rules); r++)
     check_rule(&rules[r], 0);
   for (int r = 0; r < HARNESS_COUNT(later_rules); r++)
-    check_rule(&later_rules[r], 2 + r);
+    check_rule(&later_rules[r], later_stages[r]);
 }
 END_TEST
 
@@ -363,6 +390,56 @@ START_TEST(stage_momentum_is_beta1_of_nadamw) {
 }
 END_TEST
 
+/* Weights of the first filter of the third stage (D = 2) before every update of a sequence and after the last. */
+static void walk(const char *const *settings, int start, double *weights[STEPS + 1], int64_t *count) {
+  training run;
+  open_stages(&run, settings);
+  petra_stage *stage = run.network->stage[2];
+  const petra_tensor *tensor = stage->sets[0].parameters.tensor[0];
+  *count = tensor->elements;
+  stage->options.mitigation.start = start;
+  for (int t = 0; t <= STEPS; t++) {
+    weights[t] = values_of(&run, tensor);
+    if (t < STEPS)
+      update(&run, stage, t, rate_at(t));
+  }
+  training_close(&run);
+}
+
+/* Of any optimiser whose steps do not depend on the weights: those of plain steps, ahead by the last two, behind by the first two (since
+ * a warm-up). */
+static void check_ahead(const char *optimiser, int start) {
+  const char *const settings[] = {optimiser, "optim.weight_decay=0", MITIGATION("error_feedback=true"), NULL};
+  const char *const without[] = {optimiser, "optim.weight_decay=0", NULL};
+  double *plain[STEPS + 1], *ahead[STEPS + 1], worst = 0;
+  int64_t count;
+  walk(without, 0, plain, &count);
+  walk(settings, start, ahead, &count);
+  for (int t = 0; t <= STEPS; t++)
+    for (int64_t e = 0; e < count; e++) {
+      double expected = plain[t][e];
+      if (t > start + 2)
+        expected += plain[t][e] - plain[t - 2][e] - (plain[start + 2][e] - plain[start][e]);
+      worst = fmax(worst, fabs(ahead[t][e] - expected));
+    }
+  within(optimiser, worst, TOLERANCE_MITIGATION);
+  ck_assert_double_gt(fabs(ahead[STEPS][0] - plain[STEPS][0]), 1e-6);
+  for (int t = 0; t <= STEPS; t++) {
+    free(plain[t]);
+    free(ahead[t]);
+  }
+}
+
+START_TEST(error_feedback_is_ahead_of_plain_steps_by_the_last_ones) {
+  check_ahead("optim.name=sgd", 0);
+  check_ahead("optim.name=sgd", 3);
+  check_ahead("optim.name=adamw", 0);
+  check_ahead("optim.name=nadamw", 3);
+  check_ahead("optim.name=lion", 0);
+  check_ahead("optim.name=muon", 0);
+}
+END_TEST
+
 /* A gradient above the bound is scaled to it, over all parameters of the stage and for the step alone. */
 START_TEST(clipping_is_by_the_norm_of_the_stage) {
   const char *const settings[] = {"optim.clip=0.5", "optim.weight_decay=0", NULL};
@@ -455,6 +532,7 @@ int main(void) {
                                 stage_momentum_is_nesterov_with_a_discount,
                                 stage_momentum_is_beta1_of_nadamw,
                                 stage_momentum_after_a_warm_up_divides_by_what_was_averaged,
+                                error_feedback_is_ahead_of_plain_steps_by_the_last_ones,
                                 clipping_is_by_the_norm_of_the_stage,
                                 rates_are_annealed_to_the_full_one,
                                 delays_are_counted_in_updates};

@@ -6,11 +6,11 @@
 #include "schedule/method.h"
 #include "stage/stage_private.h"
 
-static const char *const all[] = {
-    MITIGATION("lr_rescheduling=20"),           MITIGATION("discrepancy_correction=0.2"),
-    MITIGATION("spike_compensation=true"),      MITIGATION("weight_prediction=velocity"),
-    MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
-    MITIGATION("stage_momentum=0.99"),          MITIGATION("weight_prediction=spectrain")};
+static const char *const all[] = {MITIGATION("lr_rescheduling=20"),           MITIGATION("discrepancy_correction=0.2"),
+                                  MITIGATION("spike_compensation=true"),      MITIGATION("weight_prediction=velocity"),
+                                  MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
+                                  MITIGATION("stage_momentum=0.99"),          MITIGATION("weight_prediction=spectrain"),
+                                  MITIGATION("error_feedback=true")};
 
 /* Not there: discrepancy correction and SpecTrain of a method that stashes, which are refused. With a delay of 1, which is a double
  * buffer's, rates stay as they are. */
@@ -186,6 +186,25 @@ START_TEST(extra_weights_are_in_the_account) {
 }
 END_TEST
 
+/* Error feedback keeps as many steps as a stage has updates of delay: 6, 4, 2 and none; 1 at each with a double buffer. */
+START_TEST(past_steps_are_in_the_account) {
+  const char *const lockstep[] = {"method.name=delayed", MITIGATION("error_feedback=true"), NULL};
+  const char *const buffered[] = {"method.name=pipedream-2bw", "method.accumulate=4", MITIGATION("error_feedback=true"),
+                                  NULL};
+  for (int c = 0; c < 2; c++) {
+    training run;
+    open_stages(&run, c ? buffered : lockstep);
+    for (int j = 0; j < STAGES; j++) {
+      const petra_account *account = petra_stage_account(run.network->stage[j]);
+      const int64_t copies = 1 + (c ? 1 : 2 * (STAGES - 1 - j)); /* the velocity's among them */
+      ck_assert_int_eq(account->bytes[PETRA_MEMORY_MOMENTUM], copies * account->bytes[PETRA_MEMORY_PARAMETERS]);
+      ck_assert_int_eq(account->bytes[PETRA_MEMORY_WEIGHT_BUFFER], 0);
+    }
+    training_close(&run);
+  }
+}
+END_TEST
+
 /* What each optimiser keeps is momentum: two tensors a parameter, one, or with Muon one of a filter and two of others. */
 START_TEST(the_state_of_optimisers_is_in_the_account) {
   static const struct {
@@ -213,6 +232,30 @@ START_TEST(the_state_of_optimisers_is_in_the_account) {
 END_TEST
 
 /* --- refusals --- */
+
+/* Delays of two microbatches at a time are whole updates only where two divides them. */
+START_TEST(error_feedback_asks_for_whole_delays) {
+  static const struct {
+    const char *method, *k, *line;
+  } cases[] = {{"method.name=petra", "method.accumulate=2", NULL},
+               {"method.name=pipedream-2bw", "method.accumulate=5", NULL},
+               {"method.name=petra", "method.accumulate=4", "stage 1 of 4 has a delay of 1.5 updates"},
+               {"method.name=pipedream", "method.accumulate=3", "stage 2 of 4 has a delay of 0.666667 updates"}};
+  for (int c = 0; c < HARNESS_COUNT(cases); c++) {
+    const char *const sets[] = {"optim.lr=1", cases[c].method, cases[c].k, MITIGATION("error_feedback=true")};
+    petra_config *config;
+    petra_method method;
+    must(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config));
+    must(petra_method_from_config(config, &method));
+    harness_clear();
+    ck_assert_int_eq(petra_mitigation_check_delays(config, &method, STAGES), cases[c].line ? PETRA_CONFIG : PETRA_OK);
+    ck_assert_int_eq(harness_lines, cases[c].line ? 1 : 0);
+    if (cases[c].line)
+      ck_assert_logged(cases[c].line);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
 
 static void refused(const char *method, const char *one, const char *other, const char *line) {
   const char *const sets[] = {"optim.lr=1", method, one, other};
@@ -253,6 +296,9 @@ START_TEST(what_does_not_go_together_is_refused) {
   refused("method.name=1f1b", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "has no delay to mitigate");
   refused("method.name=petra-arrival", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "fixes no delay");
   refused("method.name=petra", MITIGATION("sync_warmup_epochs=2"), "method.schedule=own", "method.schedule: own");
+  refused("method.name=petra", MITIGATION("error_feedback=true"), spiked, "with spike_compensation: both make up for");
+  refused("method.name=petra", MITIGATION("error_feedback=true"), MITIGATION("weight_prediction=difference"),
+          "with weight_prediction: both make up for");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
   refused("method.name=petra", spiked, "optim.name=adamw", "velocity of SGD; with optim.name: adamw expected");
   refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion",
@@ -270,7 +316,9 @@ int main(void) {
                                 stashed_weights_are_those_that_forward_read,
                                 a_warm_up_trains_synchronously,
                                 extra_weights_are_in_the_account,
+                                past_steps_are_in_the_account,
                                 the_state_of_optimisers_is_in_the_account,
+                                error_feedback_asks_for_whole_delays,
                                 what_does_not_go_together_is_refused};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
