@@ -126,6 +126,7 @@ typedef struct petra_mitigation {
   double gradient_shrinking; /* factor a stage; 1: none */
   double stage_momentum;     /* that the first of many stages comes near; 0: none */
   int64_t sync_warmup_epochs;
+  bool error_feedback;
 } petra_mitigation;
 
 /* A list of finite numbers; `values` is owned by the config. */

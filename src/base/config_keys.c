@@ -210,6 +210,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
     INTEGER(method.mitigation.sync_warmup_epochs, "0", 0, 100000, "so many first epochs are trained without delay, in the order of 1f1b; the method's own schedule then begins with their weights and momentum (PipeMare T3); 0: none"),
+    BOOLEAN(method.mitigation.error_feedback, "false", "a step also makes good what the step of one delay before lacked: the difference of the two (error feedback for a fixed delay)"),
 
     STRING_OF(optim.name, "sgd", petra_optimiser_names, "optimiser; a file or command line that chooses another one than before gives its keys the defaults of that one (table below), unless they stand beside it, and for all but sgd has to give optim.lr"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule; the default is that of sgd, others have none"),

@@ -86,6 +86,7 @@ static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
+  PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
   return PETRA_OK;
 }
