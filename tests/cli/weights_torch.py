@@ -106,7 +106,7 @@ class Conversion(Weights):
         for family, trunk in ("gpt", "transformer"), ("revgpt", "reversible"):
             before = self.initial("a.h5", *of_tokens(family))
             for file in "model.npz", "model.safetensors":
-                self.assertEqual(self.convert("a.h5", file).split(": ")[1], f"{family}-3 width 12, 2 heads, context 5, 64 classes; 40 tensors\n")
+                self.assertEqual(self.convert("a.h5", file).split(": ")[1], f"{family}-3 width 12, 2 heads, context 5, 64 classes; 41 tensors\n")
                 text = self.convert(file, "b.h5", "--heads", "2")
                 self.equal(self.tensors("b.h5"), before)
             state = self.state()
