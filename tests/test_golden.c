@@ -285,8 +285,8 @@ static int split(char *line, const char **words, int count) {
 
 START_TEST(transformers_by_other_optimisers) {
   char path[SET_LENGTH], all[SET_LENGTH], line[SET_LENGTH], shown[SET_LENGTH], weights[2 * SET_LENGTH], family[16];
-  const char *sets[SETS] = {"device.backend=ref", "device.precision=fp64", "device.threads=1", "data.set=text",
-                            "data.eval_share=0",  weights};
+  const char *sets[SETS] = {"device.backend=ref", "device.precision=fp64", "device.threads=1",
+                            "data.set=text",      "data.eval_share=0",     weights};
   int cases = 0;
   snprintf(path, sizeof path, "%s/tests/golden/transformers.txt", folder());
   FILE *file = fopen(path, "r");

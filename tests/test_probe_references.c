@@ -191,8 +191,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=delayed", "method.accumulate=2", TRANSFORMER, ADAMW}, false}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
     const char *const third = cases[c].settings[2];
-    const char *sets[48] = {
-        SMALL, DOUBLE, FOUR_STAGES, "probe.gradients=true", "probe.per_epoch=96"};
+    const char *sets[48] = {SMALL, DOUBLE, FOUR_STAGES, "probe.gradients=true", "probe.per_epoch=96"};
     const bool blocks = third && strstr(third, "partition");
     int n = 11;
     training run, oracle;

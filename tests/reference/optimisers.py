@@ -40,9 +40,9 @@ class Muon:
     """Of matrices (a block's `matrices`; a filter has a row for each output): heavy-ball or Nesterov momentum, orthogonalised, times
     sqrt(max(1, rows / columns)), and decoupled decay. All others by AdamW."""
 
-    def __init__(self, lr, weight_decay, momentum=0.95, nesterov=True):
+    def __init__(self, lr, weight_decay, momentum=0.95, nesterov=True, epsilon=1e-8):
         self.lr, self.weight_decay, self.momentum, self.nesterov = lr, weight_decay, momentum, nesterov
-        self.others = AdamW(lr, weight_decay)
+        self.others = AdamW(lr, weight_decay, epsilon=epsilon)
 
     def move(self, name, w, g, state):
         state[name] = velocity = self.momentum * state.get(name, 0.0) + g
@@ -60,9 +60,9 @@ NAMES = ("sgd", "adamw", "muon")
 
 
 def of(settings):
-    """The optimiser of run.py's settings: lr, weight_decay and, but for adamw, momentum and nesterov; `optimiser` absent: sgd."""
+    """The optimiser of run.py's settings: lr, weight_decay, momentum and nesterov, optimiser (absent: sgd), epsilon (absent: 1e-8)."""
     lr, decay, momentum, nesterov = (settings[name] for name in ("lr", "weight_decay", "momentum", "nesterov"))
-    name = settings.get("optimiser", "sgd")
+    name, epsilon = settings.get("optimiser", "sgd"), settings.get("epsilon", 1e-8)
     if name == "adamw":
-        return AdamW(lr, decay)
-    return Muon(lr, decay, momentum, nesterov) if name == "muon" else methods.Optimiser(lr, momentum, nesterov, decay)
+        return AdamW(lr, decay, epsilon=epsilon)
+    return Muon(lr, decay, momentum, nesterov, epsilon) if name == "muon" else methods.Optimiser(lr, momentum, nesterov, decay)
