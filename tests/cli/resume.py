@@ -42,8 +42,10 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
             "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
            ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
-           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5"],
-           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5"],
+           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5",
+            "optim.name=muon", "optim.lr=0.01"],
+           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5",
+            "optim.name=adamw", "optim.lr=0.001"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
 
 
