@@ -73,7 +73,7 @@ class Optimiser(methods.Optimiser):
             return self.lr
         return self.lr / max(self.delay, 1) ** (1 - min(self.count / steps, 1))
 
-    def step(self, tensors, gradients, velocity):
+    def step(self, tensors, gradients, velocity, block):
         if self.count == 0 and self.is_on() and "stage_momentum" in self.of:
             self.begin()
         on, m, new = self.is_on(), self.momentum, dict(tensors)
