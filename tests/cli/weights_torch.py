@@ -115,8 +115,8 @@ class Conversion(Weights):
             settings = ["--set", "data.set=grammar", *text.splitlines()[1].split(": ")[1].split(), "--set", "model.weights=b.h5"]
             self.equal(self.initial("c.h5", *settings), before)
             other = {"gpt": "revgpt", "revgpt": "gpt"}[family]
-            self.bad(1, [f"weights of {family}-3 width 12, 2 heads", f"expected those of {other}-3"], "init", "small.yaml", *settings,
-                     "--set", f"model.family={other}", "--output", "out")
+            self.bad(2, [f"weights of {family}-3 width 12, 2 heads", f"expected those of {other}-3"], "init", "small.yaml", *settings,
+                     "--set", f"model.family={other}", "--set", "method.name=backprop", "--output", "out")
             # Conv1D has (in, out); rows of c_attn are q, k, v one behind the other in both.
             numpy.testing.assert_array_equal(state[f"{trunk}.h.1.attn.c_attn.weight"].T, before["04/qkv/weight"])
             self.assertEqual(state[f"{trunk}.h.2.mlp.c_proj.weight"].shape, (48, 12))
