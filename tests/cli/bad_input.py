@@ -202,7 +202,7 @@ class Weights(ProgramTest):
         for words, values in (("width 2", {"model__width": 2}), ("revnet-34", {"model__depth": 34}), ("revnet-50", {"model__depth": 50}),
                               ("resnet-18", {"model__family": "resnet", "method__name": "backprop"}),
                               ("11 classes", {"model__classes": 11}), ("imagenet", {"model__stem": "imagenet"})):
-            self.bad_weights(["model.weights: w/weights.h5: weights of revnet-18", "expected those of ", words], code=USAGE, **values)
+            self.bad_weights(["model.weights", "w/weights.h5: weights of revnet-18", "expected those of ", words], code=USAGE, **values)
         with h5py.File(self.path("w/weights.h5"), "r+") as file:
             del file.attrs["model"]
         self.unseal("w/weights.h5")

@@ -62,6 +62,12 @@ class Matching(unittest.TestCase):
         self.assertIsNotNone(console.mismatch([console.ONE_MACHINE, "loss 2.31"], ["error 2.31"]))
         self.assertIsNotNone(console.mismatch([console.ONE_MACHINE, "loss 2.31"], ["loss"]))
 
+    def test_masks(self):
+        for line, masked in (("memory   93.109 MB in tensors of", "memory   … MB in tensors of"), ("  memory 1 MB", "  memory 1 MB"),
+                             ("bubble 0.05; 1600 actions in 0.003 s", "bubble 0.05; … actions in … s")):
+            self.assertEqual(console.masked(line), masked)
+            self.assertIsNone(console.mismatch([masked], [line]))
+
 
 def pages():
     yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/commands.md", "docs/faq.md")
