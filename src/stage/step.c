@@ -81,9 +81,10 @@ static petra_status feed_back(const block_step *step, int i, const petra_tensor 
   petra_backend *backend = stage->compute.backend;
   const int delay = petra_mitigation_feedback(&step->mitigation);
   const int64_t number = stage->updates - step->mitigation.start;
-  petra_tensor *weights = step->sets->parameters.tensor[i], *past = step->sets->past[number % delay].tensor[i], *own;
+  petra_tensor *weights = step->sets->parameters.tensor[i], *past = step->sets->past[number % delay].tensor[i],
+               *own = NULL;
   petra_status status;
-  PETRA_TRY(zeros_like(stage, weights, &own));
+  PETRA_TRY_GOTO(status, zeros_like(stage, weights, &own), done);
   PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, before, own), done);
   PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, weights, own), done);
   if (number >= delay) {
