@@ -9,14 +9,11 @@ EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/ba
 	experiments/01-first-light/training.png
 EXTRA_DIST += experiments/sweeps.py
 EXTRA_DIST += experiments/21-reversible-gpt/README.md experiments/21-reversible-gpt/base.yaml experiments/21-reversible-gpt/training.yaml \
-	experiments/21-reversible-gpt/reversible.py experiments/21-reversible-gpt/losses.csv experiments/21-reversible-gpt/memory.csv \
-	experiments/21-reversible-gpt/reversible.png
+	experiments/21-reversible-gpt/reversible.py
 EXTRA_DIST += experiments/22-optimisers-under-delay/README.md experiments/22-optimisers-under-delay/base.yaml \
 	experiments/22-optimisers-under-delay/no-delay-base.yaml experiments/22-optimisers-under-delay/no-delay.yaml \
 	experiments/22-optimisers-under-delay/one-update-late-base.yaml experiments/22-optimisers-under-delay/one-update-late.yaml \
-	experiments/22-optimisers-under-delay/pipelines.yaml experiments/22-optimisers-under-delay/optimisers.py \
-	experiments/22-optimisers-under-delay/cells.csv experiments/22-optimisers-under-delay/cosines.csv \
-	experiments/22-optimisers-under-delay/optimisers.png
+	experiments/22-optimisers-under-delay/pipelines.yaml experiments/22-optimisers-under-delay/optimisers.py
 EXTRA_DIST += experiments/23-reconstruction-of-transformers/README.md experiments/23-reconstruction-of-transformers/base.yaml \
 	experiments/23-reconstruction-of-transformers/depths.yaml experiments/23-reconstruction-of-transformers/reconstruction.py \
 	experiments/23-reconstruction-of-transformers/errors.csv experiments/23-reconstruction-of-transformers/reconstruction.png

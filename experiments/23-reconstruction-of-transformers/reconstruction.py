@@ -40,34 +40,39 @@ def errors_of(rows):
     return {(r["depth"], r["method"], r["precision"], r["epoch"], r["half"]): r["error"] for r in rows}
 
 
+def probed(found, depth, method, precision):
+    """The first and the last epoch that has probes: one that is not complete at the end of the run is none."""
+    return sorted({key[3] for key in found if key[:3] == (depth, method, precision)})
+
+
 def tables(rows):
     found, body = errors_of(rows), []
-    last = max(r["epoch"] for r in rows)
     for depth, method, precision in sorted({key[:3] for key in found}, key=lambda key: (key[1] != "reversible", key[0], key[2])):
-        errors = {epoch: [found[depth, method, precision, epoch, half] for half in range(1, 2 * depth + 1)] for epoch in (1, last)}
-        body.append([f"`{method}`", depth, precision, *(f"{place(errors[epoch]):.1e}" for epoch in errors for place in (lambda e: e[-1], lambda e: e[0], max))])
-    sim.markdown(["method", "blocks", "precision", *(f"epoch {epoch}: {place}" for epoch in (1, last) for place in ("top half", "lowest half", "largest"))], body)
+        for epoch in probed(found, depth, method, precision):
+            errors = [found[depth, method, precision, epoch, half] for half in range(1, 2 * depth + 1)]
+            body.append([f"`{method}`", depth, precision, epoch, *(f"{value:.1e}" for value in (errors[-1], errors[0], max(errors)))])
+    sim.markdown(["method", "blocks", "precision", "epoch", "top half", "lowest half", "largest"], body)
 
 
 def draw(rows):
     plt = sim.pyplot()
     found = errors_of(rows)
-    last = max(r["epoch"] for r in rows)
     kinds = sorted({(key[0], key[2]) for key in found})
     looks = {kind: sim.common.style(number) for number, kind in enumerate(kinds)}
     figure, panels = plt.subplots(1, len(METHODS), figsize=(10, 4), sharey=True, layout="constrained")
     for axes, (method, words) in zip(panels, METHODS.items()):
         for depth, precision in kinds:
             look = looks[depth, precision]
-            for epoch, line in (1, "--"), (last, "-"):
-                halves = [half for half in range(1, 2 * depth + 1) if (depth, method, precision, epoch, half) in found]
+            epochs = probed(found, depth, method, precision)
+            for epoch in epochs:
+                halves = range(1, 2 * depth + 1)
                 errors = [found[depth, method, precision, epoch, half] for half in halves]
-                axes.plot([2 * depth + 1 - half for half in halves], errors, color=look["color"], linestyle=line, marker=look["marker"],
-                          markerfacecolor=look["color"] if epoch == last else "white")
+                axes.plot([2 * depth + 1 - half for half in halves], errors, color=look["color"], linestyle="-" if epoch == epochs[-1] else "--",
+                          marker=look["marker"], markerfacecolor=look["color"] if epoch == epochs[-1] else "white")
         axes.set(title=f"{method}: rebuilt with {words}", xlabel="halves of blocks between the head and the input", yscale="log",
                  ylabel="‖x̃ − x‖ / ‖x‖ (1)")
     legend = {f"{depth} blocks, {precision}": {**look, "linestyle": "-"} for (depth, precision), look in looks.items()}
-    legend |= {"epoch 1": {"color": "#555555", "linestyle": "--"}, f"epoch {last}": {"color": "#555555", "linestyle": "-"}}
+    legend |= {"first epoch": {"color": "#555555", "linestyle": "--"}, "last epoch with probes": {"color": "#555555", "linestyle": "-"}}
     sim.legend_of(figure, legend, 4)
     sim.save(figure, FIGURE)
 

@@ -243,6 +243,22 @@ class Resume(ProgramTest):
         os.rename(self.path("a.txt"), self.path("c.txt"))
         self.good(*run, "run.epochs=4", "--resume", "--set", "data.path=c.txt")
 
+    def test_other_images(self):
+        """Another label anywhere, another pixel in an image that is looked at."""
+        self.write("c.yaml", CONFIG)
+        self.good("data", "generate", "c.yaml", "--output", "a.h5", "--quiet", *self.set_options(data__limit=20, data__eval_limit=4))
+        run = ["train", "c.yaml", "--output", "out", "--quiet", *self.set_options(data__set="hdf5", stages__partition="balanced", stages__count=2)]
+        self.good(*run, *self.set_options(data__path="a.h5", run__epochs=2))
+        before = self.read("out/run.h5")
+        for split, item, place in ("train", "labels", 7), ("eval", "images", (-1, -1, -1, -1)):
+            shutil.copy(self.path("a.h5"), self.path("b.h5"))
+            self.unseal("b.h5")
+            with h5py.File(self.path("b.h5"), "r+") as file:
+                file[split][item][place] = (file[split][item][place] + 1) % 10
+            self.bad(2, f"the samples of the {'training' if split == 'train' else 'evaluation'} split are not those that out/checkpoint.h5",
+                     *run, "--resume", *self.set_options(data__path="b.h5", run__epochs=3))
+        self.assertEqual(self.read("out/run.h5"), before)
+
     def test_a_folder_that_holds_a_run(self):
         def files():
             return {name: self.read(f"out/{name}") for name in sorted(os.listdir(self.path("out")))}

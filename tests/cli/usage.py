@@ -172,10 +172,11 @@ class Inspect(ProgramTest):
         self.assertIn("network  RevNet-18, width 1, cifar stem, 10 stages\nmethod   petra, k = 1\noptim    sgd, lr 0.1\n"
                       "data     shapes, the first 64 images\nprobes   none\nstate    complete\n"
                       "length   2 epochs, losses of 7 microbatches\n", folder)
-        self.assertIn("\ndelays   0 (x 14) microbatches from F to B, by stage\n", self.good(
-            "train", "small.yaml", "--output", "gpt", *self.set_options(
-                data__set="grammar", data__limit=8, model__family="gpt", model__depth=6, model__width=4, model__heads=1, model__context=4,
-                method__name="backprop", optim__name="adamw", optim__lr=0.001, optim__weight_decay=0.2, run__epochs=1)))
+        for method, delays in ("petra", "26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, ..., 0"), ("backprop", "0 (x 14)"):
+            self.assertIn(f"\ndelays   {delays} microbatches from F to B, by stage\n", self.good(
+                "train", "small.yaml", "--output", "gpt", *self.set_options(
+                    data__set="grammar", data__limit=8, model__family="revgpt", model__depth=6, model__width=4, model__heads=1, model__context=4,
+                    method__name=method, optim__name="adamw", optim__lr=0.001, optim__weight_decay=0.2, run__epochs=1)))
         self.assertIn("\noptim    adamw, lr 0.001, with optim.weight_decay: 0.2\ndata     grammar, windows of 4 tokens, the first 8 windows\n",
                       self.good("inspect", "gpt"))
         self.good("simulate", "small.yaml", "--output", "simulated", "--quiet")
