@@ -5,6 +5,8 @@
     model = petra_torch.of_state_dict(state).eval()
     logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
+A GPT's state_dict does not tell its heads: of_state_dict(state, heads=4); its module goes from tokens (N, T) to logits (N, T, vocabulary).
+
 Names of a ResNet's tensors are torchvision's, so that its state_dicts fit both. A RevNet has the same names; where a bottleneck
 has a shortcut for each stream, these are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
 unbiased variance in the running statistics), which are petra's, and convolutions have no bias. A RevNet keeps its activations here, as any
@@ -14,9 +16,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from petra_torch_transformers import GPT, RevGPT
 from weights_pytorch import Network, network_of_state
+from weights_transformers import Transformer
 
-__all__ = ["Network", "ResNet", "RevNet", "build", "of_state_dict"]
+__all__ = ["GPT", "Network", "ResNet", "RevGPT", "RevNet", "Transformer", "build", "of_state_dict"]
 
 
 def conv(inputs, outputs, kernel, stride=1):
@@ -136,12 +140,12 @@ class RevNet(Net):
 
 
 def build(network):
-    """The module of a Network, with PyTorch's initial weights."""
-    return RevNet(network) if network.family == "revnet" else ResNet(network)
+    """The module of a Network or Transformer, with initial weights that are not petra's."""
+    return {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT}[network.family](network)
 
 
-def of_state_dict(state):
-    """The module that a state_dict is of, with its weights, in their precision."""
-    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}))
-    model.to(state["fc.weight"].dtype).load_state_dict(state)
+def of_state_dict(state, heads=None):
+    """The module that a state_dict is of, with its weights, in their precision; `heads`: of a transformer."""
+    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads))
+    model.to(next(iter(state.values())).dtype).load_state_dict(state)
     return model

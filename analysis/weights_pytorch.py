@@ -4,9 +4,10 @@
 
 weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch
 weights_pytorch.py resnet18.pth weights.h5         for petra train --set model.weights=weights.h5
+weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
 
 The network (family, depth, stem, width, classes) is read off the names and shapes of the tensors. A ResNet has the names of
-torchvision; a RevNet has them too, and those of analysis/petra_torch.py where torchvision has no counterpart."""
+torchvision; a RevNet has them too, and those of analysis/petra_torch.py where torchvision has no counterpart. GPTs: weights_transformers.py."""
 
 import argparse
 import json
@@ -15,6 +16,7 @@ import re
 import struct
 import sys
 
+import weights_transformers as transformers
 from plot_common import fail, modules
 
 DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; deeper or shallower ones are not petra's
@@ -61,7 +63,10 @@ def unit(petra, torch, norm, outputs, inputs, kernel):
 
 
 def tensors(network):
-    """(name in weights.h5, name in the state_dict, shape) of every tensor, from the stem to the head."""
+    """(name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head."""
+    if isinstance(network, transformers.Transformer):
+        yield from transformers.tensors(network)
+        return
     streams = 2 if network.family == "revnet" else 1
     yield from unit("01/conv", "conv1", "bn1", streams * network.width, 3, 7 if network.stem == "imagenet" else 3)
     number, outputs = 1, network.width
@@ -94,8 +99,10 @@ def network_of(path, counts, shape, has_conv3, has_shortcut, head):
                    "invertible" if family == "revnet" and not has_shortcut and not has_conv3 else "conv")
 
 
-def network_of_petra(path, shapes):
-    """The network whose tensors in weights.h5 have these shapes."""
+def network_of_petra(path, label, shapes):
+    """The network whose tensors in weights.h5 have these shapes; `label`: the file's attribute `model`."""
+    if (found := transformers.network_of_petra(path, label, shapes)) is not None:
+        return found
     blocks = {name.split("/")[0] for name in shapes}
     counts = {10: (2, 2, 2, 2), 18: (3, 4, 6, 3)}.get(len(blocks))
     if not counts:
@@ -110,8 +117,12 @@ def network_of_petra(path, shapes):
     return network_of(path, counts, shape, any("/conv3/" in name for name in shapes), any("/shortcut" in name for name in shapes), "head")
 
 
-def network_of_state(path, shapes):
-    """The network whose tensors in a state_dict have these shapes."""
+def network_of_state(path, shapes, heads=None):
+    """The network whose tensors in a state_dict have these shapes; `heads`: of a transformer."""
+    if (network := transformers.network_of_state(path, shapes, heads)) is not None:
+        return network
+    if heads:
+        fail(f"{path}: --heads is for a GPT, and no GPT has these tensors")
     found = [re.match(r"layer(\d+)\.(\d+)\.", name) for name in shapes]
     counts = [len({match.group(2) for match in found if match and int(match.group(1)) == group}) for group in range(1, 5)]
 
@@ -145,7 +156,7 @@ def check(path, wanted, values, extra=()):
 # --- weights.h5 ---
 
 def read_petra(path):
-    """{name: array} of /parameters."""
+    """({name: array} of /parameters, the attribute `model`: "" where there is none)"""
     h5py, = modules("h5py")
     values = {}
 
@@ -160,9 +171,10 @@ def read_petra(path):
             if "parameters" not in file:
                 fail(f"{path}: not a file of weights: no group /parameters")
             file["parameters"].visititems(take)
+            label = file.attrs.get("model", "")
     except OSError as error:
         fail(f"{path}: cannot be read: {error}")
-    return values
+    return values, label.decode() if isinstance(label, bytes) else str(label)
 
 
 def write_petra(path, network, values):
@@ -316,25 +328,32 @@ def replace(path, write):
             os.unlink(aside)
 
 
+def turned(name, value):
+    """A tensor as the state_dict has it, from how weights.h5 does, and back: a matrix may be the transpose."""
+    return value.T.copy() if transformers.is_transposed(name) else value
+
+
 def to_state(source, target):
-    values = read_petra(source)
-    network = network_of_petra(source, {name: value.shape for name, value in values.items()})
+    values, label = read_petra(source)
+    network = network_of_petra(source, label, {name: value.shape for name, value in values.items()})
     check(source, {name: shape for name, _, shape in tensors(network)}, values)
-    state = {torch: values[petra] for petra, torch, _ in tensors(network)}
+    state = {torch: turned(torch, values[petra]) for petra, torch, _ in tensors(network)}
     replace(target, lambda path: write_state(path, state))
-    print(f"{target}: {network}{', invertible' if network.downsample == 'invertible' else ''}; {len(state)} tensors")
+    print(f"{target}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors")
 
 
-def to_petra(source, target, key, names):
+def to_petra(source, target, key, names, heads):
     state = read_state(source, key)
     if names:
         state = renamed(names, state)
-    network = network_of_state(source, {name: value.shape for name, value in state.items()})
+    state, tied = transformers.rectified(state)
+    network = network_of_state(source, {name: value.shape for name, value in state.items()}, heads)
     folded = fold_biases(state, network)
-    check(source, {name: shape for _, name, shape in tensors(network)}, state)
-    values = {petra: state[torch].astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
+    check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
+    values = {petra: turned(torch, state[torch]).astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
     replace(target, lambda path: write_petra(path, network, values))
-    print(f"{target}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else ""))
+    print(f"{target}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
+          + ("; the head's matrix is a copy of the table of tokens" if tied else ""))
     print(f"its network: {network.settings()}")
 
 
@@ -344,15 +363,16 @@ def main():
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--key", help="the state_dict within a checkpoint, such as model or state_dict")
+    parser.add_argument("--heads", metavar="N", type=int, help="of a GPT, whose state_dict does not tell them")
     parser.add_argument("--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here")
     options = parser.parse_args()
     ends = [os.path.splitext(name)[1] for name in (options.source, options.target)]
     if ends[0] == ".h5" and ends[1] in ENDINGS:
-        if options.key or options.names:
-            fail("--key and --names are for reading a state_dict")
+        if options.key or options.names or options.heads:
+            fail("--key, --names and --heads are for reading a state_dict")
         to_state(options.source, options.target)
     elif ends[1] == ".h5" and ends[0] in ENDINGS:
-        to_petra(options.source, options.target, options.key, options.names)
+        to_petra(options.source, options.target, options.key, options.names, options.heads)
     else:
         fail(f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way")
 

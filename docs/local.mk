@@ -11,7 +11,7 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT)
 	$(AM_V_GEN)./petra$(EXEEXT) $(patsubst petra-%.1,%,$(@F)) --help-man >$@.tmp && mv -f $@.tmp $@
 EXTRA_DIST += docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/paper.md docs/pytorch.md docs/reports.md docs/semantics.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/optimiser-and-delay.png docs/paper.md docs/pytorch.md docs/reports.md docs/semantics.md \
 	docs/sweep.md docs/tutorial.md \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
@@ -46,8 +46,8 @@ EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/me
 	docs/methods/interleaved.md docs/methods/petra-arrival.md docs/methods/petra.md docs/methods/pipedream-2bw.md \
 	docs/methods/pipedream.md docs/methods/reversible.md docs/methods/zb-h1.md
 
-# docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorial trains for
-# minutes, and has a target of its own.
+# docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorials train for
+# minutes, and have a target of their own.
 REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/methods/*.md
 regen-docs: petra$(EXEEXT)
 	./petra$(EXEEXT) train --help-config-markdown >config.md.new
@@ -55,7 +55,7 @@ regen-docs: petra$(EXEEXT)
 	pages=`cd $(srcdir) && echo $(REGEN_PAGES)`; \
 	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) $$pages
 regen-tutorial: petra$(EXEEXT)
-	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) docs/tutorial.md
+	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) docs/tutorial.md docs/optimiser-and-delay.md
 .PHONY: regen-docs regen-tutorial
 
 # The documentation as a site, in html/ of the build folder.

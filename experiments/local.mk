@@ -7,6 +7,16 @@ dist_example_DATA = experiments/00-quickstart/backprop.yaml experiments/00-quick
 EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/backprop.yaml \
 	experiments/01-first-light/petra-k1.yaml experiments/01-first-light/petra-k4.yaml \
 	experiments/01-first-light/training.png
+EXTRA_DIST += experiments/sweeps.py
+EXTRA_DIST += experiments/21-reversible-gpt/README.md experiments/21-reversible-gpt/base.yaml experiments/21-reversible-gpt/training.yaml \
+	experiments/21-reversible-gpt/reversible.py
+EXTRA_DIST += experiments/22-optimisers-under-delay/README.md experiments/22-optimisers-under-delay/base.yaml \
+	experiments/22-optimisers-under-delay/no-delay-base.yaml experiments/22-optimisers-under-delay/no-delay.yaml \
+	experiments/22-optimisers-under-delay/one-update-late-base.yaml experiments/22-optimisers-under-delay/one-update-late.yaml \
+	experiments/22-optimisers-under-delay/pipelines.yaml experiments/22-optimisers-under-delay/optimisers.py
+EXTRA_DIST += experiments/23-reconstruction-of-transformers/README.md experiments/23-reconstruction-of-transformers/base.yaml \
+	experiments/23-reconstruction-of-transformers/depths.yaml experiments/23-reconstruction-of-transformers/reconstruction.py \
+	experiments/23-reconstruction-of-transformers/errors.csv experiments/23-reconstruction-of-transformers/reconstruction.png
 EXTRA_DIST += experiments/20-depth-or-delay/README.md experiments/20-depth-or-delay/base.yaml \
 	experiments/20-depth-or-delay/depth-or-delay.yaml
 EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \

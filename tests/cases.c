@@ -242,12 +242,10 @@ static void add_to_hash(cases_run *run, double value) {
   run->hash ^= run->hash >> 29;
 }
 
-/* A library may multiply a NaN by the zeros of the padding, or by the probability 0 of a key that comes after the query,
- * where ref leaves these out: NaN then also comes to elements that do not depend on it. The contract asks for it only where
- * they do. */
+/* A library may multiply a NaN by the zeros of the padding, where ref leaves these out: NaN then also comes to elements that do not
+ * depend on it. The contract asks for it only where they do. */
 static bool may_spread(cases_op op) {
-  return op == CASES_conv_forward || op == CASES_conv_backward_data || op == CASES_conv_backward_filter ||
-         op == CASES_attention_forward || op == CASES_attention_backward;
+  return op == CASES_conv_forward || op == CASES_conv_backward_data || op == CASES_conv_backward_filter;
 }
 
 static void compare(cases_run *run, cases_op op, int64_t index, double found, double expected, double tolerance) {

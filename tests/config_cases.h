@@ -72,6 +72,7 @@ static const char defaults[] = "run:\n"
                                "    gradient_shrinking: 1\n"
                                "    stage_momentum: 0\n"
                                "    sync_warmup_epochs: 0\n"
+                               "    error_feedback: false\n"
                                "optim:\n"
                                "  name: \"sgd\"\n"
                                "  lr: 0.1\n"
@@ -233,6 +234,7 @@ static const char changed[] =
     "    gradient_shrinking: 0.5\n"
     "    stage_momentum: 0.99\n"
     "    sync_warmup_epochs: 3\n"
+    "    error_feedback: true\n"
     "optim:\n"
     "  name: \"sgd\"\n"
     "  lr: 0.30000000000000004\n"
@@ -441,6 +443,7 @@ static const struct {
      ":1: method.mitigation.discrepancy_correction: ", "0 .. 1 (1 excluded)"},
     {"method: {mitigation: [spike_compensation]}",
      ":1: method.mitigation: ", "expected a mapping with any of lr_rescheduling"},
+    {"method: {mitigation: {error_feedback: 1}}", ":1: method.mitigation.error_feedback: ", "true or false"},
     {"method: {mitigation: {spike: true}}", ":1: method.mitigation.spike: ", "unknown key"},
     {"cluster: {cost: 3}", ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
     /* keys */

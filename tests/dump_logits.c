@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dump_logits CONFIG.yaml [--set KEY=VALUE]...: the first batch of the evaluation set and what the network of
- * model.weights makes of it, as doubles on standard output: images, height, width, classes, features; then the images (N, 3, H, W),
- * the labels (N) and the logits (N, classes). For tests/cli/weights_torch.py. The last stage has to be the head alone. */
+ * model.weights, on images or of tokens, makes of it, as doubles on standard output: samples N, the three extents of one, its
+ * labels L, classes C; then the samples, the labels (N, L) and the logits (N, L, C). For tests/cli/weights_torch.py. The last stage
+ * has to be the head alone. */
 #include "backend/ops.h"
 #include "exec/feed.h"
 #include "run/network.h"
@@ -9,13 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static petra_status new_matrix(petra_backend *backend, int32_t rows, int32_t columns, petra_tensor **out) {
+static petra_status new_tensor(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t rows, int32_t columns,
+                               petra_tensor **out) {
   const petra_compute compute = {.backend = backend};
-  return petra_compute_tensor(&compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1},
-                              PETRA_MEMORY_WORKSPACE, out);
+  return petra_compute_tensor(&compute, kind, (const int32_t[]){n, rows, columns, 1}, PETRA_MEMORY_WORKSPACE, out);
 }
 
-/* The images through all stages but the head. */
+/* The samples through all stages but the head. */
 static petra_status streams_of(const petra_network *network, const petra_batch *batch, petra_streams *out) {
   petra_streams in = {{NULL, NULL}};
   petra_status status;
@@ -43,34 +44,76 @@ static void put(const double *values, size_t count) {
     exit(1);
 }
 
+/* What the head's linear map reads: of images the means of the streams' channels. */
+static petra_status pooled_features(petra_backend *backend, const petra_block *head, const petra_streams *streams,
+                                    petra_tensor **out) {
+  PETRA_TRY(new_tensor(backend, PETRA_TENSOR_MATRIX, streams->tensor[0]->shape[0], head->features, 1, out));
+  for (int i = 0; i < head->streams_in; i++)
+    PETRA_TRY(petra_op_average_pool_forward(backend, streams->tensor[i], *out, i * head->shape_in.channels));
+  return PETRA_OK;
+}
+
+/* Of tokens the layer norm of the streams' mean; parameters of the head: scale, shift, weight. */
+static petra_status normalised_features(petra_backend *backend, petra_stage *last, int block, const petra_block *head,
+                                        const petra_streams *streams, petra_tensor **out) {
+  const int32_t *shape = streams->tensor[0]->shape;
+  petra_tensor *x = NULL, *mean = NULL, *deviation = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], shape[2], &x), done);
+  PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], shape[2], out), done);
+  PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], 1, &mean), done);
+  PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], 1, &deviation), done);
+  PETRA_TRY_GOTO(status, petra_op_fill(backend, x, 0), done);
+  for (int i = 0; i < head->streams_in; i++)
+    PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1.0 / head->streams_in, streams->tensor[i], x), done);
+  const petra_layer_norm_forward norm = {.x = x,
+                                         .scale = petra_stage_tensor(last, block, false, 0),
+                                         .shift = petra_stage_tensor(last, block, false, 1),
+                                         .y = *out,
+                                         .mean = mean,
+                                         .deviation = deviation};
+  status = petra_op_layer_norm_forward(backend, &norm);
+done:
+  petra_tensor_release(&deviation);
+  petra_tensor_release(&mean);
+  petra_tensor_release(&x);
+  return status;
+}
+
 static petra_status dump(const petra_network *network, const petra_batch *batch) {
   const petra_model *model = &network->plan->model;
-  const petra_block *head = &model->blocks[model->block_count - 1];
+  const int block = model->block_count - 1;
+  const petra_block *head = &model->blocks[block];
+  const bool tokens = head->shape_in.kind == PETRA_TENSOR_SEQUENCE;
   petra_stage *last = network->stage[network->plan->stages - 1];
   petra_backend *backend = network->backend;
   petra_streams streams = {{NULL, NULL}};
   petra_tensor *features = NULL, *logits = NULL;
   const int32_t *shape = batch->shape;
-  const double header[] = {batch->count, shape[2], shape[3], head->classes, head->features};
-  double *values = calloc((size_t)batch->count * (size_t)head->classes, sizeof *values);
+  const size_t rows = (size_t)batch->count * (size_t)head->labels, all = rows * (size_t)head->classes;
+  const double header[] = {batch->count, shape[1], shape[2], shape[3], head->labels, head->classes};
+  double *values = calloc(all, sizeof *values);
   petra_status status;
   PETRA_TRY_GOTO(status, streams_of(network, batch, &streams), done);
-  PETRA_TRY_GOTO(status, new_matrix(backend, batch->count, head->features, &features), done);
-  PETRA_TRY_GOTO(status, new_matrix(backend, batch->count, head->classes, &logits), done);
-  for (int i = 0; i < head->streams_in; i++)
-    PETRA_TRY_GOTO(
-        status, petra_op_average_pool_forward(backend, streams.tensor[i], features, i * head->shape_in.channels), done);
+  PETRA_TRY_GOTO(status,
+                 tokens ? normalised_features(backend, last, block, head, &streams, &features)
+                        : pooled_features(backend, head, &streams, &features),
+                 done);
+  PETRA_TRY_GOTO(status,
+                 tokens ? new_tensor(backend, PETRA_TENSOR_SEQUENCE, batch->count, head->labels, head->classes, &logits)
+                        : new_tensor(backend, PETRA_TENSOR_MATRIX, batch->count, head->classes, 1, &logits),
+                 done);
   const petra_linear_forward linear = {.x = features,
-                                       .w = petra_stage_tensor(last, model->block_count - 1, false, 0),
-                                       .b = petra_stage_tensor(last, model->block_count - 1, false, 1),
+                                       .w = petra_stage_tensor(last, block, false, tokens ? 2 : 0),
+                                       .b = tokens ? NULL : petra_stage_tensor(last, block, false, 1),
                                        .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
   PETRA_TRY_GOTO(status, petra_op_download(backend, logits, values, PETRA_HOST_F64), done);
   put(header, sizeof header / sizeof *header);
   put(batch->values, (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3]);
-  for (int32_t i = 0; i < batch->count; i++)
+  for (size_t i = 0; i < rows; i++)
     put(&(double){batch->labels[i]}, 1);
-  put(values, (size_t)batch->count * (size_t)head->classes);
+  put(values, all);
 done:
   petra_tensor_release(&logits);
   petra_tensor_release(&features);

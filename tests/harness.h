@@ -48,12 +48,9 @@ static inline void harness_clear(void) {
     ck_assert_logged(text);                                                                                            \
   } while (0)
 
-/* Runs all tests (an array of TTest of `count`) of a suite called `name`; returns main's exit code. */
-static inline int harness_run(const char *name, const TTest *const *tests, int count) {
+/* Runs the tests of a case, alone in a suite called `name`; returns main's exit code. */
+static inline int harness_run_case(const char *name, TCase *tcase) {
   Suite *suite = suite_create(name);
-  TCase *tcase = tcase_create(name);
-  for (int i = 0; i < count; i++)
-    tcase_add_test(tcase, tests[i]);
   suite_add_tcase(suite, tcase);
   SRunner *runner = srunner_create(suite);
   srunner_set_fork_status(runner, CK_NOFORK);
@@ -62,6 +59,14 @@ static inline int harness_run(const char *name, const TTest *const *tests, int c
   int failed = srunner_ntests_failed(runner);
   srunner_free(runner);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* The same of an array of TTest of `count`. */
+static inline int harness_run(const char *name, const TTest *const *tests, int count) {
+  TCase *tcase = tcase_create(name);
+  for (int i = 0; i < count; i++)
+    tcase_add_test(tcase, tests[i]);
+  return harness_run_case(name, tcase);
 }
 
 #define HARNESS_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))

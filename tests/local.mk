@@ -101,7 +101,8 @@ EXTRA_DIST += \
   tests/golden/delayed-reversible-revnet18-k1.h5 tests/golden/delayed-reversible-revnet18-k3.h5 tests/golden/approximate-input-revnet18-k1.h5 tests/golden/approximate-input-revnet18-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
   tests/golden/ddg-revnet18-k1.h5 tests/golden/ddg-revnet18-k3.h5 tests/golden/fr-revnet18-k1.h5 tests/golden/fr-revnet18-k3.h5 \
-  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_optimisers.py tests/golden/optimisers.txt tests/reference/make_data.py \
+  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_optimisers.py tests/golden/optimisers.txt tests/reference/optimisers.py \
+  tests/reference/make_transformers.py tests/golden/transformers.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
   tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
 
@@ -114,6 +115,7 @@ regen-golden-training:
 	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_probes.py $(srcdir)/tests/golden
 	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_recalibrated.py $(srcdir)/tests/golden
 	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_optimisers.py $(srcdir)/tests/golden
+	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_transformers.py $(srcdir)/tests/golden
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
@@ -236,9 +238,14 @@ tests_test_stage_rules_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_stage_rules_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_mitigation
 TESTS += tests/test_mitigation
-tests_test_mitigation_SOURCES = tests/test_mitigation.c $(TRAINING_SOURCES)
+tests_test_mitigation_SOURCES = tests/test_mitigation.c tests/mitigation.h $(TRAINING_SOURCES)
 tests_test_mitigation_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_mitigation_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_mitigation_runs
+TESTS += tests/test_mitigation_runs
+tests_test_mitigation_runs_SOURCES = tests/test_mitigation_runs.c tests/mitigation.h $(TRAINING_SOURCES)
+tests_test_mitigation_runs_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_mitigation_runs_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_gradients
 TESTS += tests/test_gradients
 tests_test_gradients_SOURCES = tests/test_gradients.c $(TRAINING_SOURCES)

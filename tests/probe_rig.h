@@ -16,6 +16,10 @@
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define FOUR_STAGES "stages.partition=list", "stages.blocks=[1, 4, 3, 2]"
 
+/* Behind SMALL: a RevGPT of as many blocks. */
+#define TRANSFORMER                                                                                                    \
+  "model.family=revgpt", "model.depth=4", "model.heads=1", "model.context=4", "data.set=grammar", "data.limit=960"
+
 enum { ROWS = 32, STAGES = 10, VERSIONS = 64, ACTIONS = 4096 };
 
 /* A row of a probe, and the gradients in it as arrays over all parameters of the network. */

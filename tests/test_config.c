@@ -100,7 +100,8 @@ START_TEST(values_reach_their_members) {
   const petra_mitigation *m = &c->method.mitigation;
   ck_assert(m->lr_rescheduling == 40 && m->discrepancy_correction == 0.1 && m->spike_compensation);
   ck_assert(m->weight_prediction == PETRA_PREDICTION_DIFFERENCE && m->prediction_horizon == 2);
-  ck_assert(m->gradient_shrinking == 0.5 && m->stage_momentum == 0.99 && m->sync_warmup_epochs == 3);
+  ck_assert(m->gradient_shrinking == 0.5 && m->stage_momentum == 0.99 && m->sync_warmup_epochs == 3 &&
+            m->error_feedback);
   ck_assert_str_eq(c->method.schedule, "own.schedule");
   ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
             c->cluster.message.backward_bytes == 5 && c->cluster.message.gradient_bytes == 6 &&

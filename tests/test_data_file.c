@@ -253,20 +253,12 @@ END_TEST
 
 /* Check's own run, but with files that are removed after each test. */
 static int run(const TTest *const *tests, int count) {
-  Suite *suite = suite_create("data_file");
   TCase *tcase = tcase_create("data_file");
   tcase_add_checked_fixture(tcase, setup, teardown);
   tcase_set_timeout(tcase, 0);
   for (int i = 0; i < count; i++)
     tcase_add_test(tcase, tests[i]);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK);
-  petra_log_set_sink(harness_capture, NULL);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return harness_run_case("data_file", tcase);
 }
 
 int main(void) {

@@ -224,6 +224,95 @@ START_TEST(transformers) {
 }
 END_TEST
 
+/* --- transformers with other optimisers: tests/golden/transformers.txt, by tests/reference/make_transformers.py --- */
+
+enum { SUMS = 4, SUMMED = 256 * 6 /* elements of the largest tensor, a table of embeddings */ };
+
+/* Sums of `count` numbers with signs of chance: those of the generator of make_optimisers.py. */
+static void sum_with_signs(const double *values, int64_t count, double sums[SUMS]) {
+  for (int s = 0; s < SUMS; s++) {
+    uint64_t state = (uint64_t)s + 1;
+    sums[s] = 0;
+    for (int64_t i = 0; i < count; i++) {
+      state = UINT64_C(6364136223846793005) * state + UINT64_C(1442695040888963407);
+      sums[s] += (double)(state >> 11) * 0x1p-53 < 0.5 ? -values[i] : values[i];
+    }
+  }
+}
+
+/* Reads the file's next tensor, which must be this one; returns how far it is from `values` over how far it moved. */
+static double compare_sums(FILE *file, const char *name, const double *values, int64_t count) {
+  char found[64];
+  long long elements;
+  double moved, golden, sums[SUMS], square = 0;
+  ck_assert_int_eq(fscanf(file, " tensor %63s %lld %la", found, &elements, &moved), 3);
+  ck_assert_str_eq(found, name);
+  ck_assert_int_eq(elements, count);
+  sum_with_signs(values, count, sums);
+  for (int s = 0; s < SUMS; s++) {
+    ck_assert_int_eq(fscanf(file, " %la", &golden), 1);
+    square += (sums[s] - golden) * (sums[s] - golden) / SUMS;
+  }
+  return isfinite(square) && moved > 0 ? sqrt(square) / moved : INFINITY;
+}
+
+/* The worst of all tensors and of the losses. */
+static double compare_sums_of_run(FILE *file, const training *run, const training_tensors *init, int64_t microbatches) {
+  double worst = 0, values[SUMMED];
+  training_tensors last;
+  must(training_weights(run, &last));
+  for (int i = 0; i < last.count; i++) {
+    const training_tensor *t = &last.tensor[i];
+    ck_assert_int_le(t->elements, SUMMED);
+    for (int64_t k = 0; k < t->elements; k++)
+      values[k] = t->values[k] - init->tensor[i].values[k];
+    worst = fmax(worst, compare_sums(file, t->name, values, t->elements));
+  }
+  training_tensors_fini(&last);
+  int64_t count = 0;
+  for (int64_t m = 0; m < microbatches; m++)
+    if (!isnan(run->losses[m]))
+      values[count++] = run->losses[m];
+  ck_assert_int_eq(count, run->loss_count);
+  return fmax(worst, compare_sums(file, "losses", values, count));
+}
+
+static int split(char *line, const char **words, int count) {
+  for (char *word = strtok(line, " "); word && count < SETS; word = strtok(NULL, " "))
+    words[count++] = word;
+  return count;
+}
+
+START_TEST(transformers_by_other_optimisers) {
+  char path[SET_LENGTH], all[SET_LENGTH], line[SET_LENGTH], shown[SET_LENGTH], weights[2 * SET_LENGTH], family[16];
+  const char *sets[SETS] = {"device.backend=ref", "device.precision=fp64", "device.threads=1",
+                            "data.set=text",      "data.eval_share=0",     weights};
+  int cases = 0;
+  snprintf(path, sizeof path, "%s/tests/golden/transformers.txt", folder());
+  FILE *file = fopen(path, "r");
+  ck_assert_msg(file != NULL, "%s cannot be read", path);
+  ck_assert_int_eq(fscanf(file, "all %511[^\n]", all), 1);
+  const int shared = split(all, sets, 6);
+  for (; fscanf(file, " case %511[^\n]", line) == 1; cases++) {
+    training run;
+    training_tensors init;
+    double drift;
+    ck_assert_int_eq(sscanf(line, "model.family=%15s", family), 1);
+    ck_assert_int_eq(fscanf(file, " drift %lf", &drift), 1);
+    snprintf(weights, sizeof weights, "model.weights=%s/tests/golden/init-%s.h5", folder(), family);
+    snprintf(shown, sizeof shown, "%.400s: drift of the reference %.1e, worst", line, drift);
+    must(training_open(&run, sets, split(line, sets, shared)));
+    must(training_weights(&run, &init));
+    must(training_run(&run));
+    within(shown, compare_sums_of_run(file, &run, &init, run.program.microbatches), TOLERANCE_GOLDEN_OPTIMISERS);
+    training_tensors_fini(&init);
+    training_close(&run);
+  }
+  fclose(file);
+  ck_assert_int_eq(cases, 30);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {petra_revnet18_k3,
                                 transformers,
@@ -233,6 +322,7 @@ int main(void) {
                                 backprop_resnet50_k1,
                                 delayed_k3,
                                 delayed_reversible_k3,
+                                transformers_by_other_optimisers,
                                 petra_revnet18_k1,
                                 petra_revnet50_k1,
                                 petra_revnet50_k3,

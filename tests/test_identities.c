@@ -241,14 +241,14 @@ END_TEST
 /* --- the same of a transformer --- */
 
 /* The weights at first and after 6 microbatches of a RevGPT of 6 blocks, and the gradients of the last microbatch. */
-static void train_revgpt(const char *method, const char *blocks, const char *lr, training_tensors *init,
+static void train_revgpt(const char *method, const char *blocks, const char *const optim[2], training_tensors *init,
                          training_tensors *weights, training_tensors *gradients) {
   char name[64];
   training run;
   set_text(name, sizeof name, "method.name", method);
   must(TRAINING_OPEN(&run, "model.family=revgpt", "data.set=grammar", "model.depth=2", "model.width=8", "model.heads=2",
                      "model.context=6", "data.batch=4", "device.threads=1", DOUBLE, "run.max_microbatches=6",
-                     "run.drain=true", "stages.partition=list", "method.chunks=1", name, blocks, lr));
+                     "run.drain=true", "stages.partition=list", "method.chunks=1", name, blocks, optim[0], optim[1]));
   must(training_weights(&run, init));
   must(training_run(&run));
   must(training_weights(&run, weights));
@@ -262,14 +262,15 @@ typedef struct revgpt_difference {
   double weights, gradients;
 } revgpt_difference;
 
-static revgpt_difference compare_revgpt(const char *const methods[2], const char *const blocks[2], const char *lr) {
+static revgpt_difference compare_revgpt(const char *const methods[2], const char *const blocks[2],
+                                        const char *const optim[2]) {
   training_tensors init[2], weights[2], gradients[2];
   training_distance apart = {0}, slopes;
   for (int i = 0; i < 2; i++)
-    train_revgpt(methods[i], blocks[i], lr, &init[i], &weights[i], &gradients[i]);
+    train_revgpt(methods[i], blocks[i], optim, &init[i], &weights[i], &gradients[i]);
   ck_assert(training_same(&init[0], &init[1]));
   const bool moved = !training_same(&init[0], &weights[0]);
-  ck_assert_int_eq(moved, strcmp(lr, "optim.lr=0") != 0);
+  ck_assert_int_eq(moved, strcmp(optim[1], "optim.lr=0") != 0);
   if (moved)
     must(training_compare(&weights[0], &weights[1], &init[0], TOLERANCE_ROUNDING_FP64, &apart));
   must(training_compare(&gradients[0], &gradients[1], NULL, TOLERANCE_ROUNDING_FP64, &slopes));
@@ -283,25 +284,35 @@ static revgpt_difference compare_revgpt(const char *const methods[2], const char
   return found;
 }
 
-START_TEST(identities_of_a_transformer) {
+/* By the optimiser `name` with rate `lr`; reconstruction may move weights by `tolerance` of their movement. */
+static void check_identities(const char *name, const char *lr, double tolerance) {
   static const char one[] = "stages.blocks=[6]", three[] = "stages.blocks=[2, 1, 3]",
-                    each[] = "stages.blocks=[1, 1, 1, 1, 1, 1]", lr[] = "optim.lr=0.5";
+                    each[] = "stages.blocks=[1, 1, 1, 1, 1, 1]";
+  const char *const optim[2] = {name, lr}, *const still[2] = {name, "optim.lr=0"};
   for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i);
     const revgpt_difference found =
-        compare_revgpt((const char *const[]){"backprop", method.name}, (const char *const[]){one, one}, lr);
-    ck_assert_msg(found.same, "%s", method.name);
+        compare_revgpt((const char *const[]){"backprop", method.name}, (const char *const[]){one, one}, optim);
+    ck_assert_msg(found.same, "%s, %s", method.name, name);
   }
   revgpt_difference found =
-      compare_revgpt((const char *const[]){"backprop", "backprop"}, (const char *const[]){each, three}, lr);
+      compare_revgpt((const char *const[]){"backprop", "backprop"}, (const char *const[]){each, three}, optim);
   ck_assert(found.same);
-  found = compare_revgpt((const char *const[]){"backprop", "reversible"}, (const char *const[]){each, each}, lr);
+  found = compare_revgpt((const char *const[]){"backprop", "reversible"}, (const char *const[]){each, each}, optim);
   ck_assert(!found.same); /* something is reconstructed */
-  within("revgpt, reversible", found.weights, TOLERANCE_REVERSIBLE);
-  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, three}, lr);
+  within("revgpt, reversible", found.weights, tolerance);
+  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, each}, optim);
+  ck_assert(found.same);
+  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, three}, optim);
   ck_assert_double_gt(found.weights, 0.01);
-  found = compare_revgpt((const char *const[]){"backprop", "petra"}, (const char *const[]){each, each}, "optim.lr=0");
+  found = compare_revgpt((const char *const[]){"backprop", "petra"}, (const char *const[]){each, each}, still);
   within("revgpt at rate 0, gradients", found.gradients, TOLERANCE_GRADIENT);
+}
+
+START_TEST(identities_of_a_transformer) {
+  check_identities("optim.name=sgd", "optim.lr=0.5", TOLERANCE_REVERSIBLE);
+  check_identities("optim.name=adamw", "optim.lr=0.015625", TOLERANCE_REVERSIBLE);
+  check_identities("optim.name=muon", "optim.lr=0.03125", TOLERANCE_REVERSIBLE);
 }
 END_TEST
 

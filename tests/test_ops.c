@@ -416,17 +416,9 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {basic, shuffles, convolutions,        norms,        pools,
                                 head,  sgd,      steps_with_averages, orthogonalize};
-  Suite *suite = suite_create("ops");
   TCase *tcase = tcase_create("ops");
   for (int i = 0; i < HARNESS_COUNT(tests); i++)
     tcase_add_loop_test(tcase, tests[i], 0, HARNESS_COUNT(kinds));
   tcase_add_test(tcase, inner_tensors);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK);
-  petra_log_set_sink(harness_capture, NULL);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return harness_run_case("ops", tcase);
 }

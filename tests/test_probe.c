@@ -117,8 +117,9 @@ static void leave_traces(const char *const *settings, int count, const char *pro
 }
 
 START_TEST(probes_leave_no_trace) {
-  static const char *const cases[][5] = {
+  static const char *const cases[][12] = {
       {"method.name=petra", DOUBLE, "method.accumulate=1"},
+      {"method.name=petra", DOUBLE, "method.accumulate=1", TRANSFORMER, "optim.name=muon", "optim.lr=0.01"},
       {"method.name=petra", "device.backend=cpu", "device.precision=fp32", "method.accumulate=2", "cluster.engines=2"},
       {"method.name=delayed", "device.backend=cpu", "device.precision=fp32", "method.accumulate=1"},
       {"method.name=pipedream-2bw", DOUBLE, "method.accumulate=4"},
@@ -127,7 +128,7 @@ START_TEST(probes_leave_no_trace) {
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     traces without = {0}, with = {0};
     int count = 0;
-    while (count < 5 && cases[i][count])
+    while (count < HARNESS_COUNT(cases[i]) && cases[i][count])
       count++;
     leave_traces(cases[i], count, "probe.per_epoch=0", &without);
     leave_traces(cases[i], count, "probe.per_epoch=160", &with);

@@ -154,9 +154,12 @@ static petra_status jittered(void *context, const petra_action *action, int64_t 
 /* Of 7 microbatches. */
 #define WARMUP "data.limit=28", "method.mitigation.sync_warmup_epochs=1"
 
+/* With the momentum that the others have. */
+#define ADAMW "optim.name=adamw", "optim.lr=0.01", "optim.beta1=0.5"
+
 START_TEST(references_are_those_of_the_recorded_weights) {
   static const struct {
-    const char *settings[5];
+    const char *settings[14];
     bool jitter;
   } cases[] = {{{"method.name=petra", "method.accumulate=1"}, false},
                {{"method.name=petra", "method.accumulate=1", "stages.partition=block"}, false},
@@ -183,16 +186,20 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=petra", "method.accumulate=2", PREDICTION("spectrain"), "cluster.engines=2"}, true},
                {{"method.name=pipedream-2bw", "method.accumulate=4", PREDICTION("velocity")}, false},
                {{"method.name=delayed", "method.accumulate=1", PREDICTION("difference"), WARMUP}, false},
-               {{"method.name=petra", "method.accumulate=3", WARMUP}, true}};
+               {{"method.name=petra", "method.accumulate=3", WARMUP}, true},
+               {{"method.name=petra", "method.accumulate=1", TRANSFORMER, ADAMW, PREDICTION("difference")}, true},
+               {{"method.name=delayed", "method.accumulate=2", TRANSFORMER, ADAMW}, false}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
-    const char *sets[32] = {
-        SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=96"};
-    const bool blocks = cases[c].settings[2] && strstr(cases[c].settings[2], "partition");
-    int n = 12;
+    const char *const third = cases[c].settings[2];
+    const char *sets[48] = {SMALL, DOUBLE, FOUR_STAGES, "probe.gradients=true", "probe.per_epoch=96"};
+    const bool blocks = third && strstr(third, "partition");
+    int n = 11;
     training run, oracle;
     observed o;
+    if (!third || !strstr(third, "gpt"))
+      sets[n++] = "optim.momentum=0.5";
     sets[n++] = blocks ? "run.max_microbatches=28" : "run.max_microbatches=20";
-    for (int i = 0; i < 5 && cases[c].settings[i]; i++)
+    for (int i = 0; i < HARNESS_COUNT(cases[c].settings) && cases[c].settings[i]; i++)
       sets[n++] = cases[c].settings[i];
     if (blocks)
       sets[n++] = "stages.blocks=[]";

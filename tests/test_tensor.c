@@ -363,19 +363,11 @@ START_TEST(precisions) {
 END_TEST
 
 int main(void) {
-  Suite *suite = suite_create("tensor");
   TCase *tcase = tcase_create("tensor");
   const TTest *const both[] = {fields, pool_reuse, pool_kinds, references, accounts, bad_shapes, out_of_memory};
   for (int i = 0; i < HARNESS_COUNT(both); i++)
     tcase_add_loop_test(tcase, both[i], 0, HARNESS_COUNT(kinds));
   tcase_add_test(tcase, registry);
   tcase_add_test(tcase, precisions);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_set_fork_status(runner, CK_NOFORK);
-  petra_log_set_sink(harness_capture, NULL);
-  srunner_run_all(runner, CK_NORMAL);
-  int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return harness_run_case("tensor", tcase);
 }

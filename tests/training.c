@@ -35,7 +35,7 @@ void training_data_remove(void) {
 
 #define PETRA_TESTS_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-enum { MOST_SETS = 40 };
+enum { MOST_SETS = 64 };
 
 static petra_status load_config(training *run, const char *const *sets, int count) {
   static const char *const plain[] = {"run.epochs=1000",       "run.eval_every=0",   "data.set=cifar10",

@@ -126,6 +126,7 @@ typedef struct petra_mitigation {
   double gradient_shrinking; /* factor a stage; 1: none */
   double stage_momentum;     /* that the first of many stages comes near; 0: none */
   int64_t sync_warmup_epochs;
+  bool error_feedback;
 } petra_mitigation;
 
 /* A list of finite numbers; `values` is owned by the config. */
@@ -369,7 +370,7 @@ typedef petra_status (*petra_config_teller)(void *context, const char *key, petr
 petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
                                            void *context);
 
-/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default, but for those
+/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default (that of the config's optimiser, where it has one), but for those
  * listed (ended by NULL), `before` before the first. Nothing where there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);

@@ -111,8 +111,9 @@ static bool is_listed(const char *const *listed, const char *path) {
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
   petra_config *plain;
-  PETRA_TRY(petra_config_load_text(
-      &(petra_config_text){"standard input", "", 0} /* which may be empty without a warning */, NULL, 0, &plain));
+  char text[64]; /* defaults of keys of the optimiser are those of this one */
+  const int length = snprintf(text, sizeof text, "optim: {name: %s, lr: 0.1}", config->optim.name);
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){"defaults", text, (size_t)length}, NULL, 0, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||

@@ -151,7 +151,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
-    CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, the first of equals, which are in best.h5 until then"),
+    CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
@@ -210,6 +210,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
     INTEGER(method.mitigation.sync_warmup_epochs, "0", 0, 100000, "so many first epochs are trained without delay, in the order of 1f1b; the method's own schedule then begins with their weights and momentum (PipeMare T3); 0: none"),
+    BOOLEAN(method.mitigation.error_feedback, "false", "a step also makes good what the step of one delay before lacked: the difference of the two (error feedback for a fixed delay)"),
 
     STRING_OF(optim.name, "sgd", petra_optimiser_names, "optimiser; a file or command line that chooses another one than before gives its keys the defaults of that one (table below), unless they stand beside it, and for all but sgd has to give optim.lr"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule; the default is that of sgd, others have none"),

@@ -123,9 +123,13 @@ static json_t *run_json(const comparison *c, int i) {
   json_t *results = json_object();
   for (int r = 0; r < PETRA_RESULTS; r++)
     petra_json_set(&results, petra_results[r].name, petra_json_real(c->value[i * PETRA_RESULTS + r]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
-                   petra_run_state_name(c->run[i].state), "mode", petra_run_mode_name(&c->run[i]), "petra_version",
-                   petra_json_string(c->run[i].summary->petra_version), "results", results, "beside_the_first",
+  const petra_run_facts *run = &c->run[i];
+  const bool trains = petra_run_trains(run);
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
+                   petra_run_state_name(run->state), "mode", petra_run_mode_name(run), "optimiser",
+                   trains ? petra_json_string(run->config->optim.name) : json_null(), "data",
+                   trains ? petra_json_string(run->data) : json_null(), "petra_version",
+                   petra_json_string(run->summary->petra_version), "results", results, "beside_the_first",
                    i == 0 ? json_null() : beside_json(&c->other[i]));
 }
 
@@ -224,11 +228,18 @@ static void print_beside(const beside *other, const char *name) {
     print_weights(w);
 }
 
+static void print_run(const petra_run_facts *run, const char *place, const char *name) {
+  petra_utf8_print(stdout, "%s  %s: %s", name, place, run->method);
+  if (petra_run_trains(run))
+    petra_utf8_print(stdout, "; %s; %s", run->optimiser, run->data);
+  putchar('\n');
+}
+
 static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {
   petra_table *table;
   char name[16];
   for (int i = 0; i < c->count; i++)
-    petra_utf8_print(stdout, "%s  %s: %s\n", letter(i, name), c->place[i], c->run[i].method);
+    print_run(&c->run[i], c->place[i], letter(i, name));
   putchar('\n');
   if (json_array_size(c->config) == 0)
     printf("their configs are equal in every key\n");

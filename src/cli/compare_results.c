@@ -10,6 +10,7 @@ enum {
   TRAIN_TOP1,
   EVAL_LOSS,
   EVAL_TOP1,
+  BEST_LOSS,
   BEST_TOP1,
   EVAL_TOP5,
   IMAGES_PER_S,
@@ -27,6 +28,7 @@ const petra_result petra_results[PETRA_RESULTS] = {
     [TRAIN_TOP1] = {"train_top1", "train top-1 %, last epoch", 100, 2},
     [EVAL_LOSS] = {"eval_loss", "eval loss, last", 1, 4},
     [EVAL_TOP1] = {"eval_top1", "eval top-1 %, last", 100, 2},
+    [BEST_LOSS] = {"eval_loss_best", "eval loss, lowest", 1, 4},
     [BEST_TOP1] = {"eval_top1_best", "eval top-1 %, best", 100, 2},
     [EVAL_TOP5] = {"eval_top5", "eval top-5 %, last", 100, 2},
     [IMAGES_PER_S] = {"images_per_s", "images/s, last epoch", 1, 0},
@@ -49,8 +51,10 @@ static void take_epochs(const petra_run_facts *facts, double *values) {
     values[EVAL_TOP1] = evaluated->eval_top1;
     values[EVAL_TOP5] = evaluated->eval_top5;
   }
-  for (int64_t e = 0; e < summary->epochs; e++)
-    values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1); /* of a number and NaN: the number */
+  for (int64_t e = 0; e < summary->epochs; e++) { /* of a number and NaN: the number */
+    values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
+    values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
+  }
   if (summary->microbatches > 0)
     values[WALL_S] = summary->last_train.wall_s;
   if (summary->epochs > 0) {

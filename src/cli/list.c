@@ -90,24 +90,29 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
   }
   const petra_runlog_summary *summary = facts->summary;
   const petra_runlog_epoch *last = petra_run_last_evaluated(facts);
+  const bool trains = petra_run_trains(facts);
   petra_json_append(
-      list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "run",
+      list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
                       petra_json_string(folder), "name", petra_json_string(facts->config->run.name), "method",
                       petra_json_string(facts->config->method.name), "method_in_words",
                       petra_json_string(facts->method), "accumulate", (json_int_t)facts->config->method.accumulate,
                       "stages", (json_int_t)petra_run_stages(facts), "mode", petra_run_mode_name(facts), "state",
-                      petra_run_state_name(facts->state), "microbatches",
+                      petra_run_state_name(facts->state), "optimiser",
+                      trains ? petra_json_string(facts->config->optim.name) : json_null(), "data",
+                      trains ? petra_json_string(facts->data) : json_null(), "microbatches",
                       (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
-                      (json_int_t)summary->epochs, "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(),
-                      "eval_epoch", last ? json_integer(last->epoch) : json_null(), "created",
-                      petra_json_string(summary->created)));
+                      (json_int_t)summary->epochs, "eval_loss", last ? petra_json_real(last->eval_loss) : json_null(),
+                      "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(), "eval_epoch",
+                      last ? json_integer(last->epoch) : json_null(), "created", petra_json_string(summary->created)));
 }
+
+enum { STATE = 4, COLUMNS = 10 };
 
 static void run_row(petra_table *table, const char *folder, const petra_run_facts *facts, const char *reason) {
   petra_table_cell(table, "%s", folder);
   if (*reason) {
-    for (int i = 0; i < 5; i++)
-      petra_table_cell(table, i == 3 ? "unreadable" : "-");
+    for (int i = 1; i < COLUMNS - 1; i++)
+      petra_table_cell(table, i == STATE ? "unreadable" : "-");
     petra_table_cell(table, "%s", reason);
     return;
   }
@@ -119,10 +124,15 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
     petra_table_cell(table, "%s", petra_run_state_name(facts->state));
   else
     petra_table_cell(table, "%s at %lld", petra_run_state_name(facts->state), (long long)facts->summary->microbatches);
-  if (last)
+  petra_table_cell(table, "%s", petra_run_trains(facts) ? facts->config->optim.name : "-");
+  petra_table_cell(table, "%s", petra_run_trains(facts) ? facts->data : "-");
+  if (last) {
+    petra_table_cell(table, "%.4f", last->eval_loss);
     petra_table_cell(table, "%.2f", 100 * last->eval_top1);
-  else
+  } else {
     petra_table_cell(table, "-");
+    petra_table_cell(table, "-");
+  }
   petra_table_cell(table, "%s", facts->summary->created);
 }
 
@@ -151,16 +161,17 @@ static petra_status print_json(const found *runs, const char *folder) {
 }
 
 static petra_status print_table(const found *runs, const char *folder) {
-  static const petra_table_column columns[] = {{"run", PETRA_TABLE_LEFT},    {"method", PETRA_TABLE_LEFT},
-                                               {"J", PETRA_TABLE_RIGHT},     {"mode", PETRA_TABLE_LEFT},
-                                               {"state", PETRA_TABLE_LEFT},  {"eval top-1 %", PETRA_TABLE_RIGHT},
-                                               {"created", PETRA_TABLE_LEFT}};
+  static const petra_table_column columns[COLUMNS] = {
+      {"run", PETRA_TABLE_LEFT},    {"method", PETRA_TABLE_LEFT},          {"J", PETRA_TABLE_RIGHT},
+      {"mode", PETRA_TABLE_LEFT},   [STATE] = {"state", PETRA_TABLE_LEFT}, {"optimiser", PETRA_TABLE_LEFT},
+      {"data", PETRA_TABLE_LEFT},   {"eval loss", PETRA_TABLE_RIGHT},      {"eval top-1 %", PETRA_TABLE_RIGHT},
+      {"created", PETRA_TABLE_LEFT}};
   petra_table *table;
   if (runs->count == 0) {
     petra_utf8_print(stdout, "%s: no run.h5 in it or below\n", folder);
     return PETRA_OK;
   }
-  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
   petra_status status = tell(runs, table, NULL), printed = petra_table_print(table, stdout);
   return status == PETRA_OK ? printed : status;
 }
@@ -169,7 +180,7 @@ static petra_status run(const petra_arguments *arguments) {
   const char *folder = arguments->input ? arguments->input : "runs";
   found runs = {0};
   if (!petra_is_folder(folder))
-    return petra_fail(PETRA_USAGE, "%s: no such folder; expected one with runs in it or below", folder);
+    return petra_fail(PETRA_IO, "%s: no such folder; expected one with runs in it or below", folder);
   petra_status status = look(&runs, folder);
   if (status == PETRA_OK)
     status = arguments->json ? print_json(&runs, folder) : print_table(&runs, folder);
@@ -181,17 +192,17 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_list = {
     .name = "list",
-    .summary = "the runs below a folder: method, stages, state, accuracy, when",
+    .summary = "the runs below a folder: method, stages, state, optimiser, data, evaluation, when",
     .arguments = "[FOLDER] [--json]",
     .help =
         "Prints a line for each folder in or below FOLDER (default: runs) that has a run.h5: the method with what of "
         "it was\n"
-        "chosen otherwise than by its name, J (stages), mode, state, top-1 accuracy of the last evaluation, and when "
-        "the "
-        "run was\n"
-        "begun (UTC). State: complete; running at so many microbatches, where a process of this machine holds the lock "
-        "of the\n"
-        "folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
-        "followed.\n",
+        "chosen otherwise than by its name, J (stages), mode, state, optimiser, data set, loss and top-1 accuracy of "
+        "the last\n"
+        "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a "
+        "process of\n"
+        "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another "
+        "machine).\n"
+        "Links to folders are not followed.\n",
     .inputs_most = 1,
     .run = run};

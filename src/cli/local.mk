@@ -18,7 +18,9 @@ petra_SOURCES = \
 	src/cli/help.c src/cli/help.h \
 	src/cli/info.c \
 	src/cli/init.c \
-	src/cli/inspect.c \
+	src/cli/inspect.c src/cli/inspect.h \
+	src/cli/inspect_config.c \
+	src/cli/inspect_run.c \
 	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \

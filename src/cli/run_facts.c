@@ -33,6 +33,15 @@ static petra_status print_method(const void *context, FILE *out) {
   return petra_describe_method(context, out);
 }
 
+static petra_status print_optimiser(const void *context, FILE *out) {
+  return petra_describe_optimiser(context, out);
+}
+
+static petra_status print_data(const void *context, FILE *out) {
+  petra_describe_data(context, out);
+  return PETRA_OK;
+}
+
 petra_status petra_run_facts_init(petra_run_facts *facts, const char *place) {
   size_t size;
   *facts = (petra_run_facts){0};
@@ -44,13 +53,17 @@ petra_status petra_run_facts_init(petra_run_facts *facts, const char *place) {
   facts->state = facts->summary->complete                ? PETRA_RUN_COMPLETE
                  : petra_folder_is_locked(facts->folder) ? PETRA_RUN_RUNNING
                                                          : PETRA_RUN_STOPPED;
-  return petra_text_print(print_method, facts->config, "the name of a method", &facts->method, &size);
+  PETRA_TRY(petra_text_print(print_method, facts->config, "the name of a method", &facts->method, &size));
+  PETRA_TRY(petra_text_print(print_optimiser, facts->config, "the name of an optimiser", &facts->optimiser, &size));
+  return petra_text_print(print_data, facts->config, "the name of a data set", &facts->data, &size);
 }
 
 void petra_run_facts_fini(petra_run_facts *facts) {
   petra_free(facts->folder);
   petra_free(facts->log);
   petra_free(facts->method);
+  petra_free(facts->optimiser);
+  petra_free(facts->data);
   petra_runlog_summary_destroy(facts->summary);
   petra_config_destroy(facts->config);
 }
@@ -62,6 +75,10 @@ const char *petra_run_state_name(petra_run_state state) {
 
 bool petra_run_is_simulated(const petra_run_facts *facts) {
   return strcmp(facts->summary->backend, PETRA_SIMULATION_BACKEND) == 0;
+}
+
+bool petra_run_trains(const petra_run_facts *facts) {
+  return !petra_run_is_simulated(facts) && facts->config->cluster.stages == 0;
 }
 
 const char *petra_run_mode_name(const petra_run_facts *facts) {

@@ -17,7 +17,9 @@ typedef struct petra_run_facts {
   petra_runlog_summary *summary;
   petra_config *config;
   petra_run_state state;
-  char *method; /* "petra, k = 4, with method.keep: graph" */
+  char *method;    /* "petra, k = 4, with method.keep: graph" */
+  char *optimiser; /* "adamw, lr 0.001" */
+  char *data;      /* "grammar, windows of 128 tokens" */
 } petra_run_facts;
 
 bool petra_is_folder(const char *path);
@@ -35,6 +37,9 @@ const char *petra_run_state_name(petra_run_state state);
 
 /* Whether nothing is computed in it; its log says so from the beginning. */
 bool petra_run_is_simulated(const petra_run_facts *facts);
+
+/* Whether it trains a network on data: neither a simulation nor a rehearsal without a model. */
+bool petra_run_trains(const petra_run_facts *facts);
 
 /* "emulate", "execute", "simulate". */
 const char *petra_run_mode_name(const petra_run_facts *facts);

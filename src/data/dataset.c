@@ -9,6 +9,9 @@
 #include "data/imagefolder.h" /* circle: this is where all sets are listed */
 #include "data/shapes.h"      /* circle: this is where all sets are listed */
 #include "data/token_set.h"   /* circle: this is where all sets are listed */
+#include "data/windows.h"     /* circle: this is where all sets are listed */
+
+#include <unistd.h>
 
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out) {
@@ -71,6 +74,29 @@ petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_sh
     return petra_grammar_shape(config, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
+}
+
+static petra_status count_in_file(const petra_config *config, int64_t *out) {
+  petra_dataset *set;
+  *out = 0;
+  if (access(config->data.path, F_OK) != 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &set));
+  *out = set->count;
+  petra_dataset_destroy(set);
+  return PETRA_OK;
+}
+
+petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out) {
+  const int64_t limit = config->data.limit;
+  *out = PETRA_SHAPES_TRAIN_COUNT;
+  if (config->data.set == PETRA_SET_TEXT || config->data.set == PETRA_SET_TOKENS)
+    PETRA_TRY(count_in_file(config, out));
+  else if (config->data.set == PETRA_SET_GRAMMAR)
+    *out = petra_windows_count(PETRA_GRAMMAR_TRAIN_TOKENS, (int32_t)config->model.context, PETRA_SPLIT_TRAIN);
+  if (limit > 0 && limit < *out)
+    *out = limit;
+  return PETRA_OK;
 }
 
 petra_status petra_dataset_problem(int64_t *problems, petra_status status) {

@@ -80,6 +80,11 @@ petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
  * hdf5, tokens: the head of the file is; fails as opening does. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
+/* Training samples of an epoch, as far as they are known without the samples: those of generated sets, of files of tokens that are
+ * there, and 50,000 for sets of images, which is CIFAR's number; data.limit is the most. *out is 0 where a file of tokens is not there.
+ * Errors of petra_dataset_open of what is. */
+petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out);
+
 /* For the functions that open: passes `status` on, or, where problems are counted, counts it and returns
  * PETRA_OK. PETRA_NO_MEMORY and PETRA_INTERNAL are always passed on. */
 petra_status petra_dataset_problem(int64_t *problems, petra_status status);

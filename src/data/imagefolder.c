@@ -173,7 +173,7 @@ static petra_status find_roots(const char *path, petra_split split, char **train
         PETRA_CONFIG,
         "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it", path);
   if (has_eval && !has_train)
-    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both", path);
+    return petra_fail(PETRA_DATA, "data.path: %s holds a folder val but no folder train, expected both", path);
   PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, train) : petra_duplicate_string(train, path));
   return split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, root) : petra_duplicate_string(root, *train);
 }

@@ -5,6 +5,7 @@ libpetra_a_SOURCES += \
 	src/data/cifar.c src/data/cifar.h \
 	src/data/crop.c src/data/crop.h \
 	src/data/dataset.c src/data/dataset.h \
+	src/data/fingerprint.c src/data/fingerprint.h \
 	src/data/grammar.c src/data/grammar.h \
 	src/data/file_bytes.c src/data/file_bytes.h \
 	src/data/folder_list.c src/data/folder_list.h \

@@ -212,7 +212,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
   petra_probe_slot_of(window, microbatch)->forward[stage - 1] = version;
   /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
   return version < petra_probe_version(probe, stage - 1)
-             ? petra_probe_keep(probe, stage - 1, version, petra_probe_predicts(probe, stage - 1))
+             ? petra_probe_keep(probe, stage - 1, (petra_weights_key){version, petra_probe_predicts(probe, stage - 1)})
              : PETRA_OK;
 }
 

@@ -218,24 +218,24 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
   PETRA_TRY(petra_archive_integer(archive, "kept", "versions", &count, 0, INT32_MAX));
   for (int64_t i = 0; i < count; i++) {
     const bool reading = archive->reading;
-    int64_t about[2] = {reading ? 0 : probe->kept[i].stage, reading ? 0 : probe->kept[i].version};
+    int64_t about[2] = {reading ? 0 : probe->kept[i].stage, reading ? 0 : probe->kept[i].key.version};
     char name[48];
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
     PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->stages - 1));
     PETRA_TRY(
         petra_archive_within(archive, name, "version", about[1], 0, petra_probe_version(probe, (int32_t)about[0])));
-    int64_t predicted = reading ? 0 : probe->kept[i].predicted;
+    int64_t predicted = reading ? 0 : probe->kept[i].key.predicted;
     if (petra_probe_predicts(probe, (int32_t)about[0])) {
       snprintf(name, sizeof name, "kept-%lld-predicted", (long long)i);
       PETRA_TRY(petra_archive_integer(archive, name, "a flag", &predicted, 0, 1));
     }
+    const petra_weights_key key = {about[1], predicted != 0};
     for (int64_t k = 0; k < i; k++)
-      if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1] &&
-          probe->kept[k].predicted == (predicted != 0))
+      if (probe->kept[k].stage == about[0] && petra_weights_key_equal(probe->kept[k].key, key))
         return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
     if (reading)
-      PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1], predicted != 0));
+      PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], key));
     const int first = petra_probe_first(probe, probe->kept[i].stage);
     for (int b = 0; first + b < petra_probe_end(probe, probe->kept[i].stage); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);

@@ -36,8 +36,7 @@ typedef struct petra_probe_window {
 /* A copy of a stage's weights. */
 typedef struct petra_probe_kept {
   int32_t stage; /* from 0 */
-  int64_t version;
-  bool predicted;         /* as its F reads them, where the stage predicts */
+  petra_weights_key key;
   petra_tensor_set *sets; /* per block of the stage */
 } petra_probe_kept;
 
@@ -112,9 +111,9 @@ static inline bool petra_probe_is_fixed(const petra_probe *probe) {
 }
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
-petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version, bool predicted);
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_key key);
 /* A place for a copy, with empty sets; for a checkpoint to fill. */
-petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version, bool predicted);
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_weights_key key);
 /* Copies the latest version of a stage if some reference will need it. */
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Lets go of copies that no reference needs any more. */

@@ -14,9 +14,9 @@ static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, 
   return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
 
-static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
+static petra_probe_kept *find(const petra_probe *probe, int32_t stage, petra_weights_key key) {
   for (int i = 0; i < probe->kept_count; i++)
-    if (probe->kept[i].stage == stage && probe->kept[i].version == version && probe->kept[i].predicted == predicted)
+    if (probe->kept[i].stage == stage && petra_weights_key_equal(probe->kept[i].key, key))
       return &probe->kept[i];
   return NULL;
 }
@@ -31,26 +31,25 @@ static void release(const petra_probe *probe, petra_probe_kept *kept) {
   petra_free(kept->sets);
 }
 
-petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
-  petra_probe_kept kept = {.stage = stage, .version = version, .predicted = predicted};
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_weights_key key) {
+  petra_probe_kept kept = {.stage = stage, .key = key};
   PETRA_TRY(petra_array_reserve(&probe->kept, &probe->kept_capacity, (int64_t)probe->kept_count + 1, sizeof kept));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;
 }
 
-petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_key key) {
   petra_probe_source *source = probe->options.source;
   petra_status status = PETRA_OK;
-  if (find(probe, stage, version, predicted))
+  if (find(probe, stage, key))
     return PETRA_OK;
-  PETRA_TRY(petra_probe_keep_empty(probe, stage, version, predicted));
+  PETRA_TRY(petra_probe_keep_empty(probe, stage, key));
   petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
-    PETRA_TRY_GOTO(
-        status, source->ops->weights(source, stage + 1, version, predicted, petra_probe_first(probe, stage) + b, &set),
-        fail);
+    PETRA_TRY_GOTO(status, source->ops->weights(source, stage + 1, key, petra_probe_first(probe, stage) + b, &set),
+                   fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
   }
   return PETRA_OK;
@@ -60,38 +59,39 @@ fail:
 }
 
 static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
-                       int64_t version, bool predicted) {
-  if (!slot->delayed && slot->forward[stage] == version && predicted == petra_probe_predicts(probe, stage))
+                       petra_weights_key key) {
+  if (!slot->delayed && slot->forward[stage] == key.version && key.predicted == petra_probe_predicts(probe, stage))
     return true;
-  if (predicted)
+  if (key.predicted)
     return false;
   if (!petra_probe_is_fixed(probe))
-    return !slot->end_to_end[stage] && slot->begun[stage] == version;
+    return !slot->end_to_end[stage] && slot->begun[stage] == key.version;
   for (int32_t j = 0; j < probe->stages; j++)
-    if (!slot->end_to_end[j] && end_to_end_version(probe, microbatch, j, stage) == version)
+    if (!slot->end_to_end[j] && end_to_end_version(probe, microbatch, j, stage) == key.version)
       return true;
   return false;
 }
 
-static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
+static bool is_wanted(const petra_probe *probe, int32_t stage, petra_weights_key key) {
   for (const petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
-      if (slot_wants(probe, &window->slots[s], window->first + s, stage, version, predicted))
+      if (slot_wants(probe, &window->slots[s], window->first + s, stage, key))
         return true;
   return false;
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
-  int64_t latest = petra_probe_version(probe, stage);
-  for (int predicted = 0; predicted <= petra_probe_predicts(probe, stage); predicted++)
-    if (is_wanted(probe, stage, latest, predicted))
-      PETRA_TRY(petra_probe_keep(probe, stage, latest, predicted));
+  for (int predicted = 0; predicted <= petra_probe_predicts(probe, stage); predicted++) {
+    const petra_weights_key latest = {petra_probe_version(probe, stage), predicted};
+    if (is_wanted(probe, stage, latest))
+      PETRA_TRY(petra_probe_keep(probe, stage, latest));
+  }
   return PETRA_OK;
 }
 
 void petra_probe_forget(petra_probe *probe) {
   for (int i = probe->kept_count - 1; i >= 0; i--)
-    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].version, probe->kept[i].predicted)) {
+    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].key)) {
       release(probe, &probe->kept[i]);
       probe->kept[i] = probe->kept[--probe->kept_count];
     }
@@ -103,14 +103,14 @@ static petra_status choose_parameters(const petra_probe *probe, const int64_t *v
                                       petra_probe_block *out) {
   petra_probe_source *source = probe->options.source;
   for (int32_t j = 0; j < probe->stages; j++) {
-    const bool predicted = forwarded && petra_probe_predicts(probe, j);
-    const petra_probe_kept *kept = find(probe, j, versions[j], predicted);
+    const petra_weights_key key = {versions[j], forwarded && petra_probe_predicts(probe, j)};
+    const petra_probe_kept *kept = find(probe, j, key);
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       const petra_tensor_set *parameters;
       if (kept) /* the copy first: it is there for as long as the reference needs it */
         parameters = &kept->sets[b - petra_probe_first(probe, j)];
       else
-        PETRA_TRY(source->ops->weights(source, j + 1, versions[j], predicted, b, &parameters));
+        PETRA_TRY(source->ops->weights(source, j + 1, key, b, &parameters));
       out[b].parameters = parameters->tensor;
     }
   }

@@ -22,13 +22,13 @@ static int64_t version_forward(const petra_probe_source *source, int32_t stage) 
   return of_source(source)->forwards[stage - 1];
 }
 
-static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, bool predicted, int block,
+static petra_status weights(const petra_probe_source *source, int32_t stage, petra_weights_key key, int block,
                             const petra_tensor_set **out) {
   const petra_probe_replay *replay = of_source(source);
-  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], number, predicted);
+  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], key);
   if (!stored || stored->blocks < replay->stores[stage - 1].blocks)
     return petra_fail(PETRA_INTERNAL, "the probe has no weights of stage %d after %lld updates", stage,
-                      (long long)number);
+                      (long long)key.version);
   *out = &stored->sets[block - replay->options.partition->first[stage - 1]];
   return PETRA_OK;
 }
@@ -195,7 +195,7 @@ static bool is_ready(const petra_probe_replay *replay, const petra_replay_step *
   const petra_probe_stored *stored;
   switch ((petra_replay_step_kind)at->kind) {
   case PETRA_STEP_WEIGHTS:
-    stored = petra_probe_store_find(store, at->number, at->predicted);
+    stored = petra_probe_store_find(store, (petra_weights_key){at->number, at->predicted});
     return stored && stored->blocks == store->blocks;
   case PETRA_STEP_UPDATE:
     return replay->gradients_in == store->blocks || !petra_probe_demand_probed(&replay->demand, at->number);

@@ -13,11 +13,11 @@ static petra_status refuse(const petra_parcel *parcel, const petra_replay_step *
 
 static petra_status take_weights(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
   petra_probe_store *store = &replay->stores[parcel->stage - 1];
-  const bool predicted = parcel->predicted != 0;
-  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number, predicted);
+  const petra_weights_key key = {parcel->number, parcel->predicted != 0};
+  petra_probe_stored *stored = petra_probe_store_find(store, key);
   const int block = parcel->block - replay->options.partition->first[parcel->stage - 1];
   if (!stored)
-    PETRA_TRY(petra_probe_store_add(store, parcel->number, predicted, true, &stored));
+    PETRA_TRY(petra_probe_store_add(store, key, true, &stored));
   if (block != stored->blocks || block >= store->blocks)
     return petra_fail(PETRA_INTERNAL, "block %d of a probe's weights of stage %d in the place of another",
                       parcel->block, parcel->stage);
@@ -71,13 +71,13 @@ static petra_status take_streams(petra_probe_replay *replay, const petra_replay_
 static petra_status take_forwarded(petra_probe_replay *replay, const petra_parcel *parcel) {
   petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
   const int32_t j = parcel->stage - 1;
+  const petra_weights_key key = {parcel->version, replay->source.ops->predicts(&replay->source, parcel->stage)};
   const petra_tensor_set *read;
   if (replay->input_in != petra_probe_replay_takes_input(replay, parcel->stage))
     return petra_fail(PETRA_INTERNAL, "the probe has no input of stage %d", parcel->stage);
   replay->input_in = false;
-  PETRA_TRY(replay->source.ops->weights(&replay->source, parcel->stage, parcel->version,
-                                        replay->source.ops->predicts(&replay->source, parcel->stage),
-                                        replay->options.partition->first[j], &read));
+  PETRA_TRY(
+      replay->source.ops->weights(&replay->source, parcel->stage, key, replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
   PETRA_TRY(told->ops->forwarded(told, parcel->stage, parcel->number));
   petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/probe_source.h"
 
-#include "stage/probe.h"
-
 static petra_stage *stage_of(const petra_probe_source *source, int32_t stage) {
   return petra_stages_get(&((const petra_probe_stages *)source)->stages, stage);
 }
@@ -15,9 +13,9 @@ static int64_t version_forward(const petra_probe_source *source, int32_t stage) 
   return petra_stage_version_forward(stage_of(source, stage));
 }
 
-static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, bool predicted, int block,
+static petra_status weights(const petra_probe_source *source, int32_t stage, petra_weights_key key, int block,
                             const petra_tensor_set **out) {
-  return petra_stage_version_tensors(stage_of(source, stage), number, predicted, block, out);
+  return petra_stage_version_tensors(stage_of(source, stage), key, block, out);
 }
 
 static bool predicts(const petra_probe_source *source, int32_t stage) {

@@ -6,6 +6,7 @@
 
 #include "exec/stages.h"
 #include "nn/tensors.h"
+#include "stage/probe.h"
 
 typedef struct petra_probe_source petra_probe_source;
 
@@ -16,9 +17,9 @@ typedef struct petra_probe_source_ops {
   int64_t (*version_forward)(const petra_probe_source *source, int32_t stage);
   /* The parameters of a block in a version that the stage has (petra_stage_version_tensors); PETRA_INTERNAL, logged, if
    * they are not there. */
-  petra_status (*weights)(const petra_probe_source *source, int32_t stage, int64_t version, bool predicted, int block,
+  petra_status (*weights)(const petra_probe_source *source, int32_t stage, petra_weights_key key, int block,
                           const petra_tensor_set **out);
-  /* Whether its F reads a prediction of its weights, which is then a version of its own: `predicted`, false elsewhere. */
+  /* Whether its F reads a prediction of its weights, which is then a version of its own (petra_weights_key). */
   bool (*predicts)(const petra_probe_source *source, int32_t stage);
   /* While the stage is about to update: the gradients of a block that the update takes. */
   const petra_tensor_set *(*gradients)(const petra_probe_source *source, int32_t stage, int block);

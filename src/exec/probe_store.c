@@ -15,16 +15,16 @@ void petra_probe_store_fini(petra_probe_store *store) {
   petra_free(store->stored);
 }
 
-petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, int64_t version, bool predicted) {
+petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, petra_weights_key key) {
   for (int64_t i = 0; i < store->count; i++)
-    if (store->stored[i].version == version && store->stored[i].predicted == predicted)
+    if (petra_weights_key_equal(store->stored[i].key, key))
       return &store->stored[i];
   return NULL;
 }
 
-petra_status petra_probe_store_add(petra_probe_store *store, int64_t version, bool predicted, bool sets,
+petra_status petra_probe_store_add(petra_probe_store *store, petra_weights_key key, bool sets,
                                    petra_probe_stored **out) {
-  petra_probe_stored stored = {.version = version, .predicted = predicted};
+  petra_probe_stored stored = {.key = key};
   PETRA_TRY(petra_array_reserve(&store->stored, &store->capacity, store->count + 1, sizeof stored));
   if (sets)
     PETRA_TRY(petra_allocate(&stored.sets, (size_t)store->blocks, sizeof *stored.sets));
@@ -36,7 +36,7 @@ petra_status petra_probe_store_add(petra_probe_store *store, int64_t version, bo
 void petra_probe_store_updated(petra_probe_store *store, int64_t latest) {
   int64_t left = 0;
   for (int64_t i = 0; i < store->count; i++) {
-    if (store->stored[i].version >= latest || store->stored[i].version == store->forward)
+    if (store->stored[i].key.version >= latest || store->stored[i].key.version == store->forward)
       store->stored[left++] = store->stored[i];
     else
       release(store, &store->stored[i]);

@@ -6,10 +6,10 @@
 #define PETRA_EXEC_PROBE_STORE_H
 
 #include "nn/tensors.h"
+#include "stage/probe.h"
 
 typedef struct petra_probe_stored {
-  int64_t version;
-  bool predicted;         /* as F of a stage that predicts reads it */
+  petra_weights_key key;
   petra_tensor_set *sets; /* per block of the stage; NULL where they are only counted */
   int blocks;             /* of them that have come */
 } petra_probe_stored;
@@ -24,10 +24,10 @@ typedef struct petra_probe_store {
 void petra_probe_store_fini(petra_probe_store *store);
 
 /* NULL: it is not there. */
-petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, int64_t version, bool predicted);
+petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, petra_weights_key key);
 
 /* One more, which is not there; `sets`: with empty sets. */
-petra_status petra_probe_store_add(petra_probe_store *store, int64_t version, bool predicted, bool sets,
+petra_status petra_probe_store_add(petra_probe_store *store, petra_weights_key key, bool sets,
                                    petra_probe_stored **out);
 
 /* F of a probed microbatch has read `version`; an update has made `latest`. */

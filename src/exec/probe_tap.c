@@ -39,17 +39,17 @@ static bool sends_weights(const petra_probe_tap *tap, int32_t stage) {
 }
 
 /* A version that the stage has, unless it was sent. */
-static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t version, bool predicted) {
+static petra_status send_weights(petra_probe_tap *tap, int32_t stage, petra_weights_key key) {
   petra_probe_store *sent = &tap->sent[stage - 1];
   petra_probe_stored *stored;
-  if (petra_probe_store_find(sent, version, predicted))
+  if (petra_probe_store_find(sent, key))
     return PETRA_OK;
-  PETRA_TRY(petra_probe_store_add(sent, version, predicted, false, &stored));
+  PETRA_TRY(petra_probe_store_add(sent, key, false, &stored));
   for (int b = tap->options.partition->first[stage - 1]; b < tap->options.partition->first[stage]; b++) {
     petra_parcel parcel = {
-        .kind = PETRA_PARCEL_WEIGHTS, .stage = stage, .number = version, .block = b, .predicted = predicted};
+        .kind = PETRA_PARCEL_WEIGHTS, .stage = stage, .number = key.version, .block = b, .predicted = key.predicted};
     const petra_tensor_set *set;
-    PETRA_TRY(petra_stage_version_tensors(petra_stages_get(&tap->options.stages, stage), version, predicted, b, &set));
+    PETRA_TRY(petra_stage_version_tensors(petra_stages_get(&tap->options.stages, stage), key, b, &set));
     PETRA_TRY(send(tap, &parcel, set->tensor, set->count, NULL));
   }
   return PETRA_OK;
@@ -59,16 +59,17 @@ static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t ve
 static petra_status send_wanted(petra_probe_tap *tap, int32_t stage) {
   const int64_t latest = tap->demand.versions[stage - 1];
   return sends_weights(tap, stage) && petra_probe_demand_wants(&tap->demand, stage, latest)
-             ? send_weights(tap, stage, latest, false)
+             ? send_weights(tap, stage, (petra_weights_key){latest, false})
              : PETRA_OK;
 }
 
 /* Whatever has them. */
 static petra_status send_latest(petra_probe_tap *tap, int32_t stage) {
   const int64_t latest = tap->demand.versions[stage - 1];
-  PETRA_TRY(send_weights(tap, stage, latest, false));
-  return petra_stage_predicts(petra_stages_get(&tap->options.stages, stage)) ? send_weights(tap, stage, latest, true)
-                                                                             : PETRA_OK;
+  PETRA_TRY(send_weights(tap, stage, (petra_weights_key){latest, false}));
+  return petra_stage_predicts(petra_stages_get(&tap->options.stages, stage))
+             ? send_weights(tap, stage, (petra_weights_key){latest, true})
+             : PETRA_OK;
 }
 
 /* --- of all stages --- */
@@ -143,7 +144,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
   const petra_stage *s = petra_stages_get(&tap->options.stages, stage);
   petra_parcel parcel = {
       .kind = PETRA_PARCEL_FORWARDED, .stage = stage, .number = microbatch, .version = petra_stage_version_forward(s)};
-  PETRA_TRY(send_weights(tap, stage, parcel.version, petra_stage_predicts(s)));
+  PETRA_TRY(send_weights(tap, stage, (petra_weights_key){parcel.version, petra_stage_predicts(s)}));
   petra_probe_store_forwarded(&tap->sent[stage - 1], parcel.version, petra_stage_version(s));
   return send(tap, &parcel, NULL, 0, NULL);
 }

@@ -16,6 +16,7 @@
 enum { SCHEMA_VERSION = 1 };
 
 static const char GROUP[] = "/parameters";
+static const char EVAL_LOSS[] = "eval_loss", EVAL_TOP1[] = "eval_top1"; /* petra_weights_moment.value */
 
 /* --- writing --- */
 
@@ -53,8 +54,9 @@ static bool put_head(hid_t file, const writing *w) {
   if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 || petra_hdf5_put_all(file, texts, 2) < 0 ||
       !petra_hdf5_put_group(file, GROUP))
     return false;
-  return !w->moment || (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) >= 0 &&
-                        petra_hdf5_put_reals(file, "eval_top1", &w->moment->eval_top1, 1) >= 0);
+  return !w->moment ||
+         (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) >= 0 &&
+          petra_hdf5_put_reals(file, w->moment->by_loss ? EVAL_LOSS : EVAL_TOP1, &w->moment->value, 1) >= 0);
 }
 
 static petra_status put_all(const petra_hdf5_file *file, const void *what) {
@@ -217,8 +219,8 @@ typedef struct moment_reader {
   petra_weights_moment moment;
 } moment_reader;
 
-static bool get_top1(int64_t file, double *out) {
-  hid_t attribute = H5Aopen(file, "eval_top1", H5P_DEFAULT);
+static bool get_number(int64_t file, const char *name, double *out) {
+  hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
   if (attribute < 0)
     return false;
   hid_t space = H5Aget_space(attribute);
@@ -226,7 +228,14 @@ static bool get_top1(int64_t file, double *out) {
   H5Sclose(space);
   const int result = one ? H5Aread(attribute, H5T_NATIVE_DOUBLE, out) : -1;
   H5Aclose(attribute);
-  return result >= 0 && *out >= 0 && *out <= 1;
+  return result >= 0;
+}
+
+/* A file has one of the two. */
+static bool get_value(int64_t file, petra_weights_moment *moment) {
+  moment->by_loss = H5Aexists(file, EVAL_LOSS) > 0;
+  return get_number(file, moment->by_loss ? EVAL_LOSS : EVAL_TOP1, &moment->value) && moment->value >= 0 &&
+         (moment->by_loss || moment->value <= 1);
 }
 
 static petra_status read_moment(void *context, const petra_hdf5_file *file) {
@@ -236,10 +245,10 @@ static petra_status read_moment(void *context, const petra_hdf5_file *file) {
   if (H5Aexists(file->id, "epoch") <= 0)
     return PETRA_OK;
   PETRA_TRY(petra_hdf5_get_i32(file, "epoch", &r->moment.epoch));
-  if (r->moment.epoch < 1 || !get_top1(file->id, &r->moment.eval_top1))
+  if (r->moment.epoch < 1 || !get_value(file->id, &r->moment))
     return petra_fail(PETRA_DATA,
-                      "%s: the attributes epoch and eval_top1 are not those of an evaluation; expected an "
-                      "epoch from 1 and a fraction",
+                      "%s: the attributes epoch and eval_top1 or eval_loss are not those of an evaluation; expected an "
+                      "epoch from 1, and a fraction or a loss",
                       r->path);
   return PETRA_OK;
 }

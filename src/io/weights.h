@@ -21,8 +21,9 @@ typedef struct petra_weight {
 
 /* Of which moment of a run the weights are (run.keep: best). */
 typedef struct petra_weights_moment {
-  int32_t epoch;    /* whose evaluation they had, from 1; 0: not said */
-  double eval_top1; /* a fraction */
+  int32_t epoch; /* whose evaluation they had, from 1; 0: not said */
+  bool by_loss;  /* what was compared: the evaluation's mean loss, else its top-1 accuracy */
+  double value;  /* of that: nats, or a fraction */
 } petra_weights_moment;
 
 /* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension

@@ -42,8 +42,8 @@ petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool 
                                  petra_tensor *const *gradients, petra_tensor **dx);
 
 /* The mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) by the pass's target, whose loss is set where it
- * is wanted; dlogits, its gradient: NULL: not wanted. */
-petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor *dlogits);
+ * is wanted. dlogits (NULL: not wanted): the place in the pass's graph for a new tensor, its gradient. */
+petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor **dlogits);
 
 /* Tensors of a unit: weight, scale, shift; running mean, running variance. */
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };

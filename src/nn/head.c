@@ -12,11 +12,13 @@ static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32
   return petra_compute_tensor(compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1}, category, out);
 }
 
-petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor *dlogits) {
+petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor **dlogits) {
   petra_loss *loss = pass->target->loss;
+  if (dlogits)
+    PETRA_TRY(petra_compute_like(pass->compute, logits, PETRA_MEMORY_GRAPH, dlogits));
   petra_cross_entropy result = {.logits = logits,
                                 .labels = pass->target->labels,
-                                .dlogits = dlogits,
+                                .dlogits = dlogits ? *dlogits : NULL,
                                 .later = pass->compute->losses_later,
                                 .unwanted = !loss};
   PETRA_TRY(petra_op_cross_entropy(pass->compute->backend, &result));
@@ -34,27 +36,22 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   (void)out;
   const petra_compute *compute = pass->compute;
   const petra_block *block = pass->block;
-  petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
+  petra_tensor *features = NULL, *logits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
   petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   int32_t images = in->tensor[0]->shape[0];
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->features, category, &features), done);
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits), done);
-  if (pass->graph)
-    PETRA_TRY_GOTO(status, petra_compute_like(compute, logits, category, &dlogits), done);
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
   const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
-  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
-  if (pass->graph) {
+  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, pass->graph ? &pass->graph->own[DLOGITS] : NULL), done);
+  if (pass->graph)
     pass->graph->own[FEATURES] = petra_tensor_retain(features);
-    pass->graph->own[DLOGITS] = petra_tensor_retain(dlogits);
-  }
 done:
-  petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);
   petra_tensor_release(&features);
   return status;

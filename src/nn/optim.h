@@ -17,7 +17,7 @@
  *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024, kellerjordan.github.io/posts/muon);
  *          rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
  *
- * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/optimisers.py runs; the papers
+ * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
  * of lion and of the rms factor were not at hand. */
 #ifndef PETRA_NN_OPTIM_H
 #define PETRA_NN_OPTIM_H

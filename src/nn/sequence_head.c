@@ -42,18 +42,13 @@ done:
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
-  petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
+  petra_tensor *features = NULL, *logits = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
   PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &logits), done);
   petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
-  if (pass->graph)
-    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, logits, category, &dlogits), done);
-  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
-  if (pass->graph)
-    pass->graph->units[0].dconv = petra_tensor_retain(dlogits);
+  status = petra_pass_loss(pass, logits, pass->graph ? &pass->graph->units[0].dconv : NULL);
 done:
-  petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);
   petra_tensor_release(&features);
   return status;

@@ -3,13 +3,6 @@
 
 #include "base/mem.h"
 
-#include <string.h>
-
-static petra_status take(void *context, int rank, const void *data, size_t size) {
-  memcpy((petra_runlog_backend *)context + rank, data, size);
-  return PETRA_OK;
-}
-
 petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog) {
   const petra_backend_memory held = petra_backend_held(backend);
   const petra_runlog_backend here = {held.tensors, held.filters, held.scratch};
@@ -18,7 +11,7 @@ petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ran
   PETRA_TRY(petra_allocate(&rows, (size_t)count, sizeof *rows));
   petra_status status = PETRA_OK;
   if (ranks)
-    status = petra_ranks_gather(ranks, &here, sizeof here, take, rows);
+    status = petra_ranks_gather_rows(ranks, &here, sizeof here, rows);
   else
     *rows = here;
   if (status == PETRA_OK && runlog)

@@ -32,8 +32,12 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
 
 petra_weights_moment petra_best_moment_of(const petra_plan *plan, int64_t microbatch,
                                           const petra_evaluation *evaluation) {
+  const bool by_loss = petra_best_by_loss(petra_samples_of(plan->config));
   return (petra_weights_moment){.epoch = (int32_t)(microbatch / plan->program.batches) + 1,
-                                .eval_top1 = evaluation ? evaluation->top1 : 0};
+                                .by_loss = by_loss,
+                                .value = !evaluation ? 0
+                                         : by_loss   ? evaluation->loss
+                                                     : evaluation->top1};
 }
 
 petra_weights_moment petra_best_moment(const petra_best *best) {
@@ -108,22 +112,35 @@ petra_stage_observer *petra_best_observer(petra_best *best) {
   return &best->base;
 }
 
-int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count) {
+static petra_weights_moment moment_of_row(const petra_runlog_epoch *row, petra_sample_kind samples) {
+  const bool by_loss = petra_best_by_loss(samples);
+  return (petra_weights_moment){
+      .epoch = row->epoch + 1, .by_loss = by_loss, .value = by_loss ? row->eval_loss : row->eval_top1};
+}
+
+int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sample_kind samples) {
+  petra_weights_moment best = {0};
   int64_t found = -1;
-  for (int64_t e = 0; e < count; e++)
-    if (!isnan(rows[e].eval_top1) && (found < 0 || rows[e].eval_top1 > rows[found].eval_top1))
-      found = e;
+  for (int64_t e = 0; e < count; e++) {
+    const petra_weights_moment moment = moment_of_row(&rows[e], samples);
+    if (isnan(moment.value) || !petra_best_beats(&moment, &best))
+      continue;
+    best = moment;
+    found = e;
+  }
   return found;
 }
 
 petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
-  const int64_t row = petra_best_of(rows, count);
-  if (row < 0 || best->moment.epoch != rows[row].epoch + 1 || best->moment.eval_top1 != rows[row].eval_top1)
+  const petra_sample_kind samples = petra_samples_of(best->network->plan->config);
+  const int64_t row = petra_best_of(rows, count, samples);
+  const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);
+  if (row < 0 || best->moment.epoch != logged.epoch || best->moment.value != logged.value)
     return petra_fail(PETRA_DATA,
                       "%s: has the weights of epoch %d, and the best evaluation of this run is that of epoch %d; "
                       "expected a folder that nothing else wrote into, and a run that goes on bit for bit "
                       "(device.threads)",
-                      best->path, best->moment.epoch, row < 0 ? 0 : rows[row].epoch + 1);
+                      best->path, best->moment.epoch, logged.epoch);
   if (best->in_weights)
     return PETRA_OK;
   return rename(best->path, best->weights_path) == 0

@@ -9,7 +9,7 @@
 /* The weights of the stages that are here, at an evaluation. */
 typedef struct copy {
   struct copy *next;
-  petra_weights_moment moment; /* where the last stage is elsewhere without the accuracy, until it is told */
+  petra_weights_moment moment; /* where the last stage is elsewhere without its value, until that is told */
   double *values;
   int64_t count;
 } copy;
@@ -22,12 +22,12 @@ struct petra_best_ranks {
   petra_weights_moment moment; /* of the best evaluation so far; epoch 0: none */
   copy *kept;                  /* its weights; NULL: they are in a file, or there are none */
   bool changed;                /* since the file was written */
-  copy *first, **last;         /* evaluations whose accuracy is not known here, in their order */
+  copy *first, **last;         /* evaluations whose value is not known here, in their order */
   petra_way *in, **out;        /* from the rank of the last stage; at that rank to each rank, NULL: none */
   int64_t told;                /* moments sent, or heard */
 };
 
-static const char awaited[] = "the accuracy of an evaluation";
+static const char awaited[] = "the result of an evaluation";
 
 static void destroy_copy(copy *c) {
   if (c)
@@ -60,7 +60,7 @@ static petra_status tell(petra_best_ranks *b, const petra_weights_moment *moment
     void *buffer;
     if (!b->out[r])
       continue;
-    PETRA_TRY(petra_way_buffer(b->out[r], 0, "room for the accuracy of an evaluation", &buffer));
+    PETRA_TRY(petra_way_buffer(b->out[r], 0, "room for the result of an evaluation", &buffer));
     memcpy(buffer, moment, sizeof *moment);
     PETRA_TRY(petra_way_send(b->out[r], b->told, sizeof *moment));
   }

@@ -103,6 +103,18 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_con
   return check_arrival(archive, config, program, by_arrival, begin);
 }
 
+petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
+                                         const petra_checkpoint_begin *begin, const int64_t data[2]) {
+  static const char *const names[] = {[PETRA_SPLIT_TRAIN] = "training", [PETRA_SPLIT_EVAL] = "evaluation"};
+  for (int split = 0; split < 2; split++)
+    if (begin->data[split] != data[split])
+      return petra_config_fail(config, "data.path",
+                               "the samples of the %s split are not those that %s was written with; expected the data "
+                               "that the run began with",
+                               names[split], archive->path);
+  return PETRA_OK;
+}
+
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log) {
   char *image;
   PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes));

@@ -37,6 +37,7 @@ typedef struct petra_checkpoint_begin {
   /* Of a run by arrival under the wall clock, whose stages had all done the microbatches that were read, and nothing was under
    * way: nanoseconds since it began. -1: of a run that goes through a schedule. */
   int64_t arrived_ns;
+  int64_t data[2]; /* fingerprints of the splits (data/fingerprint.h), by petra_split; 0: nothing is evaluated */
 } petra_checkpoint_begin;
 
 /* PETRA_CONFIG if the run, of program->microbatches, ends before the checkpoint, if the checkpoint is not where an epoch of
@@ -45,6 +46,10 @@ typedef struct petra_checkpoint_begin {
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
                                          const petra_program_options *program, bool by_arrival,
                                          petra_checkpoint_begin *begin);
+
+/* PETRA_CONFIG unless the checkpoint was written with data of these fingerprints. */
+petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
+                                         const petra_checkpoint_begin *begin, const int64_t data[2]);
 
 /* The log in it (petra_runlog_image's), of begin->log_bytes bytes; free with petra_free. */
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log);

@@ -7,6 +7,8 @@
 #include "io/checkpoint.h"
 #include "run/folder.h"
 
+#include <string.h>
+
 /* What the walk goes with. */
 typedef struct walk {
   const petra_checkpoint_state *state;
@@ -107,6 +109,7 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin
   petra_status status;
   PETRA_TRY(petra_runlog_image(w->state->runlog, &log, &bytes));
   begin->log_bytes = (int64_t)bytes;
+  memcpy(begin->data, w->state->data, sizeof begin->data);
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
                  done);
   PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, log), done);

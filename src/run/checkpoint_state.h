@@ -16,13 +16,14 @@ typedef struct petra_checkpoint_state {
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
   int replicas;
   petra_execution
-      *execution;     /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
-  petra_probe *probe; /* NULL: none, or at rank 0 */
+      *execution;      /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
+  petra_probe *probe;  /* NULL: none, or at rank 0 */
+  const int64_t *data; /* of petra_checkpoint_begin */
   petra_training_log *log;
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
 
-/* Writes a checkpoint; log_bytes and clock_ns of `begin` are found here. `measured_ns`: of all actions done, or NULL. Until it is whole,
+/* Writes a checkpoint; log_bytes, clock_ns and data of `begin` are found here. `measured_ns`: of all actions done, or NULL. Until it is whole,
  * the one before is. */
 petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
                                    int64_t *measured_ns);

@@ -2,6 +2,8 @@
 #include "run/describe.h"
 
 #include "base/link_presets.h"
+#include "base/samples.h"
+#include "base/utf8.h"
 #include "nn/model.h"
 
 #include <inttypes.h>
@@ -94,12 +96,45 @@ void petra_describe_links(const petra_config *config, bool measured, FILE *out) 
   }
 }
 
+void petra_describe_data(const petra_config *config, FILE *out) {
+  const petra_data_set set = config->data.set;
+  const petra_sample_kind samples = petra_samples_of(config);
+  fputs(petra_config_choice_name("data.set", (int)set), out);
+  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are made, not read */
+    petra_utf8_print(out, " of %s", config->data.path);
+  if (samples == PETRA_SAMPLE_TOKENS)
+    fprintf(out, ", windows of %" PRId64 " tokens", config->model.context);
+  if (config->data.limit > 0)
+    fprintf(out, ", the first %" PRId64 " %s", config->data.limit, petra_sample_words_of(samples)->samples);
+}
+
+petra_status petra_describe_optimiser(const petra_config *config, FILE *out) {
+  static const char *const said[] = {"optim.name", "optim.lr", NULL};
+  fprintf(out, "%s, lr %g", config->optim.name, config->optim.lr);
+  return petra_config_print_changes(config, "optim.", said, ", with ", out);
+}
+
+/* So many neighbours from `at` on that are one in the list. */
+static int together(const int64_t *values, int count, int most, int at) {
+  int found = 1;
+  while (count > most && at + found < count && values[at + found] == values[at])
+    found++;
+  return found;
+}
+
 void petra_describe_list(const int64_t *values, int count, int most, FILE *out) {
-  for (int i = 0; i < count; i++) {
-    if (count > most && i == most - 1) {
+  int places = 0;
+  for (int i = 0; i < count; i += together(values, count, most, i))
+    places++;
+  for (int i = 0, place = 0; i < count; place++) {
+    const int equal = together(values, count, most, i);
+    if (places <= most || place < most - 1 || place == places - 1) {
+      fprintf(out, i > 0 ? ", %" PRId64 : "%" PRId64, values[i]);
+      if (equal > 1)
+        fprintf(out, " (x %d)", equal);
+    } else if (place == most - 1) {
       fputs(", ...", out);
-      i = count - 1;
     }
-    fprintf(out, i > 0 ? ", %" PRId64 : "%" PRId64, values[i]);
+    i += equal;
   }
 }

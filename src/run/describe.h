@@ -20,7 +20,13 @@ petra_status petra_describe_costs(const petra_config *config, FILE *out);
 /* "latency 0 s, bandwidth infinite", and what there is of nodes and cards; measured: those of the profile are taken instead. */
 void petra_describe_links(const petra_config *config, bool measured, FILE *out);
 
-/* "18, 16, 14, ..., 0": at most `most` numbers, the last one among them. */
+/* "cifar10 of data/cifar-10-batches-bin", "text of shakespeare.txt, windows of 128 tokens", "grammar, ..."; a data.limit. */
+void petra_describe_data(const petra_config *config, FILE *out);
+
+/* "adamw, lr 0.001, with optim.weight_decay: 0.1": every other key of the optimiser that has not the default of that one. */
+petra_status petra_describe_optimiser(const petra_config *config, FILE *out);
+
+/* "18, 16, 14, ..., 0": at most `most` numbers, the last one among them. Of more than that equal neighbours are one: "0 (x 24)". */
 void petra_describe_list(const int64_t *values, int count, int most, FILE *out);
 
 #endif

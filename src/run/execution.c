@@ -1,51 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/execution.h"
+#include "run/execution_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "exec/replica_losses.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
-#include "run/actions_gather.h"
-#include "run/best_ranks.h"
 #include "run/digest.h"
-#include "run/execution_probe.h"
-#include "run/news.h"
-#include "run/pace.h"
 #include "run/pauses.h"
 #include "run/replica_exchange.h"
 #include "run/worker_ranks.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <stdio.h>
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways numbered behind those of the boundaries: to rank 0, between replicas, from the last stage. */
 enum { WAY_NEWS, WAY_PROBE, WAY_LINKS, WAY_REPLICAS, WAY_BEST };
-
-struct petra_execution {
-  petra_ranks *ranks;
-  const petra_plan *plan;
-  petra_placement placement;
-  petra_rank_links links;
-  int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news *news;                        /* of each replica */
-  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
-  petra_execution_probe *probe;            /* NULL: none */
-  petra_best_ranks *best;                  /* NULL: run.keep: last */
-  petra_worker *worker;
-  petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
-  petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport;      /* borrowed */
-  int64_t origin_ns;
-  int64_t resumed_ns; /* the clock of rank 0 when the run went on from a checkpoint */
-  petra_rank_times times;
-  petra_carrier_counts before; /* the training */
-  petra_runlog_rank did;       /* by this rank */
-};
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
@@ -297,7 +269,7 @@ petra_status petra_execution_keep_best(petra_execution *e, const petra_network *
   return PETRA_OK;
 }
 
-/* --- the worker, and what it leaves --- */
+/* --- the worker --- */
 
 /* A group of actions that the checkpoint has done. */
 static petra_status pass(void *context, const petra_action *actions, int count) {
@@ -338,147 +310,19 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
   return PETRA_OK;
 }
 
-/* --- checkpoints --- */
-
-typedef struct numbers_of {
-  const petra_execution *execution;
-  int64_t *numbers;
-} numbers_of;
-
-static petra_status take_numbers(void *context, int rank, const void *data, size_t size) {
-  const numbers_of *n = context;
-  (void)size;
-  const petra_placement *placement = &n->execution->placement;
-  const int32_t stages = n->execution->plan->stages;
-  for (int32_t i = 0; i < placement->replicas * stages; i++)
-    if (petra_placement_rank(placement, i / stages, i % stages + 1) == rank)
-      memcpy(&n->numbers[i], (const int64_t *)data + i, sizeof *n->numbers);
-  return PETRA_OK;
-}
-
-petra_status petra_execution_collect(petra_execution *e, petra_status status, int64_t *of_stages) {
-  numbers_of all = {e, of_stages};
-  PETRA_TRY(petra_execution_agree_on(e, status));
-  if (!e)
-    return PETRA_OK;
-  const size_t count = (size_t)e->placement.replicas * (size_t)e->plan->stages;
-  return petra_ranks_gather(e->ranks, of_stages, count * sizeof *of_stages, take_numbers, &all);
-}
-
-petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
-  return e ? petra_ranks_agree(e->ranks, status, NULL) : status;
-}
-
-int64_t petra_execution_clock_ns(const petra_execution *e) {
-  return e ? petra_clock_ns() - e->origin_ns : 0;
-}
-
-petra_status petra_execution_archive(petra_execution *e, int32_t stage, int64_t clock_ns, petra_archive *archive) {
-  bool there;
-  PETRA_TRY(petra_worker_ranks_archive(e ? e->worker : NULL, stage, e ? e->resumed_ns - clock_ns : 0, archive, &there));
-  if (archive->reading && e && !there && e->plan->config->run.trace_actions)
-    return petra_config_fail(e->plan->config, "run.trace_actions",
-                             "true, but %s has no actions by the wall clock: it was written with run.mode: emulate; "
-                             "expected run.mode: emulate",
-                             archive->path);
-  return PETRA_OK;
-}
-
-void petra_execution_paused(petra_execution *e, int64_t ns) {
-  if (e)
-    petra_rank_times_pause(&e->times, ns);
-}
-
-petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {
-  struct {
-    uint64_t digest;
-    int64_t now_ns;
-  } first = {*digest, petra_clock_ns()};
-  PETRA_TRY(petra_ranks_share(e->ranks, &first, sizeof first));
-  *digest = first.digest;
-  e->resumed_ns = first.now_ns;
-  return e->best ? petra_best_ranks_resume(e->best) : PETRA_OK;
-}
-
-petra_worker *petra_execution_counting(petra_execution *e) {
-  return petra_worker_ranks_counting(e->worker);
-}
-
-/* Of the clock of this rank: the moment when rank 0 came here. */
-static petra_status find_start(const petra_execution *e, int64_t *start_ns) {
-  int64_t began_ns = petra_clock_ns();
-  for (int r = 1; r < e->ranks->count && e->ranks->rank == 0; r++)
-    PETRA_TRY(petra_carrier_put(e->ranks->carrier, r, &began_ns, sizeof began_ns));
-  if (e->ranks->rank > 0)
-    PETRA_TRY(petra_carrier_get(e->ranks->carrier, 0, &began_ns, sizeof began_ns));
-  *start_ns = began_ns + e->origin_ns;
-  return PETRA_OK;
-}
-
 petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
                                       const petra_executor_cuts *cuts, petra_executor **out) {
-  int64_t start_ns;
-  PETRA_TRY(find_start(e, &start_ns));
+  int64_t began_ns = petra_clock_ns(); /* that of rank 0 */
+  PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
   const petra_executor_wall_options options = {.stages = petra_network_stages(network),
                                                .transport = e->transport,
                                                .carrier = e->ranks->carrier,
                                                .evaluating = stages,
-                                               .origin_ns = start_ns - cuts->begin_ns,
+                                               .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
                                                .cuts = *cuts,
                                                .between = hears(e) ? hear_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
   *out = e->executor;
   return PETRA_OK;
-}
-
-typedef struct accounts_of {
-  const petra_execution *execution;
-  petra_account *accounts;
-} accounts_of;
-
-static petra_status take_accounts(void *context, int rank, const void *data, size_t size) {
-  const accounts_of *a = context;
-  const petra_execution *e = a->execution;
-  (void)size;
-  for (int j = 0; j < e->plan->stages; j++)
-    if (e->placement.rank_of[j] == rank)
-      memcpy(&a->accounts[j], (const char *)data + (size_t)j * sizeof *a->accounts, sizeof *a->accounts);
-  return PETRA_OK;
-}
-
-petra_status petra_execution_accounts(petra_execution *e, petra_account *accounts) {
-  accounts_of all = {e, accounts};
-  return petra_ranks_gather(e->ranks, accounts, (size_t)e->plan->stages * sizeof *accounts, take_accounts, &all);
-}
-
-static petra_status take_rank(void *context, int rank, const void *data, size_t size) {
-  memcpy((petra_runlog_rank *)context + rank, data, size);
-  return PETRA_OK;
-}
-
-petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
-                                          int32_t stages, petra_runlog *runlog) {
-  petra_ranks *ranks = placement->ranks;
-  petra_runlog_rank *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather(ranks, did, sizeof *did, take_rank, rows);
-  if (status == PETRA_OK && runlog)
-    status = petra_runlog_ranks(runlog, rows, ranks->count, placement->places, placement->rank_of, stages);
-  petra_free(rows);
-  return status;
-}
-
-petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
-  PETRA_TRY(petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog));
-  petra_pace_seconds pace;
-  return petra_pace_write(e->plan, &e->placement, &e->times, runlog, false, &pace);
-}
-
-petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  if (e->placement.replica > 0) /* all replicas do the same */
-    count = 0;
-  return petra_actions_gather(e->ranks, &e->plan->program, rows, count, runlog, trace);
 }

@@ -13,7 +13,9 @@ libpetra_a_SOURCES += \
 	src/run/describe.c src/run/describe.h \
 	src/run/digest.c src/run/digest.h \
 	src/run/estimate.c src/run/estimate.h \
-	src/run/execution.c src/run/execution.h \
+	src/run/execution.c src/run/execution.h src/run/execution_private.h \
+	src/run/execution_checkpoint.c \
+	src/run/execution_gather.c \
 	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/fit.c src/run/fit.h \
 	src/run/fit_read.c src/run/fit_read.h \
@@ -52,7 +54,9 @@ libpetra_a_SOURCES += \
 	src/run/rehearsal.c src/run/rehearsal.h \
 	src/run/replica_exchange.c src/run/replica_exchange.h \
 	src/run/replicas.c src/run/replicas.h \
-	src/run/run.c src/run/run.h \
+	src/run/run.c src/run/run.h src/run/run_private.h \
+	src/run/run_files.c \
+	src/run/run_observers.c \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/trace_observer.c src/run/trace_observer.h \

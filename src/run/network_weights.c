@@ -261,17 +261,24 @@ static void pass_by_head(const petra_network *network, tensor_list *list) {
     list->weights[i].passed_by = true;
 }
 
-/* Networks whose tensors have the same names and shapes may still differ: GPT and RevGPT, or in their heads. The classes, which come
- * last, are in the shapes, or another number with model.new_head. */
+/* How much of a network's label has to be the same: with model.new_head all but the classes, which come last. */
+static size_t label_length(const petra_config *config, const char *label) {
+  const char *classes = strrchr(label, ',');
+  return config->model.new_head && classes ? (size_t)(classes - label) : strlen(label);
+}
+
+/* Whose weights they are, where the file says so: networks whose tensors have the same names and shapes may differ (GPT and RevGPT, or
+ * in their heads). */
 static petra_status check_model(const petra_network *network, const char *path) {
+  const petra_config *config = network->plan->config;
   char own[128], *found;
-  petra_model_label(&network->plan->model, network->plan->config, own, sizeof own);
+  petra_model_label(&network->plan->model, config, own, sizeof own);
   PETRA_TRY(petra_weights_read_model(path, &found));
-  const char *classes = found ? strrchr(found, ',') : NULL;
-  const size_t length = (size_t)(strrchr(own, ',') - own);
-  const bool same = !found || (classes && (size_t)(classes - found) == length && memcmp(found, own, length) == 0);
+  const size_t length = label_length(config, own);
+  const bool same = !found || (label_length(config, found) == length && memcmp(found, own, length) == 0);
   const petra_status status =
-      same ? PETRA_OK : petra_fail(PETRA_DATA, "%s: weights of %s; expected those of %s", path, found, own);
+      same ? PETRA_OK
+           : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
   petra_free(found);
   return status;
 }
@@ -282,8 +289,8 @@ petra_status petra_network_read_weights(petra_network *network, const char *path
   PETRA_TRY_GOTO(status, make_list(network, &list), done);
   if (network->plan->config->model.new_head)
     pass_by_head(network, &list);
-  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_model(network, path), done);
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);
   for (int i = 0; i < list.count; i++)
     if (list.tensors[i] && !list.weights[i].passed_by)

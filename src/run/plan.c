@@ -95,6 +95,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(cut(plan));
   plan->stages = plan->partition.stages;
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
+  PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
   PETRA_TRY(check_classes(plan, plan->data.classes));
   PETRA_TRY(check_precision(config));

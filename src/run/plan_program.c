@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the program, from a config. */
-#include "data/shapes.h"
 #include "run/plan.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
@@ -67,13 +66,19 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
 /* More actions than this take hours; whoever wants them says how many microbatches. */
 static const int64_t many_actions = INT64_C(10000000000);
 
-/* Microbatches of an epoch. CIFAR's training set and the generated one have the same number of images. */
-static int64_t nominal_batches(const petra_config *config) {
-  int64_t images = PETRA_SHAPES_TRAIN_COUNT;
-  if (config->data.limit > 0 && config->data.limit < images)
-    images = config->data.limit;
-  int64_t batches = images / petra_plan_microbatch_samples(config);
-  return batches > 0 ? batches : 1;
+/* Microbatches of an epoch; 0: the data are not there to tell. */
+static petra_status nominal_batches(const petra_config *config, int64_t *out) {
+  int64_t samples;
+  PETRA_TRY(petra_dataset_nominal_count(config, &samples));
+  *out = samples / petra_plan_microbatch_samples(config);
+  if (samples > 0 && *out == 0)
+    *out = 1;
+  if (samples == 0 && config->method.mitigation.sync_warmup_epochs > 0)
+    return petra_config_fail(config, "method.mitigation.sync_warmup_epochs",
+                             "%lld epochs of data.path: %s, which is not there to tell how long one is; expected the "
+                             "file, or 0",
+                             (long long)config->method.mitigation.sync_warmup_epochs, config->data.path);
+  return PETRA_OK;
 }
 
 /* A method on equal stages without a model. */
@@ -81,6 +86,7 @@ static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
+  PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
   return PETRA_OK;
 }
@@ -104,7 +110,8 @@ static int64_t nominal_microbatches(const petra_plan *plan) {
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
   PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
-  const int64_t batches = nominal_batches(config);
+  int64_t batches = 0;
+  PETRA_TRY(nominal_batches(config, &batches));
   int64_t microbatches = config->run.max_microbatches;
   if (microbatches == 0)
     microbatches = config->method.mitigation.sync_warmup_epochs * batches +
@@ -113,8 +120,8 @@ petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, 
     return petra_config_fail(config, "run.max_microbatches",
                              "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
                              (long long)microbatches, plan->stages, (long long)many_actions);
-  PETRA_TRY(petra_plan_program(plan, microbatches, batches));
-  if (config->cluster.stages > 0)
-    plan->program.eval_every = 0; /* no model, nothing to evaluate */
+  PETRA_TRY(petra_plan_program(plan, microbatches, batches > 0 ? batches : microbatches));
+  if (config->cluster.stages > 0 || batches == 0)
+    plan->program.eval_every = 0; /* no model, nothing to evaluate; or no end of an epoch is known */
   return PETRA_OK;
 }

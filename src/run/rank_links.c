@@ -100,10 +100,7 @@ static petra_status choose(petra_rank_links *links, const petra_plan *plan) {
     v = decide(plan, &c);
   petra_free(c.reports);
   PETRA_TRY(status);
-  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
-    PETRA_TRY(petra_carrier_put(ranks->carrier, r, &v, sizeof v));
-  if (ranks->rank > 0)
-    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &v, sizeof v));
+  PETRA_TRY(petra_ranks_share(ranks, &v, sizeof v));
   ranks->agreed = v.status != PETRA_OK; /* rank 0 has told, and all end together */
   links->kind = ranks->count > 1 ? (petra_link_kind)v.kind : PETRA_LINKS_HOSTS;
   return (petra_status)v.status;

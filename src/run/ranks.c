@@ -179,6 +179,22 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
   return status;
 }
 
+typedef struct rows_of {
+  char *rows;
+  size_t size;
+} rows_of;
+
+static petra_status take_row(void *context, int rank, const void *data, size_t size) {
+  const rows_of *all = context;
+  memcpy(all->rows + (size_t)rank * all->size, data, size);
+  return PETRA_OK;
+}
+
+petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t size, void *rows) {
+  rows_of all = {rows, size};
+  return petra_ranks_gather(ranks, row, size, take_row, &all);
+}
+
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
   if (ranks->rank > 0)
     return petra_carrier_get(ranks->carrier, 0, data, size);

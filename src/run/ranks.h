@@ -40,6 +40,9 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
 
+/* The same into `rows`, an array of so many bytes a rank, which is there at rank 0. */
+petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t size, void *rows);
+
 /* All ranks get the bytes of rank 0. */
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 

@@ -1,68 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/run.h"
+#include "run/run_private.h"
 
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
 #include "base/utf8.h"
 #include "io/checkpoint.h"
 #include "run/action_log.h"
-#include "run/backend_memory.h"
-#include "run/best.h"
 #include "run/checkpoints.h"
-#include "run/cluster.h"
-#include "run/execution.h"
-#include "run/folder.h"
-#include "run/header.h"
-#include "run/libraries.h"
-#include "run/probe_log.h"
-#include "run/replicas.h"
 #include "run/trace_observer.h"
 
 #include <string.h>
 #include <unistd.h>
 
-struct petra_run {
-  const petra_config *config;
-  petra_run_options options;
-  petra_plan plan;
-  petra_pipeline main;                       /* of this process; of an emulated run with replicas that of replica 0 */
-  petra_pipeline **pipelines;                /* of each replica; NULL: in another process */
-  petra_replicas *replicas;                  /* NULL: a run without, or an executed one */
-  petra_dataset *train_opened, *eval_opened; /* by the run */
-  const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
-  petra_cluster cluster;
-  petra_lr lr;
-  petra_execution *execution; /* NULL: the run is emulated */
-  /* Files. */
-  petra_folder folder;
-  char *weights_path;
-  bool stored; /* there is a folder, of this rank or of rank 0 */
-  petra_checkpoint_files checkpoint;
-  petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
-  int64_t first;         /* the first microbatch that stage 1 reads */
-  /* What works. */
-  petra_executor *executor;
-  /* What is told. */
-  petra_training_log *log;
-  petra_probe *probe;
-  petra_probe_stages probed; /* what it reads, where all stages are here */
-  petra_probe_log probe_log;
-  petra_best *best; /* run.keep: best, of the process that writes files; else NULL */
-  petra_observer *checkpoints;
-  petra_observer *actions;
-  petra_observer *trace;
-  petra_observer *observers;
-  petra_stage_observer *stage_observers;
-  petra_worker *(*wrap)(void *context, petra_worker *worker);
-  void *wrap_context;
-};
-
 /* --- open --- */
-
-static bool by_arrival(const petra_run *run) {
-  return run->plan.method.program->arrival;
-}
 
 /* *out: the given set, or that of the config. */
 static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
@@ -97,137 +46,6 @@ static petra_status plan_program(petra_run *run) {
   return petra_plan_check_training(&run->plan, microbatches);
 }
 
-/* With `resume`: the checkpoint, where there is one. */
-static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
-  if (!run->options.resume)
-    return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
-  if (!run->resume)
-    return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program,
-                                        run->options.ranks && by_arrival(run), begin));
-  run->first = begin->read;
-  return PETRA_OK;
-}
-
-static void print_resumed(const petra_run *run) {
-  if (!run->resume)
-    petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint.path);
-  else
-    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint.path,
-                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
-}
-
-/* The run's folder with run.h5 and config.yaml. */
-static petra_status open_files(petra_run *run) {
-  char *log = NULL;
-  char backend[256], libraries[256];
-  petra_runlog_about about = {.command = run->options.command_line,
-                              .backend = backend,
-                              .libraries = libraries,
-                              .recalibrates = run->config->data.recalibrate > 0};
-  petra_checkpoint_begin begin;
-  const int replicas = (int)run->config->cluster.replicas;
-  const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
-                               : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
-                                                        : PETRA_FOLDER_NEW;
-  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
-  PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
-  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
-  run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
-  petra_libraries_describe(libraries, sizeof libraries);
-  PETRA_TRY(find_checkpoint(run, &begin));
-  if (run->resume) {
-    PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
-    about.image = log;
-    about.image_bytes = (size_t)begin.log_bytes;
-  }
-  petra_status status = run->config->run.keep == PETRA_KEEP_BEST
-                            ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
-                            : PETRA_OK;
-  if (status == PETRA_OK && run->options.resume && run->options.print)
-    print_resumed(run);
-  if (status == PETRA_OK)
-    status = petra_folder_begin(&run->folder, &run->plan, &about);
-  if (status == PETRA_OK && run->options.print)
-    status = petra_header_print(&run->plan, &run->lr, run->folder.path, stdout);
-  petra_free(log);
-  PETRA_TRY(status);
-  if (!run->resume)
-    PETRA_TRY(petra_folder_write_stages(&run->folder, &run->plan));
-  return run->config->probe.per_epoch > 0
-             ? petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL)
-             : PETRA_OK;
-}
-
-static petra_status create_probe(petra_run *run) {
-  const petra_config *config = run->config;
-  const petra_probe_options options = {.backend = run->main.network.backend,
-                                       .model = &run->plan.model,
-                                       .partition = &run->plan.partition,
-                                       .replicas = (int)config->cluster.replicas,
-                                       .source = &run->probed.base,
-                                       .program = run->plan.method.program,
-                                       .program_options = &run->plan.program,
-                                       .per_epoch = config->probe.per_epoch,
-                                       .gradients = config->probe.gradients,
-                                       .context = run->folder.runlog ? &run->probe_log : run->options.context,
-                                       .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
-  const petra_stages stages = petra_network_stages(&run->main.network);
-  if (config->probe.per_epoch == 0)
-    return PETRA_OK;
-  if (run->execution)
-    return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
-  run->probed = petra_probe_stages_of(&stages);
-  PETRA_TRY(petra_probe_create(&options, &run->probe));
-  if (!run->replicas) /* which all tell the probe */
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
-  return PETRA_OK;
-}
-
-static const petra_account *account_of(const void *context, int32_t stage) {
-  return petra_stage_account(((const petra_run *)context)->main.network.stage[stage - 1]);
-}
-
-static petra_status create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
-  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  if (!run->execution)
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
-  return PETRA_OK;
-}
-
-static bool keeps_best(const petra_run *run) {
-  return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
-}
-
-/* Those of the whole run; the list of the worker's observers begins with the probe. */
-static petra_status create_observers(petra_run *run) {
-  const petra_training_log_options log = {.runlog = run->folder.runlog,
-                                          .program = run->plan.method.program,
-                                          .program_options = &run->plan.program,
-                                          .print_epochs = run->options.print,
-                                          .recalibrates = run->config->data.recalibrate > 0,
-                                          .samples = petra_samples_of(run->config),
-                                          .progress = run->options.progress};
-  PETRA_TRY(create_probe(run));
-  PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observer *told = petra_training_log_observer(run->log);
-  if (run->execution) /* whose actions are logged at the end, by the wall clock */
-    PETRA_TRY(petra_execution_observer(run->execution, told, &told));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
-  if (keeps_best(run) && run->execution)
-    PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
-  else if (run->best)
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
-  if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
-    PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
-  }
-  return PETRA_OK;
-}
-
 /* All that can be found wrong before anything is written. */
 static petra_status prepare(petra_run *run) {
   const petra_run_options *options = &run->options;
@@ -257,49 +75,15 @@ static petra_status open_records(petra_run *run) {
   if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
     petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
   if (run->options.trace && run->options.files)
-    PETRA_TRY(create_trace(run));
+    PETRA_TRY(petra_run_create_trace(run));
   if (run->options.files)
-    PETRA_TRY(open_files(run));
-  return create_observers(run);
-}
-
-/* On another rank than rank 0, which has opened the folder: the files that it writes parts of checkpoints into. */
-static petra_status follow_files(petra_run *run) {
-  PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
-  PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
-  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
-                                     (int)run->config->cluster.replicas);
-}
-
-/* The checkpoint that rank 0 goes on from, on all ranks. */
-static petra_status follow_checkpoint(petra_run *run) {
-  petra_checkpoint_begin begin;
-  uint64_t digest = 0, found = 0;
-  petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
-  PETRA_TRY(petra_execution_agree_on(run->execution, status));
-  PETRA_TRY(petra_execution_resume(run->execution, &digest));
-  if (run->resume || digest == 0)
-    return PETRA_OK;
-  PETRA_TRY(find_checkpoint(run, &begin));
-  if (run->resume)
-    PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));
-  return found == digest
-             ? PETRA_OK
-             : petra_fail(PETRA_IO, "%s: %s; expected a folder that all processes share", run->checkpoint.path,
-                          run->resume ? "another checkpoint than that of rank 0" : "is not there");
+    PETRA_TRY(petra_run_open_files(run));
+  return petra_run_create_observers(run);
 }
 
 static petra_status open_all(petra_run *run) {
-  petra_ranks *ranks = run->options.ranks;
-  petra_status status = open_records(run);
-  if (!ranks)
-    return status;
-  if (status == PETRA_OK && run->stored && ranks->rank > 0)
-    status = follow_files(run);
-  PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
-  if (run->stored && run->options.resume)
-    status = petra_ranks_agree(ranks, follow_checkpoint(run), NULL);
-  return status;
+  const petra_status status = open_records(run);
+  return run->options.ranks ? petra_run_follow_files(run, status) : status;
 }
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
@@ -342,18 +126,13 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
   run->wrap_context = context;
 }
 
-/* Whether an executed run keeps its actions: run.h5 or a trace wants them. */
-static bool records(const petra_run *run) {
-  return run->config->run.trace_actions || run->options.trace;
-}
-
 /* Of the stages that are here; *worker does the actions. */
 static petra_status create_worker(petra_run *run, petra_worker **worker) {
   petra_pipeline_options options = {.train = run->train_set,
                                     .evaluation = run->main.network.replica == 0 ? run->eval_set : NULL,
                                     .first = run->first,
                                     .lr = &run->lr,
-                                    .waves = run->execution && by_arrival(run),
+                                    .waves = petra_run_by_arrival(run),
                                     .observers = run->stage_observers};
   if (run->execution)
     PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
@@ -363,7 +142,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   *worker = run->main.worker;
   if (run->execution)
     return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
-                                  records(run), worker);
+                                  petra_run_records(run), worker);
   return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
 }
 
@@ -375,6 +154,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                                        .replicas = (int)run->config->cluster.replicas,
                                                        .execution = run->execution,
                                                        .probe = run->probe,
+                                                       .data = run->data,
                                                        .log = run->log,
                                                        .runlog = run->folder.runlog},
                                              .plan = &run->plan,
@@ -382,7 +162,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every * run->plan.program.batches,
-                                             .by_arrival = run->execution && by_arrival(run),
+                                             .by_arrival = petra_run_by_arrival(run),
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                              .resume = run->resume};
   if (!run->stored)
@@ -401,7 +181,7 @@ petra_status petra_run_go(petra_run *run) {
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
-  PETRA_TRY(run->execution && by_arrival(run)
+  PETRA_TRY(petra_run_by_arrival(run)
                 ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor)
                 : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
@@ -421,51 +201,8 @@ void petra_run_drop_worker(petra_run *run) {
 
 /* --- close --- */
 
-static petra_status write_memory(petra_run *run) {
-  petra_account *accounts;
-  PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
-  for (int32_t j = 0; j < run->plan.stages; j++)
-    if (run->main.network.stage[j])
-      accounts[j] = *petra_stage_account(run->main.network.stage[j]);
-  petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
-  if (status == PETRA_OK && run->options.files)
-    status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
-  petra_free(accounts);
-  return status;
-}
-
-/* The last ones or, with run.keep: best, those of the best evaluation. */
-static petra_status write_weights(petra_run *run) {
-  int64_t epochs;
-  const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
-  if (keeps_best(run))
-    return run->best ? petra_best_finish(run->best, rows, epochs) : PETRA_OK; /* which rank 0 has */
-  return petra_network_write_weights(&run->main.network, run->weights_path);
-}
-
-static petra_status close_records(petra_run *run) {
-  if (run->options.files || run->execution) /* first: they are what the run was for */
-    PETRA_TRY(write_weights(run));
-  if (run->execution)
-    PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
-  if (run->execution && records(run))
-    PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
-                                      run->trace));
-  if (run->trace)
-    PETRA_TRY(petra_trace_observer_finish(run->trace));
-  if (run->options.files || run->execution)
-    PETRA_TRY(write_memory(run));
-  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
-  if (!run->options.files)
-    return PETRA_OK;
-  if (run->probe)
-    PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
-  PETRA_TRY(petra_folder_complete(&run->folder));
-  return run->config->run.keep_checkpoint ? PETRA_OK : petra_folder_remove_checkpoint(&run->folder);
-}
-
 petra_status petra_run_close(petra_run *run) {
-  PETRA_TRY(close_records(run));
+  PETRA_TRY(petra_run_write_files(run));
   return run->execution ? petra_ranks_agree(run->options.ranks, PETRA_OK, NULL) : PETRA_OK; /* all wait for rank 0 */
 }
 

@@ -76,6 +76,9 @@ const char *petra_mitigation_key(const petra_mitigation *mitigation);
  * period), or where two contradict each other or the optimiser. */
 petra_status petra_mitigation_check(const petra_config *config, const petra_method *method);
 
+/* PETRA_CONFIG, logged, where error_feedback is on and the delay of a stage is not a whole number of updates. */
+petra_status petra_mitigation_check_delays(const petra_config *config, const petra_method *method, int32_t stages);
+
 /* Delay of a stage in updates, as the mitigations take it: the mean number of updates between a microbatch's F and its B
  * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction:
  * petra_method_distance / k. Not for a method by arrival or with a sync period. */

@@ -2,6 +2,7 @@
 #include "base/optimiser.h"
 #include "schedule/method.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #define KEY(name) "method.mitigation." name
@@ -14,6 +15,7 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
          : m->gradient_shrinking < 1                     ? KEY("gradient_shrinking")
          : m->stage_momentum > 0                         ? KEY("stage_momentum")
          : m->sync_warmup_epochs > 0                     ? KEY("sync_warmup_epochs")
+         : m->error_feedback                             ? KEY("error_feedback")
                                                          : NULL;
 }
 
@@ -99,6 +101,15 @@ static petra_status check_warmup(const petra_config *config, const petra_method 
                            (long long)m->sync_warmup_epochs, method->name);
 }
 
+static petra_status check_feedback(const petra_config *config, const petra_mitigation *m) {
+  const bool spike = m->spike_compensation;
+  if (!m->error_feedback || (!spike && m->weight_prediction == PETRA_PREDICTION_NONE))
+    return PETRA_OK;
+  return petra_config_fail(config, KEY("error_feedback"),
+                           "with %s: both make up for the same delay; expected one of the two",
+                           spike ? "spike_compensation" : "weight_prediction");
+}
+
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
   if (m->stage_momentum == 0)
     return PETRA_OK;
@@ -134,7 +145,20 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
   PETRA_TRY(check_correction(config, method, m));
   PETRA_TRY(check_prediction(config, method, m));
   PETRA_TRY(check_warmup(config, method, m));
+  PETRA_TRY(check_feedback(config, m));
   return check_momentum(config, m);
+}
+
+petra_status petra_mitigation_check_delays(const petra_config *config, const petra_method *method, int32_t stages) {
+  for (int32_t stage = 1; stage <= stages && method->mitigation.error_feedback; stage++) {
+    const double delay = petra_method_delay(method, stages, stage);
+    if (delay != floor(delay))
+      return petra_config_fail(config, KEY("error_feedback"),
+                               "stage %d of %d has a delay of %g updates, by which no step is found again; expected a "
+                               "whole number at every stage, as with method.accumulate: 1",
+                               stage, stages, delay);
+  }
+  return PETRA_OK;
 }
 
 double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage) {

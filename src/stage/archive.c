@@ -77,6 +77,17 @@ static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *te
   return status;
 }
 
+/* The steps that error feedback will take back. */
+static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tensors, int b) {
+  const int count = petra_mitigation_feedback(&stage->options.mitigation);
+  for (int t = 0; t < count; t++) {
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "step-%02d/", t);
+    PETRA_TRY(archive_set(stage, tensors, b, prefix, false, &stage->sets[b].past[t]));
+  }
+  return PETRA_OK;
+}
+
 /* The optimiser's state, and the gradients that an update is still to take. */
 static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
   static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/", "square/"};
@@ -87,6 +98,7 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
     PETRA_TRY(archive_set(stage, tensors, b, "predicted/", false, &sets->predicted)); /* empty without a mitigation */
     PETRA_TRY(archive_set(stage, tensors, b, "trend/", false, &sets->trend));
     PETRA_TRY(archive_set(stage, tensors, b, "corrected/", false, &sets->corrected));
+    PETRA_TRY(archive_past(stage, tensors, b));
     if (stage->begun > 0 && petra_stage_sums(stage))
       PETRA_TRY(archive_set(stage, tensors, b, "accumulated/", false, &sets->accumulated));
     if (stage->begun > 0 && !petra_stage_sums(stage))

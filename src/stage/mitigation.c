@@ -26,6 +26,10 @@ bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation) {
   return petra_mitigation_averages(mitigation) || mitigation->descent > 0;
 }
 
+int petra_mitigation_feedback(const petra_stage_mitigation *mitigation) {
+  return mitigation->choice.error_feedback ? (int)mitigation->delay : 0;
+}
+
 double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation) {
   return mitigation->choice.prediction_horizon * (mitigation->delay + mitigation->descent);
 }

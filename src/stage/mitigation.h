@@ -23,6 +23,12 @@
  *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m). With adamw and nadamw
  *                          beta1 takes the place of m and nothing else changes: both average gradients with weight 1 - beta1.
  *                          So the authors' program (AsyncPP, --adaptive_momentum), with nadamw for their method.
+ *  error_feedback          w += u_t + (u_t - u_(t-D)) for t >= D, else u_t: u_t is what the optimiser's step number t (from 0, after a
+ *                          warm-up) adds to the weights, weight decay included; D is whole. Its gradient is one of the weights before step
+ *                          t - D, which took u_(t-D): the difference is what that step lacked. So w = y + the last D of the u - the
+ *                          first D, with y the sum of the u alone: F reads weights D steps ahead of those of plain delayed steps.
+ *                          After the error feedback of Zmushko et al., One-Step Gradient Delay is Not a Barrier for Large-Scale
+ *                          Asynchronous Pipeline Parallel LLM Pretraining (arXiv 2606.30634), whose formula was not at hand.
  *
  * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
  * checked against which source. */
@@ -48,6 +54,9 @@ petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigat
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
 bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation);
 bool petra_mitigation_averages(const petra_stage_mitigation *mitigation);
+
+/* How many past steps error feedback keeps: D; 0 where it is off. */
+int petra_mitigation_feedback(const petra_stage_mitigation *mitigation);
 
 /* T of what F reads, and of what B reads with SpecTrain: the last step is extrapolated by so many updates. */
 double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation);

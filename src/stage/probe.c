@@ -20,16 +20,16 @@ bool petra_stage_predicts(const petra_stage *stage) {
   return petra_mitigation_predicts(&stage->options.mitigation);
 }
 
-petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, bool predicted, int block,
+petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out) {
-  if (petra_stage_predicts(stage) && !predicted) {
-    if (version != stage->updates)
+  if (petra_stage_predicts(stage) && !key.predicted) {
+    if (key.version != stage->updates)
       return petra_fail(PETRA_INTERNAL, "stage %d: of the weights after %lld updates only the prediction is kept",
-                        stage->options.number, (long long)version);
+                        stage->options.number, (long long)key.version);
     *out = &stage->sets[block - stage->options.first].parameters;
     return PETRA_OK;
   }
-  return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, version, block - stage->options.first, out);
+  return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, key.version, block - stage->options.first, out);
 }
 
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block) {

@@ -16,11 +16,21 @@ int64_t petra_stage_version_forward(const petra_stage *stage);
 /* Whether its F reads a prediction of its weights (stage/mitigation.h). */
 bool petra_stage_predicts(const petra_stage *stage);
 
+/* Which weights of a stage: those after so many updates; of a stage that predicts with `predicted` what its F reads in their place. */
+typedef struct petra_weights_key {
+  int64_t version;
+  bool predicted; /* false where the stage does not predict */
+} petra_weights_key;
+
+static inline bool petra_weights_key_equal(petra_weights_key a, petra_weights_key b) {
+  return a.version == b.version && a.predicted == b.predicted;
+}
+
 /* The parameters of block `block` (from 0, one of the stage's) in a version that the stage has: the latest,
  * or an older one that one of its passes will read. Owned by the stage and valid until its next action.
- * Of a stage that predicts: with `predicted` as its F reads the version, without the weights themselves, of which
- * it has the latest alone; elsewhere the two are one. PETRA_INTERNAL, logged, if the stage has it no more. */
-petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, bool predicted, int block,
+ * Of the weights themselves a stage that predicts has the latest version alone. PETRA_INTERNAL, logged, if the stage has it
+ * no more. */
+petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights_key key, int block,
                                          const petra_tensor_set **out);
 
 /* The gradients of block `block` that an update at this moment would take: the mean over the k microbatches.

@@ -14,6 +14,21 @@ void petra_message_release(petra_message *message) {
   petra_streams_release(&message->gradients);
 }
 
+static int past_steps(const petra_stage *stage) {
+  return petra_mitigation_feedback(&stage->options.mitigation);
+}
+
+static petra_status create_past(petra_stage *stage, int b) {
+  petra_stage_sets *sets = &stage->sets[b];
+  if (past_steps(stage) == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&sets->past, (size_t)past_steps(stage), sizeof *sets->past));
+  for (int t = 0; t < past_steps(stage); t++)
+    PETRA_TRY(petra_tensor_set_create(&stage->compute, stage->options.model, petra_stage_block(stage, b), false,
+                                      PETRA_MEMORY_MOMENTUM, &sets->past[t]));
+  return PETRA_OK;
+}
+
 static petra_status create_sets(petra_stage *stage, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const bool predicts = petra_mitigation_predicts(mitigation), corrects = petra_mitigation_corrects(mitigation),
@@ -37,7 +52,7 @@ static petra_status create_sets(petra_stage *stage, int b) {
   for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)
     PETRA_TRY(petra_optim_state_create(&stage->options.optim, &stage->compute, stage->options.model,
                                        petra_stage_block(stage, b), s, &sets->states[s]));
-  return PETRA_OK;
+  return create_past(stage, b);
 }
 
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out) {
@@ -81,6 +96,9 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].predicted);
     petra_tensor_set_release(&stage->sets[b].trend);
     petra_tensor_set_release(&stage->sets[b].corrected);
+    for (int t = 0; stage->sets[b].past && t < past_steps(stage); t++)
+      petra_tensor_set_release(&stage->sets[b].past[t]);
+    petra_free(stage->sets[b].past);
   }
   petra_stage_empty(stage);
   petra_free(stage->present);

@@ -17,6 +17,7 @@ typedef struct petra_stage_sets {
   petra_tensor_set predicted; /* what F reads */
   petra_tensor_set trend;     /* average of updates */
   petra_tensor_set corrected; /* what B reads */
+  petra_tensor_set *past;     /* petra_mitigation_feedback last steps: number t, from 0, at t modulo their count */
 } petra_stage_sets;
 
 struct petra_stage {

@@ -75,6 +75,28 @@ static petra_status move_parameters(const block_step *step) {
   return status;
 }
 
+/* Adds to the step of parameter `i` what the one of a delay before it lacked. `before`: minus the weights before the step. */
+static petra_status feed_back(const block_step *step, int i, const petra_tensor *before) {
+  petra_stage *stage = step->stage;
+  petra_backend *backend = stage->compute.backend;
+  const int delay = petra_mitigation_feedback(&step->mitigation);
+  const int64_t number = stage->updates - step->mitigation.start;
+  petra_tensor *weights = step->sets->parameters.tensor[i], *past = step->sets->past[number % delay].tensor[i],
+               *own = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, zeros_like(stage, weights, &own), done);
+  PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, before, own), done);
+  PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, weights, own), done);
+  if (number >= delay) {
+    PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1, own, weights), done);
+    PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, past, weights), done);
+  }
+  status = petra_op_copy(backend, own, past);
+done:
+  petra_tensor_release(&own);
+  return status;
+}
+
 /* out = weights - rate * ahead * velocity */
 static petra_status along_velocity(const block_step *step, int i, double ahead, petra_tensor *out) {
   petra_backend *backend = step->stage->compute.backend;
@@ -113,6 +135,8 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
   const petra_tensor_set *parameters = &step->sets->parameters;
   PETRA_TRY(move_parameters(step));
   for (int i = 0; i < parameters->count; i++) {
+    if (petra_mitigation_feedback(mitigation) > 0)
+      PETRA_TRY(feed_back(step, i, moved->tensor[i]));
     if (moved->count > 0)
       PETRA_TRY(petra_op_axpy(step->stage->compute.backend, 1, parameters->tensor[i], moved->tensor[i]));
     if (petra_mitigation_predicts(mitigation))
@@ -125,7 +149,7 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
 
 /* Whether the difference that the update makes is asked for. */
 static bool wants_difference(const petra_stage_mitigation *mitigation) {
-  return petra_mitigation_averages(mitigation) ||
+  return petra_mitigation_averages(mitigation) || petra_mitigation_feedback(mitigation) > 0 ||
          (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);
 }
 

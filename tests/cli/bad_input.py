@@ -198,12 +198,15 @@ class Weights(ProgramTest):
         self.bad_weights("cut.h5", path="cut.h5")
 
     def test_another_network(self):
-        self.bad_weights(["w/weights.h5", "1", "2"], model__width=2)
-        self.bad_weights("w/weights.h5", model__depth=34)
-        self.bad_weights("w/weights.h5", model__depth=50)
-        self.bad_weights("w/weights.h5", model__family="resnet", method__name="backprop")
-        self.bad_weights(["w/weights.h5", "fc"], model__classes=11)
-        self.bad_weights("w/weights.h5", model__stem="imagenet")
+        """A sound file that does not fit the config; one that does not say whose weights it has differs in its tensors."""
+        for words, values in (("width 2", {"model__width": 2}), ("revnet-34", {"model__depth": 34}), ("revnet-50", {"model__depth": 50}),
+                              ("resnet-18", {"model__family": "resnet", "method__name": "backprop"}),
+                              ("11 classes", {"model__classes": 11}), ("imagenet", {"model__stem": "imagenet"})):
+            self.bad_weights(["model.weights", "w/weights.h5: weights of revnet-18", "expected those of ", words], code=USAGE, **values)
+        with h5py.File(self.path("w/weights.h5"), "r+") as file:
+            del file.attrs["model"]
+        self.unseal("w/weights.h5")
+        self.bad_weights(["w/weights.h5", "shape"], model__width=2)
 
     def test_changed_tensors(self):
         name = "parameters/02/conv1/weight"

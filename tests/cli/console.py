@@ -27,8 +27,9 @@ PRINTED = re.compile(r"<!-- printed by: (.+) -->")
 FILE = re.compile(r"# ([\w-]+\.yaml)\b")
 ONE_MACHINE = "# (figures of one machine)"
 NUMBER = r"[-+]?\d[\d.:]*(?:e[-+]?\d+)?|nan|(?<=\s)-(?=[\s,]|$)"
-# What is never the same twice, as --update masks it.
-VARIABLE = [(r"\d+ actions in \S+ s", "… actions in … s"), (r"(  lr \S+) +\d+ images/s .*", r"\1 …")]
+# What is never the same twice, or differs with the kernels of a processor, as --update masks it.
+VARIABLE = [(r"\d+ actions in \S+ s", "… actions in … s"), (r"(  lr \S+) +\d+ images/s .*", r"\1 …"),
+            (r"^(memory +)\S+ MB in ", r"\1… MB in ")]
 # Sizes in the files of a page, outside of --update. 4096 images is the tutorial, whose probes need some 40 microbatches.
 SHORT = [(r"\blimit: 4096", "limit: 352"), (r"\blimit: (?!352\b)\d+", "limit: 128"), (r"\beval_limit: \d+", "eval_limit: 64"),
          (r"seeds: \[.*\]", "seeds: [1, 2]")]
@@ -127,10 +128,17 @@ def mismatch(shown, lines):
     return None if at == len(lines) else f"printed, not shown: {lines[at]}"
 
 
-def masked(line):
-    for pattern, replacement in VARIABLE:
-        line = re.sub(pattern, replacement, line)
-    return line.rstrip()
+def masked(lines):
+    """The lines without what VARIABLE says, and without the last column of a sweep's table where that is wall_s."""
+    found, timed = [], False
+    for line in lines:
+        timed = line.endswith(" wall_s") or (timed and " +- " in line)
+        if timed:
+            line = re.sub(r" +\S+ \+- \S+$", " …", line)
+        for pattern, replacement in VARIABLE:
+            line = re.sub(pattern, replacement, line)
+        found.append(line.rstrip())
+    return found
 
 
 def absent(text):
@@ -213,7 +221,7 @@ class Page:
                     if printed is not None and printed is not command.shown:
                         begin = command.line + command.text.count("\n")
                         mark = [ONE_MACHINE] if self.loose(command) else []
-                        changes.append((begin, begin + len(stripped(command.shown)), mark + [masked(line) for line in printed]))
+                        changes.append((begin, begin + len(stripped(command.shown)), mark + masked(printed)))
             changes += self.printed(folder)
         for begin, end, lines in sorted(changes, reverse=True):
             self.lines[begin:end] = lines

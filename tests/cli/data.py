@@ -3,6 +3,7 @@
 
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -294,7 +295,7 @@ class Tokens(DataTest):
         weights = self.set_options(model__weights="w/weights.h5")
         self.good("evaluate", *small, *weights, *self.set_options(model__family="revgpt", data__eval_limit=2))
         for key, value, words in ("family", "gpt", "gpt-1 width 4, 2 heads"), ("heads", 1, "revgpt-1 width 4, 1 heads"):
-            self.bad(1, ["w/weights.h5: weights of revgpt-1 width 4, 2 heads, context 5", "expected those of " + words],
+            self.bad(2, ["w/weights.h5: weights of revgpt-1 width 4, 2 heads, context 5", "expected those of " + words],
                      "evaluate", *small, *weights, "--set", "model.family=revgpt", "--set", f"model.{key}={value}")
 
     def test_no_batch_norms(self):
@@ -302,6 +303,18 @@ class Tokens(DataTest):
         for name, family in ("text", "gpt"), ("images", "vit"):
             self.bad(2, ["data.recalibrate", "has no batch norms; expected 0"], "inspect", f"{name}.yaml",
                      *self.set_options(model__family=family, data__recalibrate=2))
+
+    def test_epochs_of_an_order(self):
+        """petra schedule and simulate know how long an epoch of tokens is: here 55 windows, 11 microbatches."""
+        small = ["schedule", "text.yaml", *self.set_options(model__family="gpt", model__depth=1, model__width=4, model__heads=2, data__batch=5,
+                                                            method__name="backprop", stages__partition="balanced", stages__count=1)]
+        evaluated = lambda *options: re.findall(r"E(\d+)", self.good(*small, "--set", "run.max_microbatches=24", *options))  # noqa: E731
+        self.assertEqual(evaluated(), ["10", "21"])
+        self.assertEqual(evaluated("--set", "data.limit=35"), ["6", "13", "20"])
+        os.remove(self.path("text.txt"))
+        self.assertEqual(evaluated(), [])
+        self.bad(2, "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which is not there", *small,
+                 *self.set_options(model__family="revgpt", method__name="petra", method__mitigation__sync_warmup_epochs=1))
 
     def test_shapes_of_sequences(self):
         small = ["inspect", "text.yaml", *self.set_options(model__depth=1, model__width=4, model__heads=2, model__context=5)]

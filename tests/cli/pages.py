@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of README.md, the tutorial, commands.md, faq.md and docs/methods/ runs and prints what the page shows. The form of
+"""Every command of README.md, the tutorials, commands.md, faq.md and docs/methods/ runs and prints what the page shows. The form of
 the pages is that of console.py; `make regen-docs` writes what the commands print. What stands in ```sh blocks is not run, and is
 listed here. It takes 30 to 40 s of processor, most of it the tutorial's sweep: not under sanitizers, not again from an archive."""
 
@@ -23,6 +23,7 @@ NOT_RUN = {
     "../configure": "builds",
     "make": "builds",
     "petra report": "needs plotly; tests/cli/report.py runs it",
+    "build/petra report": "the same",
     "export PATH": "the shell of each command is a new one",
 }
 
@@ -62,9 +63,17 @@ class Matching(unittest.TestCase):
         self.assertIsNotNone(console.mismatch([console.ONE_MACHINE, "loss 2.31"], ["error 2.31"]))
         self.assertIsNotNone(console.mismatch([console.ONE_MACHINE, "loss 2.31"], ["loss"]))
 
+    def test_masks(self):
+        lines = ["memory   93.109 MB in tensors of", "  memory 1 MB", "bubble 0.05; 1600 actions in 0.003 s", "cell top1 wall_s",
+                 "a  0.5 +- 0.1  148.5 +- 1.1e+02", "mean +- 95 %", "", "cell top1", "a  0.5 +- 0.1"]
+        masked = ["memory   … MB in tensors of", "  memory 1 MB", "bubble 0.05; … actions in … s", "cell top1 wall_s",
+                  "a  0.5 +- 0.1 …", "mean +- 95 %", "", "cell top1", "a  0.5 +- 0.1"]
+        self.assertEqual(console.masked(lines), masked)
+        self.assertIsNone(console.mismatch(masked, lines))
+
 
 def pages():
-    yield from ("README.md", "docs/tutorial.md", "docs/commands.md", "docs/faq.md")
+    yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/commands.md", "docs/faq.md")
     yield from sorted(os.path.relpath(path, console.SOURCE) for path in glob.glob(os.path.join(console.SOURCE, "docs/methods/*.md")))
 
 

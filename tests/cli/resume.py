@@ -40,10 +40,12 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
            ["method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity",
             "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
-           ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5"],
+           ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5", "method.mitigation.error_feedback=true"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
-           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5"],
-           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5"],
+           ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5",
+            "optim.name=muon", "optim.lr=0.01"],
+           ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5",
+            "optim.name=adamw", "optim.lr=0.001"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
 
 
@@ -233,8 +235,29 @@ class Resume(ProgramTest):
         self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the checkpoint was written where an epoch began, after 12; expected the data that",
                  *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
         self.assertEqual(self.read("out/run.h5"), before)
+        for text, split in ("ab" * 49 + "bb" + "ab" * 50, "training"), ("ab" * 99 + "aa", "evaluation"):
+            self.write("b.txt", text)
+            self.bad(2, f"data.path=b.txt: the samples of the {split} split are not those that out/checkpoint.h5 was written with", *run, "run.epochs=4",
+                     "--resume", "--set", "data.path=b.txt")
+        self.assertEqual(self.read("out/run.h5"), before)
         os.rename(self.path("a.txt"), self.path("c.txt"))
         self.good(*run, "run.epochs=4", "--resume", "--set", "data.path=c.txt")
+
+    def test_other_images(self):
+        """Another label anywhere, another pixel in an image that is looked at."""
+        self.write("c.yaml", CONFIG)
+        self.good("data", "generate", "c.yaml", "--output", "a.h5", "--quiet", *self.set_options(data__limit=20, data__eval_limit=4))
+        run = ["train", "c.yaml", "--output", "out", "--quiet", *self.set_options(data__set="hdf5", stages__partition="balanced", stages__count=2)]
+        self.good(*run, *self.set_options(data__path="a.h5", run__epochs=2))
+        before = self.read("out/run.h5")
+        for split, item, place in ("train", "labels", 7), ("eval", "images", (-1, -1, -1, -1)):
+            shutil.copy(self.path("a.h5"), self.path("b.h5"))
+            self.unseal("b.h5")
+            with h5py.File(self.path("b.h5"), "r+") as file:
+                file[split][item][place] = (file[split][item][place] + 1) % 10
+            self.bad(2, f"the samples of the {'training' if split == 'train' else 'evaluation'} split are not those that out/checkpoint.h5",
+                     *run, "--resume", *self.set_options(data__path="b.h5", run__epochs=3))
+        self.assertEqual(self.read("out/run.h5"), before)
 
     def test_a_folder_that_holds_a_run(self):
         def files():

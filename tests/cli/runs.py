@@ -43,17 +43,17 @@ class Runs(ProgramTest):
     def test_list(self):
         lines = self.good("list").splitlines()
         self.assertEqual([line.split()[0] for line in lines], ["run", "runs/again", "runs/mine", "runs/other/deep", "runs/priced"])
-        self.assertRegex(lines[2], r"^runs/mine +petra, k = 1 +10 +emulate +complete +\d+\.\d\d +\d{4}-\d\d-\d\dT")
-        self.assertRegex(lines[4], r"^runs/priced +petra, k = 1 +10 +simulate +complete +- ")
+        self.assertRegex(lines[2], r"^runs/mine +petra, k = 1 +10 +emulate +complete +sgd +shapes, the first 192 images +\d\.\d{4} +\d+\.\d\d +\d{4}-\d\d-\d\dT")
+        self.assertRegex(lines[4], r"^runs/priced +petra, k = 1 +10 +simulate +complete +- +- +- +- ")
         runs = self.good_json("list", "runs/other")["runs"]
         with h5py.File(self.path("runs/other/deep/run.h5"), "r") as run:
-            self.assertEqual([(row["run"], row["state"], row["eval_top1"]) for row in runs],
-                             [("runs/other/deep", "complete", run["epoch/eval_top1"][-1])])
+            self.assertEqual([(row["run"], row["state"], row["optimiser"], row["data"], row["eval_loss"], row["eval_top1"]) for row in runs],
+                             [("runs/other/deep", "complete", "sgd", "shapes, the first 192 images", run["epoch/eval_loss"][-1], run["epoch/eval_top1"][-1])])
         self.assertEqual(self.good("list", "runs/mine/").splitlines()[1].split()[0], "runs/mine/")
         os.mkdir(self.path("empty"))
         self.assertEqual(self.good("list", "empty"), "empty: no run.h5 in it or below\n")
         self.assertEqual(self.good_json("list", "empty")["runs"], [])
-        self.bad(2, "nothing: no such folder", "list", "nothing")
+        self.bad(1, "nothing: no such folder", "list", "nothing")
         self.bad(2, "one file is expected, got 'runs' and 'empty'", "list", "runs", "empty")
 
     def test_list_tells_what_goes_on_from_what_stopped(self):
@@ -78,6 +78,7 @@ class Runs(ProgramTest):
 
     def test_compare(self):
         text = self.good("compare", "runs/mine", "runs/again", "runs/other/deep/run.h5")
+        self.assertIn("C  runs/other/deep/run.h5: petra, k = 1; sgd, lr 0.2; shapes, the first 192 images\n", text)
         self.assertRegex(text, r"\nconfig +A +B +C\noptim\.lr +0\.1 +0\.1 +0\.2\n")
         self.assertRegex(text, r"\nstate +complete +complete +complete\nepochs +2 +2 +2\n")
         self.assertRegex(text, r"losses   A and B: equal to the bit in all (\d+) microbatches that both have\n"

@@ -12,7 +12,7 @@ CASES = [
     ["--set", "method.name=petra"],
     ["--set", "method.name=petra", *LIST, "--set", "cluster.engines=2", "--set", "cluster.link.latency_s=0.3", "--set",
      "device.backend=ref", "--set", "device.precision=fp64"],
-    ["--set", "method.name=petra", "--set", "model.family=resnet", "--set", "method.accumulate=1"],
+    ["--set", "method.name=petra", "--set", "model.family=resnet", "--set", "method.accumulate=1", "--set", "method.mitigation.error_feedback=true"],
     ["--set", "method.name=backprop", "--set", "cluster.jitter.model=gamma"],
     ["--set", "method.name=backprop", *LIST, "--set", "model.family=resnet", "--set", "device.backend=ref"],
     ["--set", "method.name=zb-h1", "--set", "run.max_microbatches=40", "--set", "method.accumulate=20", "--set", "cluster.jitter.model=gamma"],

@@ -169,8 +169,16 @@ class Inspect(ProgramTest):
         folder, file = self.good("inspect", "out"), self.good("inspect", "out/run.h5")
         self.assertEqual(folder, file)
         self.assertIn("petra train small.yaml --output out --quiet", folder)
-        self.assertIn("network  RevNet-18, width 1, cifar stem, 10 stages\nmethod   petra, k = 1\nprobes   none\nstate    complete\n"
+        self.assertIn("network  RevNet-18, width 1, cifar stem, 10 stages\nmethod   petra, k = 1\noptim    sgd, lr 0.1\n"
+                      "data     shapes, the first 64 images\nprobes   none\nstate    complete\n"
                       "length   2 epochs, losses of 7 microbatches\n", folder)
+        for method, delays in ("petra", "26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, ..., 0"), ("backprop", "0 (x 14)"):
+            self.assertIn(f"\ndelays   {delays} microbatches from F to B, by stage\n", self.good(
+                "train", "small.yaml", "--output", "gpt", *self.set_options(
+                    data__set="grammar", data__limit=8, model__family="revgpt", model__depth=6, model__width=4, model__heads=1, model__context=4,
+                    method__name=method, optim__name="adamw", optim__lr=0.001, optim__weight_decay=0.2, run__epochs=1)))
+        self.assertIn("\noptim    adamw, lr 0.001, with optim.weight_decay: 0.2\ndata     grammar, windows of 4 tokens, the first 8 windows\n",
+                      self.good("inspect", "gpt"))
         self.good("simulate", "small.yaml", "--output", "simulated", "--quiet")
         self.assertIn("\nlength   simulated: 160 microbatches in 611 s, 4 s per microbatch\n", self.good("inspect", "simulated"))
         found = self.good_json("inspect", "out")
@@ -315,6 +323,17 @@ class Keep(ProgramTest):
         last = self.good_json("evaluate", "small.yaml", *sets, "--set", "model.weights=last/weights.h5")
         self.assertEqual((last["epoch"], last["top1"], last["loss"]), (None, top1[-1], loss[-1]))
         self.assertNotIn("weights  ", self.good("inspect", "last"))
+
+    def test_best_of_tokens(self):
+        """By the loss, which rises from epoch to epoch here; the highest accuracy is that of another one."""
+        sets = self.train("best", "--set", "optim.lr=0.1", run__keep="best", run__seed=2, data__set="grammar", model__family="revgpt", model__depth=1, model__width=4, model__heads=1,
+                          model__context=4)
+        top1, loss, _ = self.rows("best")
+        best = loss.index(min(loss))
+        self.assertNotEqual(best, top1.index(max(top1)))
+        found = self.good_json("evaluate", "small.yaml", *sets, "--set", "model.weights=best/weights.h5")
+        self.assertEqual((found["epoch"], found["loss"]), (best + 1, loss[best]))
+        self.assertIn(f"\nweights  of the best evaluation: epoch {best + 1}, loss {loss[best]:.4f} (weights.h5)\n", self.good("inspect", "best"))
 
     def test_resume(self):
         whole, parts = {"run__keep": "best"}, {"run__keep": "best", "run__keep_checkpoint": "true"}

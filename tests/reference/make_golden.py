@@ -120,6 +120,16 @@ def rounded_otherwise(settings, data, weights):
         nets.conv, torch.nn.functional.linear = plain, linear
 
 
+def drift_of(settings, data, start, final):
+    """(how far the run drifts from its `final` weights, tensors that moved by rounding alone)"""
+    drift, left_out = 0.0, []
+    for other, _ in (run.execute(settings, data, run.perturbed(start, 1)), run.execute(settings, data, run.perturbed(start, 2)),
+                     rounded_otherwise(settings, data, start)):
+        distances, left_out = compare.distances(flat(final), flat(other), flat(start), ROUNDING)
+        drift = max(drift, distances[0][0])
+    return drift, left_out
+
+
 def make(name, folder, data, fnv1a):
     settings, limit = settings_of(name), RUNS[name][-1]
     blocks = run.build(settings)
@@ -130,11 +140,7 @@ def make(name, folder, data, fnv1a):
                     {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", "downsample") + run.TRANSFORMER if n in settings} | {"seed": SEED})
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
-    drift, left_out = 0.0, []
-    for other, _ in (run.execute(settings, data, run.perturbed(start, 1)), run.execute(settings, data, run.perturbed(start, 2)),
-                     rounded_otherwise(settings, data, start)):
-        distances, left_out = compare.distances(flat(final), flat(other), flat(start), ROUNDING)
-        drift = max(drift, distances[0][0])
+    drift, left_out = drift_of(settings, data, start, final)
     if not drift <= limit:
         raise SystemExit(f"make_golden: {name}: drifts by {drift:.1e}, limit {limit:.1e}: lower its rate")
     attributes = {"stages": len(blocks)} | settings | {"init": init, "records": make_data.RECORDS, "data_fnv1a": fnv1a,

@@ -34,8 +34,8 @@ class Optimiser:
     def __init__(self, lr, momentum=0.9, nesterov=True, weight_decay=5e-4):
         self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
 
-    def step(self, tensors, gradients, velocity):
-        """Returns the new tensors; `velocity` ({} before the first step) is changed."""
+    def step(self, tensors, gradients, velocity, block=None):
+        """Returns the new tensors; `velocity` ({} before the first step) is changed. `block`: as other optimisers want it."""
         new = dict(tensors)
         for name, g in gradients.items():
             w = tensors[name]
@@ -76,7 +76,7 @@ class Stage:
 
     def update_if_due(self):
         if self.counted == self.accumulate:
-            self.tensors = self.optimiser.step(self.tensors, self.sum, self.velocity)
+            self.tensors = self.optimiser.step(self.tensors, self.sum, self.velocity, self.block)
             self.sum, self.counted = {}, 0
             self.updates += 1
 

@@ -30,6 +30,7 @@ METHODS = {
     "fr": ({"method.name": "fr"}, False),
     "fr, 1f1b-async": ({"method.name": "pipedream", "method.backward_weights": "latest", "method.keep": "input",
                         "method.head": "fused"}, True),
+    "pipedream-2bw": ({"method.name": "pipedream-2bw"}, True),
 }
 CASES = [
     {},
@@ -47,6 +48,8 @@ CASES = [
     {"sync_warmup_epochs": 1},
     {"sync_warmup_epochs": 1, "lr_rescheduling": 9, "discrepancy_correction": 0.135},
     {"sync_warmup_epochs": 2, "stage_momentum": 0.99, "weight_prediction": "velocity"},
+    {"error_feedback": "true"},
+    {"error_feedback": "true", "discrepancy_correction": 0.135, "sync_warmup_epochs": 1},
 ]
 
 
@@ -59,6 +62,7 @@ class Optimiser(methods.Optimiser):
         self.of, self.delay, self.returned, self.distance, self.stages = mitigation, delay, returned, distance, stages
         self.count = -warmup
         self.trend, self.ahead, self.returning = {}, {}, {}
+        self.plain, self.moves = {}, []
 
     def is_on(self):
         return self.delay > 0 and self.count >= 0
@@ -73,7 +77,7 @@ class Optimiser(methods.Optimiser):
             return self.lr
         return self.lr / max(self.delay, 1) ** (1 - min(self.count / steps, 1))
 
-    def step(self, tensors, gradients, velocity):
+    def step(self, tensors, gradients, velocity, block):
         if self.count == 0 and self.is_on() and "stage_momentum" in self.of:
             self.begin()
         on, m, new = self.is_on(), self.momentum, dict(tensors)
@@ -88,8 +92,20 @@ class Optimiser(methods.Optimiser):
                 new[name] = tensors[name] - self.rate() * (a * v + (1 - a) / (1 - m) * g)
             else:
                 new[name] = tensors[name] - self.rate() * (g + m * v)
+        if on and "error_feedback" in self.of:
+            self.look_ahead(tensors, new, gradients)
         self.remember({name: new[name] - tensors[name] for name in gradients}, velocity)
         return new
+
+    def look_ahead(self, tensors, new, names):
+        """Error feedback summed up: the weights of the steps alone, with the steps of the last delay added and those of the first one
+        taken away."""
+        delay = round(self.delay)
+        self.plain = self.plain or dict(tensors)
+        self.moves.append({name: new[name] - tensors[name] for name in names})
+        for name in names:
+            self.plain[name] = self.plain[name] + self.moves[-1][name]
+            new[name] = self.plain[name] + sum(m[name] for m in self.moves[-delay:]) - sum(m[name] for m in self.moves[:delay])
 
     def remember(self, moved, velocity):
         """What forward and backward add to the weights from now on."""
@@ -196,6 +212,23 @@ class Drained(ForwardLocked):
             super().backward(j, m)
 
 
+def buffered(blocks, weights, batches, accumulate, mitigation):
+    """A double buffer: every pass of microbatch m reads version max(0, m // k - 1), at all stages."""
+    stages = methods.make_stages(blocks, weights, None, accumulate)
+    for j, stage in enumerate(stages):
+        stage.optimiser = Optimiser(mitigation, 1, 0, len(blocks) - 1 - j, len(blocks), 0)
+    versions = [[stage.tensors for stage in stages]]
+    for m in range(MICROBATCHES):
+        _, gradients, stats = methods.exact_gradient(blocks, versions[max(0, m // accumulate - 1)], *batches(m))
+        for stage, g, s in zip(stages, gradients, stats):
+            stage.count(g)
+            stage.move_statistics(s)
+            stage.update_if_due()
+        if (m + 1) % accumulate == 0:
+            versions.append([stage.tensors for stage in stages])
+    return methods.result(stages)
+
+
 class Shifted:
     """Microbatches from number `first` on."""
 
@@ -208,6 +241,9 @@ class Shifted:
 
 def reference(blocks, init, data, method, accumulate, mitigation):
     batches = store.Records(data, BATCH, torch.float64)
+    if method == "pipedream-2bw":
+        trained = buffered(blocks, store.to_torch(init, torch.float64), batches, accumulate, mitigation)
+        return [{n: t.numpy() for n, t in w.items()} for w in trained]
     drain = METHODS[method][1]
     kind = Drained if drain else Lockstep if method in methods.LOCKSTEP else ForwardLocked
     run = kind(blocks, store.to_torch(init, torch.float64), batches, accumulate, method.split(",")[0], mitigation)
@@ -252,6 +288,15 @@ def is_asked(mitigation):
     return not mitigation or all(word in mitigation or word in mitigation.values() for word in sys.argv[2:])
 
 
+def applies(method, accumulate, mitigation):
+    """Error feedback asks for delays of whole updates; it alone is tried with k = 2 and with a double buffer, whose k is at least J."""
+    feeds_back = "error_feedback" in mitigation
+    if method == "pipedream-2bw" or accumulate in (2, 10):
+        fits = accumulate == 10 if method == "pipedream-2bw" else accumulate == 2 and method in methods.LOCKSTEP
+        return fits and mitigation in ({}, {"error_feedback": "true"})
+    return not (method == "delayed" and moves_backward(mitigation)) and not (feeds_back and accumulate == 3)
+
+
 def moves_backward(mitigation):
     """Backward reads other weights than those of its forward or the latest, which a method that stashes refuses."""
     return "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
@@ -270,10 +315,10 @@ def main():
         with open(os.path.join(folder, "base.yaml"), "w") as file:
             file.write(BASE)
         for method in METHODS:
-            for accumulate in (3, 1):
+            for accumulate in (10, 3, 2, 1):
                 plain = None
                 for mitigation in CASES:
-                    if not is_asked(mitigation) or (method == "delayed" and moves_backward(mitigation)):
+                    if not is_asked(mitigation) or not applies(method, accumulate, mitigation):
                         continue
                     expected = reference(blocks, init, data, method, accumulate, mitigation)
                     petra(program, folder, method, accumulate, mitigation)

@@ -54,6 +54,10 @@ class Block:
     def parameters(self):
         return [name for name, _ in self.tensors if trainable(name)]
 
+    def matrices(self):
+        """What an optimiser of matrices moves as such: filters."""
+        return [name for name, shape in self.tensors if len(shape) == 4]
+
 
 class Stem(Block):
     def __init__(self, outputs, imagenet, streams):

@@ -11,6 +11,7 @@ import torch
 
 import methods
 import nets
+import optimisers
 import store
 import transformers
 
@@ -30,6 +31,7 @@ def arguments():
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--microbatches", type=int, required=True)
     p.add_argument("--batch", type=int, default=64)
+    p.add_argument("--optimiser", choices=optimisers.NAMES, default="sgd")
     p.add_argument("--lr", type=float, default=0.02)
     p.add_argument("--momentum", type=float, default=0.9)
     p.add_argument("--no-nesterov", dest="nesterov", action="store_false")
@@ -72,14 +74,13 @@ def build(s):
 
 
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and of downsample, TRANSFORMER, lag_error, extra_delay, stages); returns (final
-    weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, downsample, TRANSFORMER, lag_error, extra_delay, stages); returns
+    (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
     blocks = build(s)
-    optimiser = methods.Optimiser(s["lr"], s["momentum"], s["nesterov"], s["weight_decay"])
     batches = store.Windows(data, s["batch"], s["context"]) if s.get("context") else store.Records(data, s["batch"], dtype)
-    return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimiser,
+    return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimisers.of(s),
                          s["method"], s.get("lag_error", 0), extra_delay=s.get("extra_delay", 0),
                          stages=s.get("stages", 0))
 
@@ -101,6 +102,8 @@ def main():
     settings = {name: getattr(a, name) for name in SETTINGS}
     if a.downsample != "conv":
         settings["downsample"] = a.downsample
+    if a.optimiser != "sgd":
+        settings["optimiser"] = a.optimiser
     settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
     start = time.time()
     final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)

@@ -6,14 +6,18 @@ over torch.nn modules, written apart from nets.py and methods.py. Prints one lin
 import os
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import _muon
 
 import make_data
+import make_optimisers
 import methods
 import nets
+import optimisers
 import store
 
 FAILED = []
@@ -217,6 +221,28 @@ def against_plain_loop(batches):
                   same_names and worst < 1e-9, f"{worst:.1e}")
 
 
+def optimisers_against_torch():
+    """A tall and a wide matrix and a vector over 20 steps by PyTorch's own programs, Muon's in the precision of the gradient."""
+    _muon._zeropower_via_newtonschulz = make_optimisers.zeroth_power
+    block = SimpleNamespace(matrices=lambda: ["a/weight", "b/weight"])
+    start = {"a/weight": torch.randn(9, 4).double(), "b/weight": torch.randn(4, 9).double(), "b/bias": torch.randn(9).double()}
+    slopes = [{name: torch.randn(w.shape).double() for name, w in start.items()} for _ in range(20)]
+    for name, own in (("adamw", optimisers.AdamW(0.0625, 0.25)), ("muon", optimisers.Muon(0.0625, 0.25))):
+        tensors, state = start, {}
+        leaves = {n: w.clone().requires_grad_() for n, w in start.items()}
+        decayed, others = [leaves[n] for n in block.matrices()], [leaves["b/bias"]]
+        kind = torch.optim.AdamW if name == "adamw" else _muon.Muon
+        programs = [kind(decayed, lr=0.0625, weight_decay=0.25), torch.optim.AdamW(others, lr=0.0625, weight_decay=0.0)]
+        for slope in slopes:  # an eighth of the weight is added, so that errors go on
+            tensors = own.step(tensors, {n: g + tensors[n] / 8 for n, g in slope.items()}, state, block)
+            for n, leaf in leaves.items():
+                leaf.grad = slope[n] + leaf.detach() / 8
+            for program in programs:
+                program.step()
+        worst = apart([tensors], [{n: leaf.detach() for n, leaf in leaves.items()}])
+        check(f"{name} against PyTorch's, 20 steps", worst < 1e-13, f"{worst:.1e}")
+
+
 # --- Lockstep methods ---------------------------------------------------------------------------------------------
 
 
@@ -407,6 +433,7 @@ def main():
         normalisation(batches)
         shapes()
         reversibility(batches)
+        optimisers_against_torch()
         lags()
         against_plain_loop(batches)
         still_gradients(batches)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS: the logits of the module that a state_dict is of, on the images of a dump of
-tests/dump_logits. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
+"""torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS [HEADS]: the logits of the module that a state_dict is of, on the images or tokens of a
+dump of tests/dump_logits; HEADS: of a transformer. Where torchvision or Hugging Face's transformers are there, theirs too. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
 
 import sys
 
@@ -8,28 +8,42 @@ import numpy
 import torch
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, sys.argv[1])
+sys.path[0] = sys.argv[1]  # the transformers beside this script are other ones
 import petra_torch  # noqa: E402: from the folder that was named
 
 state = torch.load(sys.argv[2], weights_only=True)
-model = petra_torch.of_state_dict(state).eval()
+heads = int(sys.argv[5]) if len(sys.argv) > 5 else None
+model = petra_torch.of_state_dict(state, heads).eval()
 dump = numpy.fromfile(sys.argv[3])
-count, height, width = (int(value) for value in dump[:3])
-images = torch.from_numpy(dump[5:5 + count * 3 * height * width].reshape(count, 3, height, width)).to(state["fc.weight"].dtype)
+shape = [int(value) for value in dump[:4]]
+samples = torch.from_numpy(dump[6:6 + numpy.prod(shape)].reshape(shape))
+samples = samples.long().flatten(1) if heads else samples.to(state["fc.weight"].dtype)
 with torch.no_grad():
-    numpy.asarray(model(images).double()).tofile(sys.argv[4])
+    logits = model(samples)
+    numpy.asarray(logits.double()).tofile(sys.argv[4])
 
 # The names and shapes that the module itself has, whatever was loaded, and torchvision's where it is there.
 own = {name: value.shape for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
 assert own == {name: value.shape for name, value in state.items()}, own
 try:
-    import torchvision
-except ImportError:
-    print("no torchvision")
+    if heads:
+        import transformers
+    else:
+        import torchvision
+except ImportError as error:
+    print(f"no {error.name}")
 else:
-    if isinstance(model, petra_torch.ResNet) and isinstance(model.maxpool, torch.nn.MaxPool2d) and model.fc.in_features in (512, 2048):
-        kind = {(512, 8): "resnet18", (512, 16): "resnet34", (2048, 16): "resnet50"}[model.fc.in_features, len(model.blocks())]
-        other = getattr(torchvision.models, kind)(num_classes=model.fc.out_features).to(images.dtype).eval()
+    if heads and isinstance(model, petra_torch.GPT):
+        trunk = model.transformer
+        config = transformers.GPT2Config(vocab_size=len(trunk.wte.weight), n_positions=len(trunk.wpe.weight), n_embd=trunk.wte.weight.shape[1],
+                                         n_layer=len(trunk.h), n_head=heads, tie_word_embeddings=False)
+        other = transformers.GPT2LMHeadModel(config).to(logits.dtype).eval()
         other.load_state_dict(state)
         with torch.no_grad():
-            print(f"torchvision {kind}: {float((other(images) - model(images)).abs().max())} apart")
+            print(f"transformers {transformers.__version__}: {float((other(samples).logits - logits).abs().max())} apart")
+    elif not heads and isinstance(model, petra_torch.ResNet) and isinstance(model.maxpool, torch.nn.MaxPool2d) and model.fc.in_features in (512, 2048):
+        kind = {(512, 8): "resnet18", (512, 16): "resnet34", (2048, 16): "resnet50"}[model.fc.in_features, len(model.blocks())]
+        other = getattr(torchvision.models, kind)(num_classes=model.fc.out_features).to(samples.dtype).eval()
+        other.load_state_dict(state)
+        with torch.no_grad():
+            print(f"torchvision {kind}: {float((other(samples) - logits).abs().max())} apart")

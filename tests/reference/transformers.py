@@ -57,6 +57,10 @@ class Half(Block):
         first, inner, outer = ("qkv", 3 * width, width) if attention else ("fc", 4 * width, 4 * width)
         self.tensors = norm_tensors(width) + linear_tensors(first, inner, width) + linear_tensors("proj", width, outer)
 
+    def matrices(self):
+        """All linear maps; those of the other blocks touch the tokens or the classes."""
+        return [name for name, shape in self.tensors if len(shape) == 2]
+
     def attend(self, x):
         samples, positions, features = x.shape
         q, k, v = x.view(samples, positions, 3, self.heads, features // 3 // self.heads).permute(2, 0, 3, 1, 4)

@@ -34,8 +34,8 @@ typedef struct strip {
   int64_t first, rows, count, keys;
 } strip;
 
-static strip strip_at(const attention_head *h, int64_t first) {
-  strip s = {.first = first, .rows = cpu_minimum(QUERIES, h->positions - first), .count = h->positions};
+static strip strip_at(const attention_head *h, int64_t first, int64_t queries) {
+  strip s = {.first = first, .rows = cpu_minimum(queries, h->positions - first), .count = h->positions};
   if (h->causal)
     s.count = first + s.rows;
   s.keys = h->causal ? first + 1 : s.count;
@@ -96,28 +96,48 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
   return cpu_onednn_product(&product);
 }
 
-/* `scores`: room for a strip. */
-static petra_status attend(const attention_head *h, float *scores) {
+/* Whether all `count` rows of `width` elements are finite. */
+static bool is_finite(rows x, int64_t count, int64_t width) {
+  float nothing = 0;
+  for (int64_t i = 0; i < count; i++, x.at += x.step)
+#pragma omp simd reduction(+ : nothing)
+    for (int64_t c = 0; c < width; c++)
+      nothing += 0 * x.at[c];
+  return nothing == 0;
+}
+
+/* `queries` at a time; `scores`: room for a strip. */
+static petra_status attend_strips(const attention_head *h, int64_t queries, float *scores) {
   float inverse[QUERIES];
-  for (int64_t first = 0; first < h->positions; first += QUERIES) {
-    const strip s = strip_at(h, first);
+  for (int64_t first = 0; first < h->positions; first += queries) {
+    const strip s = strip_at(h, first, queries);
     const rows y = from(h->y, first);
     PETRA_TRY(multiply_keys(&s, h->width, h->scale, from(h->q, first), h->k, scores));
-    cpu_kernel_softmax(scores, s.rows, s.count, s.keys, inverse, h->log_sum + first * h->log_sum_step,
-                       h->log_sum_step);
+    cpu_kernel_softmax(scores, s.rows, s.count, s.keys, inverse, h->log_sum + first * h->log_sum_step, h->log_sum_step);
     PETRA_TRY(add_values(&s, h->width, 1, scores, h->v, y));
     cpu_kernel_scale_rows(inverse, s.rows, h->width, y.step, y.at);
   }
   return PETRA_OK;
 }
 
+/* The products of a causal strip also have the keys that only its later queries see, with the probability 0, which makes NaN of what
+ * is not finite there. One query at a time sees all keys of its product: slowly, and only what depends on it is not finite. */
+static petra_status attend(const attention_head *h, float *scores) {
+  PETRA_TRY(attend_strips(h, QUERIES, scores));
+  return h->causal && !is_finite(h->y, h->positions, h->width) ? attend_strips(h, 1, scores) : PETRA_OK;
+}
+
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
  * has all keys, so that the others add to their gradients. `p`: room for two strips. */
 static petra_status attend_backward(const attention_head *h, float *p) {
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
-  const int64_t last = (h->positions - 1) / QUERIES * QUERIES;
-  for (int64_t first = last; first >= 0; first -= QUERIES) {
-    const strip s = strip_at(h, first);
+  const rows all[] = {h->q, h->k, h->v, h->y, h->dy};
+  bool finite = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    finite = finite && is_finite(all[i], h->positions, h->width);
+  const int64_t queries = h->causal && !finite ? 1 : QUERIES, last = (h->positions - 1) / queries * queries;
+  for (int64_t first = last; first >= 0; first -= queries) {
+    const strip s = strip_at(h, first, queries);
     const rows q = from(h->q, first), dy = from(h->dy, first);
     const float beta = first == last ? 0 : 1;
     PETRA_TRY(multiply_keys(&s, h->width, h->scale, q, h->k, p));
@@ -180,7 +200,8 @@ static petra_status do_head(const operands *o, int64_t number, int strips, head_
   float *copies = room + strips * QUERIES * cpu_strip_step(positions);
   attention_head h = {.positions = positions,
                       .width = width,
-                      .log_sum = (float *)o->log_sum->data + number / o->heads * positions * o->heads + number % o->heads,
+                      .log_sum =
+                          (float *)o->log_sum->data + number / o->heads * positions * o->heads + number % o->heads,
                       .log_sum_step = o->heads,
                       .scale = (float)(1 / sqrt((double)width)),
                       .causal = o->causal};
@@ -215,8 +236,7 @@ static petra_status do_heads(petra_backend *backend, const operands *o, int stri
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
   for (int64_t number = 0; number < (int64_t)o->qkv->shape[0] * o->heads; number++)
-    status = cpu_worse(
-        status, do_head(o, number, strips, function, (float *)scratch + omp_get_thread_num() * room));
+    status = cpu_worse(status, do_head(o, number, strips, function, (float *)scratch + omp_get_thread_num() * room));
   return (petra_status)status;
 }
 

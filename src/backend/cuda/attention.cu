@@ -89,12 +89,7 @@ PETRA_DEVICE void cuda_attention_finish(const cuda_attention_work a, const cuda_
 
 PETRA_KERNEL(cuda_attention_forward_kernel, const cuda_attention_work a) {
   cuda_attention_place place = cuda_attention_place_of(a);
-  if (a.a.causal) /* those that have the most keys first */
-    place.tile = a.tiles - 1 - place.tile;
-  const int32_t first = place.tile * CUDA_ATTENTION_TILE;
-  const cuda_attention_rows queries = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 0), first);
-  const cuda_attention_rows keys = cuda_attention_rows_of(a, place, a.a.qkv, 3, 1);
-  const cuda_attention_rows values = cuda_attention_rows_of(a, place, a.a.qkv, 3, 2);
+  const cuda_attention_queries q = cuda_attention_queries_of(a, &place);
   cuda_attention_state state;
   cuda_attention_values sum, scores;
   cuda_attention_clear(&sum);
@@ -102,13 +97,13 @@ PETRA_KERNEL(cuda_attention_forward_kernel, const cuda_attention_work a) {
     state.largest[r] = -INFINITY;
     state.total[r] = 0;
   }
-  for (int32_t key = 0; key < (a.a.causal ? first + 1 : a.a.t); key += CUDA_ATTENTION_TILE) {
-    const cuda_attention_part part = a.a.causal && key == first ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL;
-    cuda_attention_scores(place, queries, cuda_attention_from(keys, key), &scores);
+  for (int32_t key = 0; key < q.keys_end; key += CUDA_ATTENTION_TILE) {
+    const cuda_attention_part part = a.a.causal && key == q.first ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL;
+    cuda_attention_scores(place, q.queries, cuda_attention_from(q.keys, key), &scores);
     cuda_attention_mask(place, part, a.a.t - key, a.scale, &scores);
     cuda_attention_raise(place, &scores, &state, &sum);
     cuda_attention_weigh(place, &scores, &state);
-    cuda_attention_add(place, part, cuda_attention_from(values, key), &sum);
+    cuda_attention_add(place, part, cuda_attention_from(q.values, key), &sum);
   }
   cuda_attention_finish(a, place, &state, &sum);
 }

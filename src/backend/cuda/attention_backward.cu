@@ -71,23 +71,18 @@ PETRA_DEVICE void cuda_attention_weigh_gradients(const cuda_attention_work a, co
 
 PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
   cuda_attention_place place = cuda_attention_place_of(a);
-  if (a.a.causal) /* those that have the most keys first */
-    place.tile = a.tiles - 1 - place.tile;
-  const int32_t first = place.tile * CUDA_ATTENTION_TILE;
-  const cuda_attention_rows queries = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 0), first);
-  const cuda_attention_rows keys = cuda_attention_rows_of(a, place, a.a.qkv, 3, 1);
-  const cuda_attention_rows values = cuda_attention_rows_of(a, place, a.a.qkv, 3, 2);
-  const cuda_attention_rows gradients = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, 1, 0), first);
+  const cuda_attention_queries q = cuda_attention_queries_of(a, &place);
+  const cuda_attention_rows gradients = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, 1, 0), q.first);
   cuda_attention_values dq, products;
   cuda_attention_clear(&dq);
-  for (int32_t key = 0; key < (a.a.causal ? first + 1 : a.a.t); key += CUDA_ATTENTION_TILE) {
-    const bool diagonal = a.a.causal && key == first;
-    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL, first, key, true};
-    cuda_attention_scores(place, queries, cuda_attention_from(keys, key), &products);
+  for (int32_t key = 0; key < q.keys_end; key += CUDA_ATTENTION_TILE) {
+    const bool diagonal = a.a.causal && key == q.first;
+    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL, q.first, key, true};
+    cuda_attention_scores(place, q.queries, cuda_attention_from(q.keys, key), &products);
     cuda_attention_weigh_again(a, place, pairs, &products);
-    cuda_attention_scores(place, gradients, cuda_attention_from(values, key), &products);
+    cuda_attention_scores(place, gradients, cuda_attention_from(q.values, key), &products);
     cuda_attention_weigh_gradients(a, place, pairs, &products);
-    cuda_attention_add(place, pairs.part, cuda_attention_from(keys, key), &dq);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(q.keys, key), &dq);
   }
   cuda_attention_store(a, place, &dq, a.a.dqkv, 3, 0);
 }

@@ -106,6 +106,27 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows r
   return rest;
 }
 
+/* What a block of queries goes through: its own, from position `first` on, and all keys and values of the head. */
+typedef struct cuda_attention_queries {
+  int32_t first;
+  int32_t keys_end; /* tiles of keys begin below it */
+  cuda_attention_rows queries, keys, values;
+} cuda_attention_queries;
+
+/* The tiles that have the most keys come first where attention is causal: place->tile is set to that of the block. */
+PETRA_DEVICE cuda_attention_queries cuda_attention_queries_of(const cuda_attention_work work,
+                                                              cuda_attention_place *place) {
+  cuda_attention_queries q;
+  if (work.a.causal)
+    place->tile = work.tiles - 1 - place->tile;
+  q.first = place->tile * CUDA_ATTENTION_TILE;
+  q.keys_end = work.a.causal ? q.first + 1 : work.a.t;
+  q.queries = cuda_attention_from(cuda_attention_rows_of(work, *place, work.a.qkv, 3, 0), q.first);
+  q.keys = cuda_attention_rows_of(work, *place, work.a.qkv, 3, 1);
+  q.values = cuda_attention_rows_of(work, *place, work.a.qkv, 3, 2);
+  return q;
+}
+
 /* A value for each of the thread's rows and columns. */
 typedef struct cuda_attention_values {
   float at[CUDA_ATTENTION_EACH][CUDA_ATTENTION_EACH];

@@ -86,14 +86,9 @@ PETRA_KERNEL(cuda_embed_table_kernel, const cuda_embed_work a) {
   if (column < a.a.c)
     PETRA_UNROLL_SOME for (int32_t i = cuda_embed_find(a, token) + row; i < end; i += CUDA_EMBED_ROWS) sum +=
         a.a.dy[(int64_t)a.order[i] * a.a.c + column];
-  shared[PETRA_THREAD] = sum;
-  PETRA_SYNC();
-  if (row > 0 || column >= a.a.c)
-    return;
-  sum = 0;
-  for (int i = PETRA_THREAD; i < CUDA_EMBED_THREADS; i += CUDA_EMBED_COLUMNS)
-    sum += shared[i];
-  a.a.dtable[(int64_t)token * a.a.c + column] = (float)sum;
+  sum = cuda_column_sum(shared, CUDA_EMBED_THREADS, CUDA_EMBED_COLUMNS, sum);
+  if (row == 0 && column < a.a.c)
+    a.a.dtable[(int64_t)token * a.a.c + column] = (float)sum;
 }
 
 PETRA_KERNEL(cuda_embed_positions_kernel, const cuda_embed_work a) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grids over plain arrays, and the sum over a block. */
+/* Grids over plain arrays, and sums over a block or its columns. */
 #ifndef PETRA_BACKEND_CUDA_GRID_H
 #define PETRA_BACKEND_CUDA_GRID_H
 
@@ -47,6 +47,17 @@ PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
 /* The same for all threads of the block, whose number is a power of two. */
 PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
   return cuda_group_sum(shared, PETRA_THREADS, value);
+}
+
+/* The sum of what the threads of one column give, row after row: thread t of the block's `threads` is in column t % columns. For the
+ * first of them, in row 0; the others get 0. `shared` as above, to be used once. */
+PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, double value) {
+  shared[PETRA_THREAD] = value;
+  PETRA_SYNC();
+  double sum = 0;
+  for (int i = PETRA_THREAD; PETRA_THREAD < columns && i < threads; i += columns)
+    sum += shared[i];
+  return sum;
 }
 
 #endif

@@ -2,7 +2,7 @@
 /* Layer norm. A group of threads is on a row at a time and sums over its features; the gradients of scale and shift are sums over the
  * rows, in two levels (sums.h). */
 #include "backend/cuda/grid.h"
-#include "backend/cuda/sums.h"
+#include "backend/cuda/sums_finish.h"
 
 #include "backend/element.h"
 
@@ -103,15 +103,6 @@ PETRA_KERNEL(cuda_layer_sums_kernel, const cuda_layer_backward_args a) {
   cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
-PETRA_KERNEL(cuda_layer_sums_finish_kernel, const cuda_layer_backward_args a) {
-  int32_t channel;
-  cuda_sums sums;
-  if (!cuda_sums_collect(a.tile, a.partial, &channel, &sums))
-    return;
-  a.norm.dshift[channel] = (float)sums.first;
-  a.norm.dscale[channel] = (float)sums.second;
-}
-
 /* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features. A thread
  * writes what it alone has read: dx may be dy. */
 PETRA_KERNEL(cuda_layer_backward_kernel, const cuda_layer_backward_args a) {
@@ -139,7 +130,7 @@ petra_status cuda_layer_norm_backward_launch(const cuda_lane *lane, const void *
   const cuda_layer_backward_args kernel = {cuda_tile_of(a->rows, a->c), *a, (double *)lane->scratch,
                                            cuda_layer_width(a->c)};
   PETRA_LAUNCH_BLOCK(lane, cuda_layer_sums_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_layer_sums_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
+  cuda_sums_finish(lane, &kernel.tile, kernel.partial, a->dshift, a->dscale);
   PETRA_LAUNCH_BLOCK(lane, cuda_layer_backward_kernel, cuda_layer_blocks(a->rows, kernel.width), CUDA_LAYER_THREADS,
                      kernel);
   return cuda_launched("layer_norm_backward");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The linear layer beside its matrix products: what they start from, and the gradient of the bias. */
 #include "backend/cuda/grid.h"
-#include "backend/cuda/sums.h"
+#include "backend/cuda/sums_finish.h"
 
 PETRA_KERNEL(cuda_bias_kernel, const cuda_bias_args a) {
   for (int64_t i = cuda_grid_first(); i < a.n * a.o; i += cuda_grid_step()) {
@@ -27,14 +27,9 @@ PETRA_KERNEL(cuda_bias_backward_kernel, const cuda_bias_backward_args a) {
   double sum = 0;
   if (column < a.o)
     PETRA_UNROLL_SOME for (int64_t n = row; n < a.n; n += CUDA_BIAS_ROWS) sum += a.dy[n * a.o + column];
-  shared[PETRA_THREAD] = sum;
-  PETRA_SYNC();
-  if (row > 0 || column >= a.o)
-    return;
-  sum = 0;
-  for (int i = PETRA_THREAD; i < CUDA_BIAS_THREADS; i += CUDA_BIAS_COLUMNS)
-    sum += shared[i];
-  a.db[column] = (float)sum;
+  sum = cuda_column_sum(shared, CUDA_BIAS_THREADS, CUDA_BIAS_COLUMNS, sum);
+  if (row == 0 && column < a.o)
+    a.db[column] = (float)sum;
 }
 
 /* --- backward, many rows --- */
@@ -42,7 +37,6 @@ PETRA_KERNEL(cuda_bias_backward_kernel, const cuda_bias_backward_args a) {
 typedef struct cuda_bias_sums_args {
   cuda_tile tile;
   const float *dy;
-  float *db;
   double *partial;
 } cuda_bias_sums_args;
 
@@ -60,19 +54,12 @@ PETRA_KERNEL(cuda_bias_sums_kernel, const cuda_bias_sums_args a) {
   cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
-PETRA_KERNEL(cuda_bias_sums_finish_kernel, const cuda_bias_sums_args a) {
-  int32_t column;
-  cuda_sums sums;
-  if (cuda_sums_collect(a.tile, a.partial, &column, &sums))
-    a.db[column] = (float)sums.first;
-}
-
 petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_bias_backward_args *a = (const cuda_bias_backward_args *)arguments;
   if (a->levels) {
-    const cuda_bias_sums_args kernel = {cuda_tile_of(a->n, a->o), a->dy, a->db, (double *)lane->scratch};
+    const cuda_bias_sums_args kernel = {cuda_tile_of(a->n, a->o), a->dy, (double *)lane->scratch};
     PETRA_LAUNCH_BLOCK(lane, cuda_bias_sums_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-    PETRA_LAUNCH_BLOCK(lane, cuda_bias_sums_finish_kernel, cuda_sums_blocks(a->o), CUDA_SUMS_THREADS, kernel);
+    cuda_sums_finish(lane, &kernel.tile, kernel.partial, a->db, NULL);
   } else {
     PETRA_LAUNCH_BLOCK(lane, cuda_bias_backward_kernel, (a->o + CUDA_BIAS_COLUMNS - 1) / CUDA_BIAS_COLUMNS,
                        CUDA_BIAS_THREADS, *a);

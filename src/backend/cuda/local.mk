@@ -15,7 +15,9 @@ CUDA_H_FILES = \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sequence_kernels.h \
+	src/backend/cuda/steps.h \
 	src/backend/cuda/sums.h \
+	src/backend/cuda/sums_finish.h \
 	src/backend/cuda/tile.h \
 	src/backend/cuda/transfer.h
 # What a test builds with a run time of its own.

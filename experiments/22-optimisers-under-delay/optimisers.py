@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains with four optimisers and four methods, and draws what delay costs each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
+[--runs=FOLDER].
+
+Sweeps the three grids beside itself into FOLDER (runs/optimisers-under-delay); cells that are complete are not run again, and with --jobs=0
+none is. Writes cells.csv and cosines.csv, prints the tables and draws optimisers.png; --draw draws from the CSV that is there. Needs h5py and, for the
+figure, matplotlib."""
+
+import math
+import os
+import statistics
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+import sweeps  # noqa: E402
+
+CELLS, COSINES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "cosines.csv", "optimisers.png"))
+RUNS = sweeps.WORDS.get("runs", "runs/optimisers-under-delay")
+# Grid, and what of a cell's method and stages it does not say.
+GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-late": ("pipedream-2bw", 4)}
+OPTIMISERS = ["sgd", "adamw", "nadamw", "muon"]
+METHODS = ["petra", "delayed", "pipedream"]
+STAGES = [1, 4, 8, 16]
+
+
+# --- runs ---
+
+def collect(grid):
+    """A row of each cell that has ended."""
+    method, stages = GRIDS[grid]
+    for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
+        diverged = cell["state"] == "diverged"
+        yield {"optimiser": keys["optim.name"], "rate": float(keys["optim.lr"]), "method": method or keys["method.name"],
+               "stages": stages or int(keys["stages.count"]), "seed": cell["seed"], "train_loss": "diverged" if diverged else cell["train_loss"],
+               "eval_loss": "diverged" if diverged else cell["eval_loss"], "output": cell["output"]}
+
+
+def cosines(rows):
+    """By stage, of each method with most stages and each optimiser at its best rate: the mean over the probes of the last epoch and over the
+    seeds of the cosine between the method's gradient and the one at the weights of now."""
+    petra_runs = sim.common.runs()
+    for method, stages in [(method, STAGES[-1]) for method in METHODS] + [("pipedream-2bw", 4)]:
+        for optimiser in OPTIMISERS:
+            rate = best_rate(rows, optimiser, method, stages)
+            chosen = [r for r in rows if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
+            probes = [petra_runs.Run(r["output"]).probe("cosine/method_end_to_end") for r in chosen if r["eval_loss"] != "diverged"]
+            if not probes:
+                continue
+            last = [petra_runs.mean(probe.values[probe.coords["epoch"] == probe.coords["epoch"][-1]]) for probe in probes]
+            for stage in range(stages):
+                yield {"optimiser": optimiser, "rate": rate, "method": method, "stages": stages, "stage": stage + 1, "seeds": len(last),
+                       "cosine": statistics.fmean(float(values[stage]) for values in last)}
+
+
+# --- figures of the cells ---
+
+def losses(rows, optimiser, method, stages, rate):
+    """Evaluation losses, one a seed; infinite where it diverged."""
+    return [math.inf if r["eval_loss"] == "diverged" else r["eval_loss"] for r in rows
+            if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
+
+
+def best_rate(rows, optimiser, method, stages):
+    """With the lowest mean evaluation loss of those that were tried; None: none was."""
+    rates = sorted({r["rate"] for r in rows if r["optimiser"] == optimiser})
+    means = {rate: statistics.fmean(found) for rate in rates if (found := losses(rows, optimiser, method, stages, rate))}
+    return min(means, key=means.get) if means else None
+
+
+def place(method, stages):
+    """One stage has no delay, whatever the method."""
+    return ("backprop", 1) if stages == 1 else (method, stages)
+
+
+def shown(values):
+    if not values:
+        return "–"
+    if math.inf in values:
+        return f"{values.count(math.inf)} of {len(values)} diverged"
+    half = sim.common.half_interval(values)
+    return f"{statistics.fmean(values):.3f}" + (f" ± {half:.3f}" if half else "")
+
+
+def tables(rows):
+    cells = [(method, stages) for method in METHODS for stages in STAGES[1:]] + [("pipedream-2bw", 4)]
+    for title, retuned in ("at the best of the three rates at each J", True), ("at the rate that is best at J = 1", False):
+        print(f"\nEvaluation loss {title}:")
+        body = []
+        for method, stages in [("backprop", 1)] + cells:
+            line = [f"`{method}`", stages]
+            for optimiser in OPTIMISERS:
+                rate = best_rate(rows, optimiser, *((method, stages) if retuned else ("backprop", 1)))
+                line.append(shown(losses(rows, optimiser, method, stages, rate)) + (f" ({rate:g})" if rate is not None else ""))
+            body.append(line)
+        sim.markdown(["method", "J", *OPTIMISERS], body)
+
+
+def draw(rows, by_stage):
+    plt = sim.pyplot()
+    looks = {optimiser: sim.common.style(number) for number, optimiser in enumerate(OPTIMISERS)}
+    columns = METHODS + ["pipedream-2bw"]
+    figure, grid = plt.subplots(2, len(columns), figsize=(12, 6.4), sharey="row", layout="constrained")
+    for column, method in enumerate(columns):
+        top, bottom = grid[:, column]
+        points = [(1, 0), (4, 1)] if method == "pipedream-2bw" else [(stages, stages) for stages in STAGES]
+        for optimiser, look in looks.items():
+            xs, means, halves = [], [], []
+            for stages, x in points:
+                values = losses(rows, optimiser, *place(method, stages), best_rate(rows, optimiser, *place(method, stages)))
+                if values and math.inf not in values:
+                    xs.append(x)
+                    means.append(statistics.fmean(values))
+                    halves.append(sim.common.half_interval(values))
+            top.errorbar(xs, means, halves, **look, capsize=3)
+            line = [r for r in by_stage if (r["optimiser"], r["method"]) == (optimiser, method)]
+            bottom.plot([r["stage"] for r in line], [r["cosine"] for r in line], **look)
+        top.set_title(method)
+        if method == "pipedream-2bw":
+            top.set(xlabel="updates late, every stage", xticks=[0, 1], xlim=(-0.3, 1.3))
+        else:
+            top.set_xscale("log", base=2)
+            top.set(xlabel="stages J")
+            top.set_xticks(STAGES, STAGES)
+            top.minorticks_off()
+        bottom.set(xlabel=f"stage of {4 if method == 'pipedream-2bw' else STAGES[-1]}")
+        if column == 0:
+            top.set(ylabel="evaluation loss (nats per token)")
+            bottom.set(ylabel="cosine of its gradient and backpropagation's")
+        else:
+            top.set(ylabel="loss")
+            bottom.set(ylabel="cosine")
+    sim.legend_of(figure, looks, len(looks))
+    sim.save(figure, FIGURE)
+
+
+def main():
+    if not sim.DRAW_ONLY:
+        rows = [row for grid in GRIDS for row in collect(grid)]
+        if not rows:
+            sys.exit("optimisers.py: no cell is complete")
+        sim.write_table(COSINES, list(cosines(rows)))
+        sim.write_table(CELLS, [{key: value for key, value in row.items() if key != "output"} for row in rows])
+    rows = sim.read_table(CELLS)
+    tables(rows)
+    if not sim.TABLES_ONLY:
+        draw(rows, sim.read_table(COSINES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the experiments that train share: a sweep of the grid beside the script, its cells as rows."""
+
+import json
+import os
+import subprocess
+import sys
+
+import simulations as sim
+
+WORDS = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
+JOBS = WORDS.get("jobs", "1")  # 0: nothing is run, what is there is read
+
+
+def cells(grid, output):
+    """Each cell of a grid (its path) that has ended: (the keys that the grid sets, as texts; what petra sweep says of the cell). One that
+    diverged has the state "diverged". Cells that are complete in `output` are not run again; a failure of another kind ends the script."""
+    command = [sim.PETRA, "sweep", grid, "--jobs", JOBS, "--output", output, "--json", "--quiet"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=False)
+    if not done.stdout.startswith("{"):
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {' '.join(command)}: {done.stderr}")
+    found = json.loads(done.stdout)
+    seeds = len(found["cells"]) // len(found["combinations"])
+    for number, cell in enumerate(found["cells"]):
+        if cell["state"] == "failed" and "diverged" in cell["reason"]:
+            cell["state"] = "diverged"
+        elif cell["state"] == "failed":
+            sys.exit(f"{os.path.basename(sys.argv[0])}: {cell['name']}: {cell['reason']}")
+        if cell["state"] in ("complete", "diverged"):
+            yield found["combinations"][number // seeds]["overrides"], cell

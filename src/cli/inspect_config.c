@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* petra inspect of a config: its stage table, and what a run takes. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/table.h"
+#include "cli/inspect.h"
+#include "cli/memory.h"
+#include "run/describe.h"
+#include "run/estimate.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
+
+static json_t *shape_json(const petra_stream_shape *shape, int streams) {
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    return json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features);
+  return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
+                   "width", shape->width);
+}
+
+static json_t *stage_json(const petra_plan *plan, int stage) {
+  petra_stage_summary s;
+  petra_plan_stage_summary(plan, stage, &s);
+  return json_pack("{s:i, s:s, s:b, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", stage + 1, "name", s.name,
+                   "reversible", s.reversible, "input", shape_json(&s.in, s.streams_in), "output",
+                   shape_json(&s.out, s.streams_out), "parameters", (json_int_t)s.parameters, "forward_flops",
+                   (json_int_t)s.forward_flops, "forward_bytes", (json_int_t)s.forward_bytes, "backward_bytes",
+                   (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
+}
+
+/* `accounting`: of the member memory; NULL: without it. */
+static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
+                               const petra_accounting *accounting) {
+  const petra_config *config = plan->config;
+  json_t *memory = NULL;
+  if (accounting)
+    PETRA_TRY(petra_memory_json(plan, *accounting, &memory));
+  json_t *stages = json_array();
+  for (int j = 0; j < plan->partition.stages; j++)
+    petra_json_append(&stages, stage_json(plan, j));
+  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:o}", "family",
+                           petra_config_choice_name("model.family", (int)config->model.family), "depth",
+                           (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
+                           "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
+                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops, "stages", stages);
+  if (accounting)
+    petra_json_set(&root, "memory", memory);
+  return petra_json_print_new(root);
+}
+
+/* Channels, height, width; of a sequence positions, features. */
+static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
+  const char *both = streams == 2 ? "2 x " : "";
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    petra_table_cell(table, "%s%dx%d", both, shape->positions, shape->features);
+  else
+    petra_table_cell(table, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
+}
+
+static void add_row(petra_table *table, const petra_plan *plan, int stage) {
+  petra_stage_summary s;
+  petra_plan_stage_summary(plan, stage, &s);
+  petra_table_cell(table, "%d", stage + 1);
+  petra_table_cell(table, "%s", s.name);
+  petra_table_cell(table, "%s", s.reversible ? "yes" : "no");
+  shape_cell(table, &s.in, s.streams_in);
+  shape_cell(table, &s.out, s.streams_out);
+  petra_table_cell(table, "%lld", (long long)s.parameters);
+  petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6);
+  petra_table_cell(table, "%lld", (long long)s.delay);
+  petra_table_cell(table, "%lld", (long long)s.lag);
+}
+
+/* What the words of the table stand for. */
+static void print_legend(const petra_plan *plan, bool sequences) {
+  if (!sequences)
+    puts("FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
+         "sent to the\n"
+         "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two");
+  else
+    printf("%s; FLOP: multiply-adds of\n"
+           "matrix products times two; MB: 10^6 bytes per microbatch, sent to the stage above and below; delay: "
+           "microbatches between\n"
+           "forward and backward; lag: most updates between the two\n",
+           plan->model.input.kind == PETRA_TENSOR_SEQUENCE
+               ? "TxC: positions x features (of the head's output: x vocabulary)"
+               : "TxC: positions x features (of the head's output: x classes), an image CxHxW");
+}
+
+static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
+  const petra_sample_words *words = petra_sample_words_of(petra_samples_of(plan->config));
+  const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
+  const char *in = sequences ? "input TxC" : "input CxHxW", *out = sequences ? "output TxC" : "output CxHxW";
+  char flops[32];
+  snprintf(flops, sizeof flops, "MFLOP/%s", words->sample);
+  const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT}, {"blocks", PETRA_TABLE_LEFT}, {"reversible", PETRA_TABLE_LEFT},
+      {in, PETRA_TABLE_RIGHT},      {out, PETRA_TABLE_RIGHT},     {"parameters", PETRA_TABLE_RIGHT},
+      {flops, PETRA_TABLE_RIGHT},   {"MB up", PETRA_TABLE_RIGHT}, {"MB down", PETRA_TABLE_RIGHT},
+      {"delay", PETRA_TABLE_RIGHT}, {"lag", PETRA_TABLE_RIGHT}};
+  const petra_config *config = plan->config;
+  petra_table *table;
+  petra_model_describe(config, stdout);
+  printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
+         (long long)config->method.accumulate);
+  if (config->cluster.replicas > 1)
+    printf("%lld x ", (long long)config->cluster.replicas);
+  printf("%lld %s\n\n", (long long)config->data.batch, words->samples);
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int j = 0; j < plan->partition.stages; j++)
+    add_row(table, plan, j);
+  PETRA_TRY(petra_table_print(table, stdout));
+  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
+         (double)flops_sum * 1e-6, words->sample);
+  print_legend(plan, sequences);
+  if (plan->data.best_loss > 0)
+    printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
+           plan->data.best_loss);
+  return PETRA_OK;
+}
+
+/* What a run takes; how many microbatches it has only the data set knows, which is not read. */
+static petra_status print_estimate(petra_plan *plan) {
+  petra_estimate estimate;
+  PETRA_TRY(petra_plan_load_profile(plan));
+  PETRA_TRY(petra_estimate_of(plan, &estimate));
+  puts("\na run (petra train):");
+  petra_estimate_print(plan, &estimate, 0, stdout);
+  return PETRA_OK;
+}
+
+/* The network of the plan anew, for images of --image-size. */
+static petra_status resize(petra_plan *plan, const char *text) {
+  char *end;
+  long size = strtol(text, &end, 10);
+  if (*end || end == text || size < 1 || size > largest_image)
+    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
+                      largest_image);
+  if (plan->model.input.kind != PETRA_TENSOR_ACTIVATION)
+    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, and no images",
+                      petra_family_title(plan->model.family));
+  const petra_stream_shape input = petra_image_stream((int32_t)size, (int32_t)size);
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
+  PETRA_TRY(petra_model_init(&plan->model, plan->config, &input, 0));
+  return petra_partition_init(&plan->partition, plan->config, &plan->model);
+}
+
+/* Whether its memory can be counted. */
+static petra_status check_memory(const petra_plan *plan) {
+  if (*plan->config->method.schedule)
+    return petra_config_fail(plan->config, "method.schedule",
+                             "with --memory, which counts from the delays of the method's own order; expected none");
+  if (plan->method.program->arrival)
+    return petra_config_fail(plan->config, "method.name",
+                             "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                             "method with an order, or petra simulate",
+                             plan->method.name);
+  return PETRA_OK;
+}
+
+petra_status petra_inspect_config(const petra_arguments *arguments) {
+  petra_config *config;
+  petra_plan plan = {0};
+  petra_accounting accounting;
+  petra_status status;
+  if (arguments->memory)
+    PETRA_TRY(petra_accounting_parse("--memory", arguments->memory, &accounting));
+  const petra_accounting *memory = arguments->memory ? &accounting : NULL;
+  PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
+  PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
+  PETRA_TRY_GOTO(status, petra_plan_measure_order(&plan), done);
+  if (memory)
+    PETRA_TRY_GOTO(status, check_memory(&plan), done);
+  if (arguments->image_size)
+    PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
+  int64_t parameters = 0, flops = 0;
+  for (int b = 0; b < plan.model.block_count; b++) {
+    parameters += petra_block_parameters(&plan.model, &plan.model.blocks[b]);
+    flops += petra_block_flops(&plan.model.blocks[b]);
+  }
+  status = arguments->json ? print_json(&plan, parameters, flops, memory) : print_table(&plan, parameters, flops);
+  if (status == PETRA_OK && memory && !arguments->json)
+    status = petra_memory_print(&plan, *memory);
+  if (status == PETRA_OK && !arguments->json && !arguments->image_size)
+    status = print_estimate(&plan);
+done:
+  petra_plan_fini(&plan);
+  petra_config_destroy(config);
+  return status;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* petra inspect of a run: what it was asked for, its epochs, its memory, its ranks. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "base/utf8.h"
+#include "cli/epoch_json.h"
+#include "cli/inspect.h"
+#include "cli/pace.h"
+#include "cli/run_facts.h"
+#include "run/best.h"
+#include "run/describe.h"
+#include "run/simulation.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
+  const petra_runlog_stage *row = &summary->stage[j];
+  json_t *object =
+      json_pack("{s:i, s:o, s:b, s:I, s:I, s:i}", "stage", (int)row->stage, "name", petra_json_string(row->name),
+                "reversible", row->reversible, "parameters", (json_int_t)row->parameters, "forward_flops",
+                (json_int_t)row->forward_flops, "delay", (int)row->delay);
+  if (j < summary->memory_stages)
+    petra_json_set(&object, "peak_bytes",
+                   petra_peaks_json(&summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES], summary->total_peak_bytes[j]));
+  return object;
+}
+
+static petra_status print_run_json(const petra_runlog_summary *summary, const char *path) {
+  json_t *epochs = json_array(), *stages = json_array();
+  for (int64_t e = 0; e < summary->epochs; e++)
+    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e], summary->samples, summary->recalibrated));
+  for (int j = 0; j < summary->stages; j++)
+    petra_json_append(&stages, stage_row_json(summary, j));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "run", petra_json_string(path), "created",
+                petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
+                "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
+                (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
+                "stages", stages, "pace", petra_pace_json(summary)));
+}
+
+/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
+static void real_cell(petra_table *table, int decimals, double value) {
+  if (isnan(value))
+    petra_table_cell(table, "-");
+  else
+    petra_table_cell(table, "%.*f", decimals, value);
+}
+
+static petra_status print_epochs(const petra_runlog_summary *summary) {
+  enum { PLAIN = 9, TOKENS = 2, RECALIBRATED = 3 };
+  static const petra_table_column of_tokens[TOKENS] = {{"eval perplexity", PETRA_TABLE_RIGHT},
+                                                       {"eval bits/token", PETRA_TABLE_RIGHT}};
+  static const petra_table_column recalibrated[RECALIBRATED] = {
+      {"recal. loss", PETRA_TABLE_RIGHT}, {"recal. top-1 %", PETRA_TABLE_RIGHT}, {"recal. top-5 %", PETRA_TABLE_RIGHT}};
+  const bool tokens = summary->samples == PETRA_SAMPLE_TOKENS;
+  petra_table_column columns[PLAIN + RECALIBRATED] = {{"epoch", PETRA_TABLE_RIGHT},
+                                                      {"train loss", PETRA_TABLE_RIGHT},
+                                                      {"train top-1 %", PETRA_TABLE_RIGHT},
+                                                      {"eval loss", PETRA_TABLE_RIGHT},
+                                                      {"eval top-1 %", PETRA_TABLE_RIGHT},
+                                                      {"eval top-5 %", PETRA_TABLE_RIGHT},
+                                                      {"lr", PETRA_TABLE_RIGHT},
+                                                      {tokens ? "tokens/s" : "images/s", PETRA_TABLE_RIGHT},
+                                                      {"wall s", PETRA_TABLE_RIGHT}};
+  const int more = tokens ? TOKENS : summary->recalibrated ? RECALIBRATED : 0;
+  petra_table *table;
+  memcpy(columns + PLAIN, tokens ? of_tokens : recalibrated, (size_t)more * sizeof *columns);
+  PETRA_TRY(petra_table_create(columns, PLAIN + more, &table));
+  for (int64_t e = 0; e < summary->epochs; e++) {
+    const petra_runlog_epoch *row = &summary->epoch[e];
+    petra_table_cell(table, "%d", row->epoch + 1);
+    real_cell(table, 4, row->train_loss);
+    real_cell(table, 2, 100 * row->train_top1);
+    real_cell(table, 4, row->eval_loss);
+    real_cell(table, 2, 100 * row->eval_top1);
+    real_cell(table, 2, 100 * row->eval_top5);
+    if (isnan(row->lr))
+      petra_table_cell(table, "-");
+    else
+      petra_table_cell(table, "%.4g", row->lr);
+    real_cell(table, 0, row->rate);
+    petra_table_cell(table, "%.1f", row->wall_s);
+    if (tokens) {
+      real_cell(table, 3, exp(row->eval_loss));
+      real_cell(table, 4, row->eval_loss / M_LN2);
+    }
+    if (!summary->recalibrated)
+      continue;
+    real_cell(table, 4, row->eval_loss_recalibrated);
+    real_cell(table, 2, 100 * row->eval_top1_recalibrated);
+    real_cell(table, 2, 100 * row->eval_top5_recalibrated);
+  }
+  return petra_table_print(table, stdout);
+}
+
+static petra_status print_memory(const petra_runlog_summary *summary) {
+  petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT},
+                                                             {"blocks", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    columns[2 + c] = (petra_table_column){petra_memory_category_name((petra_memory_category)c), PETRA_TABLE_RIGHT};
+  columns[PETRA_MEMORY_CATEGORIES + 2] = (petra_table_column){"peak", PETRA_TABLE_RIGHT};
+  PETRA_TRY(petra_table_create(columns, PETRA_MEMORY_CATEGORIES + 3, &table));
+  for (int j = 0; j < summary->memory_stages && j < summary->stages; j++) {
+    petra_table_cell(table, "%d", j + 1);
+    petra_table_cell(table, "%s", summary->stage[j].name);
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]);
+  }
+  printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
+  return petra_table_print(table, stdout);
+}
+
+/* Of an executed run: what each rank did with its time. */
+static petra_status print_ranks(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {
+      {"rank", PETRA_TABLE_RIGHT},        {"replica", PETRA_TABLE_RIGHT},   {"stages", PETRA_TABLE_RIGHT},
+      {"computing s", PETRA_TABLE_RIGHT}, {"copying s", PETRA_TABLE_RIGHT}, {"waiting s", PETRA_TABLE_RIGHT},
+      {"wall s", PETRA_TABLE_RIGHT},      {"messages", PETRA_TABLE_RIGHT},  {"MB sent", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int32_t r = 0; r < summary->ranks; r++) {
+    int32_t stages = 0;
+    for (int32_t j = 0; j < summary->placed; j++)
+      stages += summary->of_stage[j] == r % summary->places;
+    petra_table_cell(table, "%d", r);
+    petra_table_cell(table, "%d", r / summary->places);
+    petra_table_cell(table, "%d", stages);
+    for (int t = 0; t < PETRA_RUNLOG_RANK_TIMES; t++)
+      petra_table_cell(table, "%.3f", 1e-9 * (double)summary->time_ns[r * PETRA_RUNLOG_RANK_TIMES + t]);
+    petra_table_cell(table, "%lld", (long long)summary->sent[r * PETRA_RUNLOG_RANK_SENT]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->sent[r * PETRA_RUNLOG_RANK_SENT + 1]);
+  }
+  printf("\nranks: seconds of the wall clock in actions; turning tensors into messages and back; waiting for others\n");
+  return petra_table_print(table, stdout);
+}
+
+static void print_length(const petra_runlog_summary *summary) {
+  if (!summary->simulated) {
+    printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
+           summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+    return;
+  }
+  printf("length   simulated: %lld microbatches in %.9g s", (long long)*summary->simulated, *summary->makespan_s);
+  if (isfinite(*summary->time_per_microbatch_s))
+    printf(", %.9g s per microbatch", *summary->time_per_microbatch_s);
+  putchar('\n');
+}
+
+/* By what it learns, and from what. */
+static petra_status print_learning(const petra_config *config) {
+  fputs("\noptim    ", stdout);
+  PETRA_TRY(petra_describe_optimiser(config, stdout));
+  fputs("\ndata     ", stdout);
+  petra_describe_data(config, stdout);
+  return PETRA_OK;
+}
+
+/* What the run was asked for. */
+static petra_status print_config_of(const petra_runlog_summary *summary, const petra_config *config) {
+  const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
+  fputs("network  ", stdout);
+  petra_describe_network(config, stdout);
+  if (stages > 0)
+    printf(", %d stage%s", stages, stages == 1 ? "" : "s");
+  fputs("\nmethod   ", stdout);
+  petra_status status = petra_describe_method(config, stdout);
+  if (status == PETRA_OK && config->cluster.stages == 0 && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
+    status = print_learning(config);
+  fputs("\nprobes   ", stdout);
+  if (config->probe.per_epoch > 0)
+    printf("%lld an epoch\n", (long long)config->probe.per_epoch);
+  else
+    puts("none");
+  return status;
+}
+
+/* Which weights the run keeps, where they are not its last. */
+static void print_kept(const petra_runlog_summary *summary, const petra_config *config) {
+  const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
+  if (config->run.keep != PETRA_KEEP_BEST)
+    return;
+  if (row < 0) {
+    puts("weights  of the best evaluation; there was none yet");
+    return;
+  }
+  const petra_runlog_epoch *best = &summary->epoch[row];
+  const char *file = summary->complete ? "weights.h5" : PETRA_BEST_FILE;
+  if (petra_best_by_loss(summary->samples))
+    printf("weights  of the best evaluation: epoch %d, loss %.4f (%s)\n", best->epoch + 1, best->eval_loss, file);
+  else
+    printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", best->epoch + 1, 100 * best->eval_top1,
+           file);
+}
+
+static petra_status print_what(const petra_runlog_summary *summary, const char *path) {
+  const petra_config_text text = {path, summary->config, strlen(summary->config)};
+  petra_config *config;
+  petra_utf8_print(stdout, "%s\n", path);
+  petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
+  petra_utf8_print(stdout, "command  %s\n", summary->command);
+  petra_utf8_print(stdout, "backend  %s\n", summary->backend);
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  petra_status status = print_config_of(summary, config);
+  if (status == PETRA_OK) {
+    printf("state    %s\n", summary->complete ? "complete" : "not complete: going on, or cut off");
+    print_length(summary);
+    print_kept(summary, config);
+  }
+  petra_config_destroy(config);
+  return status;
+}
+
+static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
+  PETRA_TRY(print_what(summary, path));
+  if (summary->epochs) {
+    putchar('\n');
+    PETRA_TRY(print_epochs(summary));
+  }
+  if (summary->memory_stages)
+    PETRA_TRY(print_memory(summary));
+  if (summary->ranks)
+    PETRA_TRY(print_ranks(summary));
+  return summary->pace_microbatch_s ? petra_pace_print(summary) : PETRA_OK;
+}
+
+petra_status petra_inspect_run(const petra_arguments *arguments) {
+  char *path = NULL;
+  petra_runlog_summary *summary = NULL;
+  petra_status status;
+  if (arguments->set_count)
+    return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
+  PETRA_TRY(petra_run_log_path(arguments->input, &path));
+  PETRA_TRY_GOTO(status, petra_runlog_summary_read(path, &summary), done);
+  status = arguments->json ? print_run_json(summary, path) : print_run(summary, path);
+done:
+  petra_runlog_summary_destroy(summary);
+  petra_free(path);
+  return status;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a run: its folder when it begins, and what is written when it has ended. */
+#include "run/run_private.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
+#include "base/utf8.h"
+#include "data/fingerprint.h"
+#include "io/checkpoint.h"
+#include "run/backend_memory.h"
+#include "run/header.h"
+#include "run/libraries.h"
+#include "run/trace_observer.h"
+
+/* --- the beginning --- */
+
+static petra_status identify_data(petra_run *run) {
+  const petra_dataset *sets[] = {[PETRA_SPLIT_TRAIN] = run->train_set, [PETRA_SPLIT_EVAL] = run->eval_set};
+  if (!run->options.resume && run->config->run.checkpoint_every == 0)
+    return PETRA_OK;
+  for (int split = 0; split < 2; split++) {
+    uint64_t fingerprint = 0;
+    if (sets[split])
+      PETRA_TRY(petra_dataset_fingerprint(sets[split], &fingerprint));
+    run->data[split] = (int64_t)fingerprint;
+  }
+  return PETRA_OK;
+}
+
+/* With `resume`: the checkpoint, where there is one. */
+static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
+  if (!run->options.resume)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
+  if (!run->resume)
+    return PETRA_OK;
+  PETRA_TRY(
+      petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program, petra_run_by_arrival(run), begin));
+  PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
+  run->first = begin->read;
+  return PETRA_OK;
+}
+
+static void print_resumed(const petra_run *run) {
+  if (!run->resume)
+    petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint.path);
+  else
+    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint.path,
+                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
+}
+
+/* The run's folder with run.h5 and config.yaml. */
+petra_status petra_run_open_files(petra_run *run) {
+  char *log = NULL;
+  char backend[256], libraries[256];
+  petra_runlog_about about = {.command = run->options.command_line,
+                              .backend = backend,
+                              .libraries = libraries,
+                              .recalibrates = run->config->data.recalibrate > 0};
+  petra_checkpoint_begin begin;
+  const int replicas = (int)run->config->cluster.replicas;
+  const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
+                               : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
+                                                        : PETRA_FOLDER_NEW;
+  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
+  PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
+  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
+  run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
+  petra_libraries_describe(libraries, sizeof libraries);
+  PETRA_TRY(identify_data(run));
+  PETRA_TRY(find_checkpoint(run, &begin));
+  if (run->resume) {
+    PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
+    about.image = log;
+    about.image_bytes = (size_t)begin.log_bytes;
+  }
+  petra_status status = run->config->run.keep == PETRA_KEEP_BEST
+                            ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
+                            : PETRA_OK;
+  if (status == PETRA_OK && run->options.resume && run->options.print)
+    print_resumed(run);
+  if (status == PETRA_OK)
+    status = petra_folder_begin(&run->folder, &run->plan, &about);
+  if (status == PETRA_OK && run->options.print)
+    status = petra_header_print(&run->plan, &run->lr, run->folder.path, stdout);
+  petra_free(log);
+  PETRA_TRY(status);
+  if (!run->resume)
+    PETRA_TRY(petra_folder_write_stages(&run->folder, &run->plan));
+  return run->config->probe.per_epoch > 0
+             ? petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL)
+             : PETRA_OK;
+}
+
+/* On another rank than rank 0, which has opened the folder: the files that it writes parts of checkpoints into. */
+static petra_status follow_files(petra_run *run) {
+  PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
+  PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
+  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
+                                     (int)run->config->cluster.replicas);
+}
+
+/* The checkpoint that rank 0 goes on from, on all ranks. */
+static petra_status follow_checkpoint(petra_run *run) {
+  petra_checkpoint_begin begin;
+  uint64_t digest = 0, found = 0;
+  petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
+  PETRA_TRY(petra_execution_agree_on(run->execution, status));
+  PETRA_TRY(petra_execution_resume(run->execution, &digest));
+  if (run->resume || digest == 0)
+    return PETRA_OK;
+  PETRA_TRY(identify_data(run));
+  PETRA_TRY(find_checkpoint(run, &begin));
+  if (run->resume)
+    PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));
+  return found == digest
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: %s; expected a folder that all processes share", run->checkpoint.path,
+                          run->resume ? "another checkpoint than that of rank 0" : "is not there");
+}
+
+petra_status petra_run_follow_files(petra_run *run, petra_status status) {
+  petra_ranks *ranks = run->options.ranks;
+  if (status == PETRA_OK && run->stored && ranks->rank > 0)
+    status = follow_files(run);
+  PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
+  return run->stored && run->options.resume ? petra_ranks_agree(ranks, follow_checkpoint(run), NULL) : PETRA_OK;
+}
+
+/* --- the end --- */
+
+static petra_status write_memory(petra_run *run) {
+  petra_account *accounts;
+  PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
+  for (int32_t j = 0; j < run->plan.stages; j++)
+    if (run->main.network.stage[j])
+      accounts[j] = *petra_stage_account(run->main.network.stage[j]);
+  petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
+  if (status == PETRA_OK && run->options.files)
+    status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
+  petra_free(accounts);
+  return status;
+}
+
+/* The last ones or, with run.keep: best, those of the best evaluation. */
+static petra_status write_weights(petra_run *run) {
+  int64_t epochs;
+  const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
+  if (petra_run_keeps_best(run))
+    return run->best ? petra_best_finish(run->best, rows, epochs) : PETRA_OK; /* which rank 0 has */
+  return petra_network_write_weights(&run->main.network, run->weights_path);
+}
+
+petra_status petra_run_write_files(petra_run *run) {
+  if (run->options.files || run->execution) /* first: they are what the run was for */
+    PETRA_TRY(write_weights(run));
+  if (run->execution)
+    PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
+  if (run->execution && petra_run_records(run))
+    PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
+                                      run->trace));
+  if (run->trace)
+    PETRA_TRY(petra_trace_observer_finish(run->trace));
+  if (run->options.files || run->execution)
+    PETRA_TRY(write_memory(run));
+  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
+  if (!run->options.files)
+    return PETRA_OK;
+  if (run->probe)
+    PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
+  PETRA_TRY(petra_folder_complete(&run->folder));
+  return run->config->run.keep_checkpoint ? PETRA_OK : petra_folder_remove_checkpoint(&run->folder);
+}

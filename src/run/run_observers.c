@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is told of a run: probe, training log, trace, weights of the best evaluation, action log. */
+#include "run/run_private.h"
+
+#include "run/action_log.h"
+#include "run/trace_observer.h"
+
+static petra_status create_probe(petra_run *run) {
+  const petra_config *config = run->config;
+  const petra_probe_options options = {.backend = run->main.network.backend,
+                                       .model = &run->plan.model,
+                                       .partition = &run->plan.partition,
+                                       .replicas = (int)config->cluster.replicas,
+                                       .source = &run->probed.base,
+                                       .program = run->plan.method.program,
+                                       .program_options = &run->plan.program,
+                                       .per_epoch = config->probe.per_epoch,
+                                       .gradients = config->probe.gradients,
+                                       .context = run->folder.runlog ? &run->probe_log : run->options.context,
+                                       .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
+  const petra_stages stages = petra_network_stages(&run->main.network);
+  if (config->probe.per_epoch == 0)
+    return PETRA_OK;
+  if (run->execution)
+    return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
+  run->probed = petra_probe_stages_of(&stages);
+  PETRA_TRY(petra_probe_create(&options, &run->probe));
+  if (!run->replicas) /* which all tell the probe */
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
+  return PETRA_OK;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return petra_stage_account(((const petra_run *)context)->main.network.stage[stage - 1]);
+}
+
+petra_status petra_run_create_trace(petra_run *run) {
+  const petra_trace_observer_options options = {
+      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
+  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
+  if (!run->execution)
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
+  return PETRA_OK;
+}
+
+petra_status petra_run_create_observers(petra_run *run) {
+  const petra_training_log_options log = {.runlog = run->folder.runlog,
+                                          .program = run->plan.method.program,
+                                          .program_options = &run->plan.program,
+                                          .print_epochs = run->options.print,
+                                          .recalibrates = run->config->data.recalibrate > 0,
+                                          .samples = petra_samples_of(run->config),
+                                          .progress = run->options.progress};
+  PETRA_TRY(create_probe(run));
+  PETRA_TRY(petra_training_log_create(&log, &run->log));
+  petra_stage_observer *told = petra_training_log_observer(run->log);
+  if (run->execution) /* whose actions are logged at the end, by the wall clock */
+    PETRA_TRY(petra_execution_observer(run->execution, told, &told));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
+  if (petra_run_keeps_best(run) && run->execution)
+    PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
+  else if (run->best)
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
+  if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
+    PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
+  }
+  return PETRA_OK;
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW and by Muon.
+
+    make_transformers.py GOLDEN_FOLDER
+
+Line `all` has what petra is told of every run, `case` of one. Then `tensor NAME ELEMENTS MOVED SUMS...` of each: how far training
+moved it (norm), and four sums of its movement with signs of chance, in which every element takes part: the mean square of such sums of
+a difference is the square of its norm, so that a difference cannot hide. Tensor `losses` has the losses themselves, in the order of the
+microbatches. `drift`: how far the reference differs from itself (make_golden.py); a run that drifts too far is refused.
+
+A constant added to all keys changes no attention, so that the gradient of their biases is rounding alone, about 1e-18; with the usual epsilon
+of 1e-8 these move by 1e-10 of a step, and the reference drifts by 6e-11 from itself. Epsilon is therefore above such gradients by more."""
+
+import os
+import sys
+import tempfile
+
+import numpy as np
+import torch
+
+import make_data
+import make_golden
+import run
+import store
+from make_optimisers import Numbers
+
+SUMS, LIMIT = 4, 1e-12
+METHODS = ("petra", "delayed", "dsp", "delayed-reversible", "approximate-input", "backprop")
+RATES = {"adamw": 0.0078125, "muon": 0.015625}  # of petra's defaults the others
+SHARED = {"depth": 2, "width": 6, "heads": 3, "context": 5, "classes": 256, "microbatches": 60, "batch": 8, "weight_decay": 0.125,
+          "momentum": 0.95, "nesterov": True, "epsilon": 2.0**-16, "precision": "fp64"}
+RUNS = [(family, method, 1, optimiser) for family in ("revgpt", "gpt") for optimiser in RATES
+        for method in METHODS + (("ddg", "fr") if family == "gpt" else ())]
+RUNS += [("revgpt", "petra", 3, optimiser) for optimiser in RATES]
+
+
+def signs(seed, count):
+    return np.where(Numbers(seed).take((count,)).numpy() < 0, -1.0, 1.0)
+
+
+def line(name, value, start):
+    """`value`, `start`: arrays of one shape."""
+    moved = (value - start).ravel()
+    sums = [float(signs(seed, moved.size) @ moved) for seed in range(1, SUMS + 1)]
+    return " ".join([f"tensor {name} {moved.size}", *(x.hex() for x in [float(np.linalg.norm(moved)), *sums])])
+
+
+def make(folder, data, family, method, accumulate, optimiser):
+    settings = SHARED | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser, "lr": RATES[optimiser]}
+    start = store.read(os.path.join(folder, f"init-{family}.h5"), run.build(settings))
+    final, losses = run.execute(settings, data, start)
+    drift, left_out = make_golden.drift_of(settings, data, start, final)
+    what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={RATES[optimiser]}"
+    if not drift <= LIMIT or left_out:
+        raise SystemExit(f"make_transformers: {what}: drifts by {drift:.1e}, limit {LIMIT:.1e}; moved by rounding alone: {left_out}")
+    print(f"{what}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}", flush=True)
+    first, last = make_golden.flat(start), make_golden.flat(final)
+    values = np.array([loss for _, loss in sorted(losses)])
+    return [f"case {what}", f"drift {drift:.1e}", *(line(name, last[name], first[name]) for name in first),
+            line("losses", values, np.zeros_like(values))]
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    lines = [f"all model.depth={SHARED['depth']} model.width={SHARED['width']} model.heads={SHARED['heads']} model.context={SHARED['context']}"
+             f" run.max_microbatches={SHARED['microbatches']} data.batch={SHARED['batch']} optim.weight_decay={SHARED['weight_decay']} optim.epsilon={SHARED['epsilon']}"]
+    with tempfile.TemporaryDirectory() as scratch:
+        data = os.path.join(scratch, "data.bin")
+        with open(data, "wb") as file:
+            file.write(make_data.records(make_data.RECORDS).tobytes())
+        for case in RUNS:
+            lines += make(folder, data, *case)
+    with open(os.path.join(folder, "transformers.txt"), "w", encoding="ascii") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
