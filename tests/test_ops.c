@@ -383,30 +383,31 @@ START_TEST(inner_tensors) {
   ck_assert_logged("norm_forward: addend is an inner tensor of shape (2, 3, 4, 5), expected an activation");
   f.x = stream;
   ck_assert_int_eq(petra_op_norm_forward(half, &f), PETRA_SHAPE);
-  petra_tensor *rows = make(half, PETRA_TENSOR_SEQUENCE, 2, 5, 6, 1),
+  petra_tensor *stream_rows = make(half, PETRA_TENSOR_SEQUENCE, 2, 5, 6, 1),
                *inner_rows = make(half, PETRA_TENSOR_INNER_SEQUENCE, 2, 5, 6, 1),
                *inner_rows2 = make(half, PETRA_TENSOR_INNER_SEQUENCE, 2, 5, 6, 1),
-               *w = make(half, PETRA_TENSOR_MATRIX, 6, 6, 1, 1);
-  petra_linear_forward l = {.x = inner_rows, .w = w, .y = inner_rows2};
-  ck_assert_int_eq(petra_op_copy(half, rows, inner_rows), PETRA_OK);
-  ck_assert_int_eq(petra_op_copy(half, inner_rows, rows), PETRA_OK);
+               *matrix = make(half, PETRA_TENSOR_MATRIX, 6, 6, 1, 1);
+  petra_linear_forward l = {.x = inner_rows, .w = matrix, .y = inner_rows2};
+  ck_assert_int_eq(petra_op_copy(half, stream_rows, inner_rows), PETRA_OK);
+  ck_assert_int_eq(petra_op_copy(half, inner_rows, stream_rows), PETRA_OK);
   ck_assert_int_eq(petra_op_linear_forward(half, &l), PETRA_OK);
-  ck_assert_int_eq(petra_op_linear_backward_data(half, inner_rows, w, rows), PETRA_OK);
-  ck_assert_int_eq(petra_op_linear_backward_data(half, inner_rows, w, inner_rows2), PETRA_OK);
+  ck_assert_int_eq(petra_op_linear_backward_data(half, inner_rows, matrix, stream_rows), PETRA_OK);
+  ck_assert_int_eq(petra_op_linear_backward_data(half, inner_rows, matrix, inner_rows2), PETRA_OK);
   l.join = PETRA_JOIN_ADD; /* to a stream alone */
   l.addend = inner_rows;
   ck_assert_int_eq(petra_op_linear_forward(half, &l), PETRA_SHAPE);
   ck_assert_logged("linear_forward: y is an inner sequence of shape (2, 5, 6, 1), expected a sequence");
-  l.y = rows;
+  l.y = stream_rows;
   ck_assert_int_eq(petra_op_linear_forward(half, &l), PETRA_SHAPE);
   ck_assert_logged("linear_forward: addend is an inner sequence of shape (2, 5, 6, 1), expected a sequence");
-  ck_assert_int_eq(petra_op_linear_backward_data(half, rows, w, inner_rows), PETRA_SHAPE);
+  ck_assert_int_eq(petra_op_linear_backward_data(half, stream_rows, matrix, inner_rows), PETRA_SHAPE);
   ck_assert_logged("linear_backward_data: dx is an inner sequence of shape (2, 5, 6, 1), expected a sequence");
-  ck_assert_int_eq(petra_op_linear_backward_weights(half, inner_rows, rows, w, NULL), PETRA_SHAPE);
-  ck_assert_int_eq(petra_op_gelu_forward(half, PETRA_GELU_TANH, inner_rows, rows), PETRA_SHAPE);
+  ck_assert_int_eq(petra_op_linear_backward_weights(half, inner_rows, stream_rows, matrix, NULL), PETRA_SHAPE);
+  ck_assert_int_eq(petra_op_gelu_forward(half, PETRA_GELU_TANH, inner_rows, stream_rows), PETRA_SHAPE);
   ck_assert_int_eq(petra_op_scale(half, 2, inner_rows), PETRA_SHAPE);
   ck_assert_logged("scale: y is an inner sequence, expected one of any other kind");
-  petra_tensor *all[] = {inner, inner2, stream, w3, scale, mean, variance, rows, inner_rows, inner_rows2, w};
+  petra_tensor *all[] = {inner,    inner2,      stream,     w3,          scale, mean,
+                         variance, stream_rows, inner_rows, inner_rows2, matrix};
   for (int i = 0; i < HARNESS_COUNT(all); i++)
     petra_tensor_release(&all[i]);
   petra_backend_destroy(half);
