@@ -159,10 +159,12 @@ int main(int argc, char **argv) {
   for (int i = 0; i < argc - 1 && i < count; i++)
     good = (*numbers[i] = atoi(argv[i + 1])) >= 1 && good;
   if (!good) {
-    fprintf(stderr, "usage: bench_sequence [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]\n");
+    fprintf(stderr,
+            "usage: bench_sequence [threads [batch [positions [features [heads [words [repetitions [bf16]]]]]]]]\n");
     return 2;
   }
-  require(petra_backend_create(PETRA_BACKEND_CPU, bf16 ? PETRA_PRECISION_BF16 : PETRA_PRECISION_FP32, threads, true, &b.backend));
+  require(petra_backend_create(PETRA_BACKEND_CPU, bf16 ? PETRA_PRECISION_BF16 : PETRA_PRECISION_FP32, threads, true,
+                               &b.backend));
   const operands o = make(&b, &s);
   double step_s = 0;
   attention_half(&b, &o, &step_s);

@@ -89,15 +89,12 @@ static petra_tensor *make(cases_run *run, petra_tensor_kind kind, int n, int c, 
 }
 
 petra_tensor_kind cases_inner(const cases_run *run, petra_tensor_kind stream) {
-  return !run->narrow                     ? stream
-         : stream == PETRA_TENSOR_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE
-                                           : PETRA_TENSOR_INNER;
+  return !run->narrow ? stream : stream == PETRA_TENSOR_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_INNER;
 }
 
 double cases_round(const cases_run *run, petra_tensor_kind kind, double value) {
   int exponent;
-  const bool rounded =
-      kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE || kind == PETRA_TENSOR_FILTER;
+  const bool rounded = kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE || kind == PETRA_TENSOR_FILTER;
   if (!run->narrow || !rounded || !isfinite(value))
     return (double)(float)value;
   const double fraction = frexp(value, &exponent); /* 0.5 .. 1: 8 bits of it */

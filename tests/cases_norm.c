@@ -75,7 +75,8 @@ static void norm(cases_run *run, const int *p) {
 
   const bool masked = relu && join != PETRA_JOIN_ADD_ACTIVATE; /* there the caller masks dy by y */
   cases_tensor dy = cases_input(run, image_kind(run, alias), p[0], p[1], p[2], p[3]);
-  petra_tensor *dx = alias ? dy.tensor : cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
+  petra_tensor *dx =
+      alias ? dy.tensor : cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
   cases_changed(run, dx);
   petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   petra_tensor *dshift = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);

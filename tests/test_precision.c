@@ -10,7 +10,7 @@
 
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define TOKENS                                                                                                         \
-  "data.set=grammar", "model.family=gpt", "model.depth=2", "model.width=32", "model.heads=4", "model.context=32",     \
+  "data.set=grammar", "model.family=gpt", "model.depth=2", "model.width=32", "model.heads=4", "model.context=32",      \
       "data.batch=8", "optim.lr=0.02"
 #ifdef PETRA_TEST_CUDA
 #define NETWORK "model.depth=18", "model.width=16", "data.batch=16", "optim.lr=0.02"

@@ -18,8 +18,9 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {
-    "an activation", "a filter", "a matrix", "a vector", "a mask", "an inner tensor", "a sequence", "an inner sequence"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",         "a matrix",
+                                                           "a vector",      "a mask",           "an inner tensor",
+                                                           "a sequence",    "an inner sequence"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -60,9 +61,8 @@ static petra_tensor_kind stream_kind(petra_tensor_kind kind) {
 /* Whether a tensor of `found` can stand where one of `expected` is asked for. */
 static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
   const petra_tensor_kind stream = stream_kind(expected);
-  return found == expected ||
-         ((is_image(stream) || petra_kind_is_sequence(stream)) && stream_kind(found) == stream &&
-          petra_tensor_inner_kind(backend, stream) == stream);
+  return found == expected || ((is_image(stream) || petra_kind_is_sequence(stream)) && stream_kind(found) == stream &&
+                               petra_tensor_inner_kind(backend, stream) == stream);
 }
 
 /* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */

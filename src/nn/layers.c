@@ -48,8 +48,7 @@ petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tens
   petra_status status;
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &mean), done);
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &deviation), done);
-  PETRA_TRY_GOTO(
-      status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, kept(pass), n), done);
+  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, kept(pass), n), done);
   const petra_layer_norm_forward norm = {
       .x = x, .scale = parameters[0], .shift = parameters[1], .y = *n, .mean = mean, .deviation = deviation};
   PETRA_TRY_GOTO(status, petra_op_layer_norm_forward(pass->compute->backend, &norm), done);

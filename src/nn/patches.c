@@ -36,7 +36,8 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   PETRA_TRY_GOTO(status, make_zeros(pass, samples, &tokens, &table), done);
   PETRA_TRY_GOTO(status, petra_pass_stream(pass, samples, &block->shape_out, &positions), done);
   PETRA_TRY_GOTO(status, petra_op_embed_forward(pass->compute->backend, tokens, table, own[0], positions), done);
-  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, patches, PETRA_JOIN_ADD, positions, PETRA_UNIT_STREAM, &out->tensor[0]), done);
+  PETRA_TRY_GOTO(
+      status, petra_layer_map(pass, 0, patches, PETRA_JOIN_ADD, positions, PETRA_UNIT_STREAM, &out->tensor[0]), done);
   if (block->streams_out == 2)
     out->tensor[1] = petra_tensor_retain(out->tensor[0]);
 done:

@@ -16,7 +16,8 @@ petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const pe
 
 /* What a unit computes, or its gradient. */
 static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
-  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION);
+  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION
+                                     : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION);
 }
 
 /* x as a convolution reads it. */

@@ -4,8 +4,8 @@
 
 petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                               const petra_tensor *w, petra_tensor *y) {
-  return cpu_primitive_do(
-      backend, &(cpu_primitive_task){.pass = CPU_FORWARD, .geometry = *geometry, .x = x, .w = w, .y = y}, y);
+  return cpu_primitive_do(backend,
+                          &(cpu_primitive_task){.pass = CPU_FORWARD, .geometry = *geometry, .x = x, .w = w, .y = y}, y);
 }
 
 petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,

@@ -76,11 +76,9 @@ typedef struct cpu_norm_channels {
   X(void, to_bf16, (const float *x, uint16_t *y, int64_t count), (x, y, count))                                        \
   X(void, from_bf16, (const uint16_t *x, float *y, int64_t count), (x, y, count))                                      \
   /* The same of `rows` rows of `count` elements, `step` from one to the next. */                                      \
-  X(void, widen_rows,                                                                                                  \
-    (const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y),                        \
+  X(void, widen_rows, (const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y),      \
     (x, step_x, rows, count, y, step_y))                                                                               \
-  X(void, narrow_rows,                                                                                                 \
-    (const float *x, int64_t step_x, int64_t rows, int64_t count, uint16_t *y, int64_t step_y),                        \
+  X(void, narrow_rows, (const float *x, int64_t step_x, int64_t rows, int64_t count, uint16_t *y, int64_t step_y),     \
     (x, step_x, rows, count, y, step_y))                                                                               \
   X(void, narrow_statistics, (const cpu_piece *piece, const uint16_t *x, float *mean, float *square),                  \
     (piece, x, mean, square))                                                                                          \

@@ -191,8 +191,7 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
 
 static onednn_description wanted_by(const cpu_primitive *p) {
   return dnnl_primitive_desc_query_md(
-      p->description,
-      p->pass == CPU_BACKWARD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+      p->description, p->pass == CPU_BACKWARD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
 }
 
 static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, onednn_description wanted,
@@ -234,7 +233,7 @@ static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_prim
 }
 
 petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
-                                    cpu_primitive **out) {
+                                  cpu_primitive **out) {
   cpu_primitive *p;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
   dnnl_status_t status = make(library, shape, p);
@@ -342,8 +341,7 @@ size_t cpu_primitive_wanted(const cpu_primitive *p) {
   return p->bytes[W];
 }
 
-petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *p, void *w, void *wanted,
-                                     void *scratch) {
+petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *p, void *w, void *wanted, void *scratch) {
   void *data[MEMORIES] = {[STORED_W] = w};
   share_out(p, scratch, data);
   data[W] = wanted;

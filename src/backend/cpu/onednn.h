@@ -9,11 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cpu_pass {
-  CPU_FORWARD,
-  CPU_BACKWARD_DATA,
-  CPU_BACKWARD_WEIGHTS
-} cpu_pass;
+typedef enum cpu_pass { CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS } cpu_pass;
 
 /* What oneDNN is told of x, the stored weights and y: extents with the zero lanes, so that for it there is no padding, and
  * the layout that they lie in. Weights are stored in float. */
@@ -55,7 +51,7 @@ void cpu_onednn_destroy(cpu_onednn *library);
 /* A primitive for the number of threads of the caller. `what` is what a failure's line says that there is none of. In bf16 oneDNN is
  * given the weights rounded, and their gradient comes in float: a convolution is where y is, a linear map always. */
 petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
-                                    cpu_primitive **out);
+                                  cpu_primitive **out);
 void cpu_primitive_destroy(cpu_primitive *primitive);
 
 /* Bytes of scratch memory, aligned to 64 bytes, that a run needs. */
@@ -69,7 +65,7 @@ bool cpu_primitive_want_same(const cpu_primitive *a, const cpu_primitive *b);
 
 /* Makes `wanted` of the weights as stored; not for what computes their gradient. */
 petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *primitive, void *w, void *wanted,
-                                     void *scratch);
+                                   void *scratch);
 
 /* Where the operands of a run lie. */
 typedef struct cpu_primitive_data {

@@ -35,8 +35,8 @@ typedef struct onednn_made_of {
   dnnl_primitive_desc_t hint;    /* of a forward pass; NULL for one */
 } onednn_made_of;
 
-dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes, const onednn_made_of *of,
-                                   dnnl_primitive_desc_t *out);
+dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_attr_t attributes,
+                                        const onednn_made_of *of, dnnl_primitive_desc_t *out);
 
 /* What is computed is added to what is there. */
 dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations);

@@ -107,8 +107,8 @@ static petra_status make(petra_backend *backend, const cpu_primitive_task *task,
                                   .y = describe_data(cpu, task->y)};
   char what[160];
   if (task->w->kind == PETRA_TENSOR_MATRIX)
-    snprintf(what, sizeof what, "no %s for x (%d, %d, %d), weights (%d, %d)", linear[task->pass], x[0], x[1],
-             x[2], w[0], w[1]);
+    snprintf(what, sizeof what, "no %s for x (%d, %d, %d), weights (%d, %d)", linear[task->pass], x[0], x[1], x[2],
+             w[0], w[1]);
   else
     snprintf(what, sizeof what, "no %s for x (%d, %d, %d, %d), filter (%d, %d, %d, %d), stride %d, pad %d",
              convolutions[task->pass], x[0], x[1], x[2], x[3], w[0], w[1], w[2], w[3], task->geometry.stride,

@@ -101,7 +101,7 @@ petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const pe
       gelu_backward_narrow(form, x, dy, dx, first, cpu_minimum(CPU_CHUNK, x->elements - first));
     else
       cpu_kernel_gelu_backward(form, cpu_read(x) + first, cpu_read(dy) + first, cpu_data(dx) + first,
-                             cpu_minimum(CPU_CHUNK, x->elements - first));
+                               cpu_minimum(CPU_CHUNK, x->elements - first));
   return PETRA_OK;
 }
 
