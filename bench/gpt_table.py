@@ -32,7 +32,7 @@ def settings(o, precision):
 
 
 def run(command):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
 
 
 def peer(o, precision, *more):
@@ -77,7 +77,7 @@ def train(o, precision):
     schedule = {"run.epochs": o.epochs, "lr.schedule": "cosine", "lr.epochs": o.epochs, "lr.warmup_epochs": 1, "lr.milestones": "[]"}
     more = [word for key, value in schedule.items() for word in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as folder:
-        out = run([os.path.join(o.build, "petra"), "train", *settings(o, precision), *more, "--output", folder, "--overwrite", "--json"])
+        out = run([os.path.join(o.build, "petra"), "train", "-", *settings(o, precision), *more, "--output", folder, "--overwrite", "--json"])
     return json.loads(out)["epochs"]
 
 
