@@ -27,6 +27,7 @@ struct petra_peer {
   control in, out;
   int receiving, sending;
   int64_t heard_ns;
+  bool due; /* a beat that waits for the one before to be sent */
   char name[PETRA_CARRIER_NAME];
 };
 
@@ -66,8 +67,11 @@ static petra_status progress_peers(petra_carrier *carrier) {
     if (now_ns - p->heard_ns > carrier->options.timeout_ns && carrier->lost < 0)
       carrier->lost = r;
     wire->ops->done(wire, &p->sending, &size);
-    if (beat && p->sending == PETRA_WIRE_NONE)
+    p->due = p->due || beat;
+    if (p->due && p->sending == PETRA_WIRE_NONE) {
+      p->due = false;
       PETRA_TRY(send_control(carrier, r, 0, ""));
+    }
   }
   carrier->looked_ns = now_ns;
   if (beat)
