@@ -232,75 +232,147 @@ END_TEST
 
 enum { WRITERS = 7 };
 
-/* Writes w through one of the operations that write filters. */
-static void write_filter(int writer, petra_tensor *w, petra_tensor *other, petra_tensor *velocity,
-                         const petra_tensor *x, const petra_tensor *dy) {
+/* Weights, what reads them, and what these read and write: a filter with convolutions, or a matrix with products of sequences. */
+typedef struct weights_of {
+  bool matrix;
+  petra_tensor *x, *y, *dy, *dx, *w, *velocity, *other;
+} weights_of;
+
+static const petra_conv_geometry geometry = {1, 1};
+
+static petra_tensor *weights_like(bool matrix) {
+  return matrix ? make(PETRA_TENSOR_MATRIX, 32, 32, 1, 1) : make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
+}
+
+static petra_tensor *inner_like(bool matrix) {
+  return matrix ? make(PETRA_TENSOR_INNER_SEQUENCE, 2, 16, 32, 1) : make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
+}
+
+/* A hash of what the two operations make of w that read it. */
+static uint32_t read_weights(const weights_of *o, const petra_tensor *w) {
+  if (o->matrix) {
+    must(petra_op_linear_forward(backend, &(petra_linear_forward){o->x, w, NULL, PETRA_JOIN_NONE, NULL, o->y}));
+    must(petra_op_linear_backward_data(backend, o->dy, w, o->dx));
+  } else {
+    must(petra_op_conv_forward(backend, &geometry, o->x, w, o->y));
+    must(petra_op_conv_backward_data(backend, &geometry, o->dy, w, o->dx));
+  }
+  return hash_of(hash_of(0, o->y), o->dx);
+}
+
+/* Writes w through one of the operations that write weights. */
+static void write_weights(int writer, weights_of *o) {
   const double decay = 0.5;
-  const petra_sgd_step step = {1, &w, &velocity, &other, &decay, 0.25, 0.5, false, true};
+  const petra_sgd_step step = {1, &o->w, &o->velocity, &o->other, &decay, 0.25, 0.5, false, true};
   switch (writer) {
   case 0:
-    randomised(w);
+    randomised(o->w);
     break;
   case 1:
-    must(petra_op_copy(backend, other, w));
+    must(petra_op_copy(backend, o->other, o->w));
     break;
   case 2:
-    must(petra_op_fill(backend, w, 0.75));
+    must(petra_op_fill(backend, o->w, 0.75));
     break;
   case 3:
-    must(petra_op_axpy(backend, 0.5, other, w));
+    must(petra_op_axpy(backend, 0.5, o->other, o->w));
     break;
   case 4:
-    must(petra_op_add(backend, w, other, w));
+    must(petra_op_add(backend, o->w, o->other, o->w));
     break;
   case 5:
     must(petra_op_sgd_step(backend, &step));
     break;
   default:
-    must(petra_op_conv_backward_filter(backend, &(petra_conv_geometry){1, 1}, x, dy, w));
+    if (o->matrix)
+      must(petra_op_linear_backward_weights(backend, o->x, o->dy, o->w, NULL));
+    else
+      must(petra_op_conv_backward_filter(backend, &geometry, o->x, o->dy, o->w));
   }
 }
 
-/* A filter in bf16 is kept as its convolutions want it. Whatever writes it, they then read what was written: the results are
- * those of a filter that was never read before. */
-START_TEST(filters_are_never_out_of_date) {
+static petra_status create_bf16(petra_backend **out) {
+  return petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 2, true, out);
+}
+
+/* w is read, written, and read again, by every writer: the results are those of weights that were never read before. */
+static void check_writers(bool matrix) {
+  random_state = 3;
+  weights_of o = {matrix,
+                  randomised(inner_like(matrix)),
+                  inner_like(matrix),
+                  randomised(inner_like(matrix)),
+                  inner_like(matrix),
+                  randomised(weights_like(matrix)),
+                  weights_like(matrix),
+                  randomised(weights_like(matrix))};
+  const int64_t held = petra_backend_held(backend).filters;
+  float *host = malloc((size_t)o.w->elements * sizeof *host);
+  uint32_t before = 0;
+  for (int writer = 0; writer < WRITERS; writer++) {
+    read_weights(&o, o.w);
+    write_weights(writer, &o);
+    const uint32_t found = read_weights(&o, o.w);
+    ck_assert_uint_ne(found, before);
+    before = found;
+    petra_tensor *fresh = weights_like(matrix);
+    must(petra_op_download(backend, o.w, host, PETRA_HOST_F32));
+    must(petra_op_upload(backend, fresh, host, PETRA_HOST_F32));
+    ck_assert_msg(read_weights(&o, fresh) == found, "old %s was read after writer %d", matrix ? "matrix" : "filter",
+                  writer);
+    release(fresh);
+  }
+  /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
+  ck_assert_int_eq(petra_backend_held(backend).filters - held, 2 * 2 * 2 * o.w->elements);
+  petra_tensor *all[] = {o.x, o.y, o.dy, o.dx, o.w, o.velocity, o.other};
+  for (int i = 0; i < HARNESS_COUNT(all); i++)
+    release(all[i]);
+  free(host);
+}
+
+/* Weights in bf16 are kept as what reads them wants them, until they are written. */
+START_TEST(weights_are_never_out_of_date) {
   petra_backend *kept = backend;
-  const petra_conv_geometry g = {1, 1};
-  if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 2, true, &backend) != PETRA_OK) {
+  if (create_bf16(&backend) != PETRA_OK) {
     ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
     backend = kept;
     return;
   }
-  random_state = 3;
-  petra_tensor *x = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *y = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
-  petra_tensor *dy = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *dx = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
-  petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3)), *v = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
-  petra_tensor *other = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3));
-  float *host = malloc((size_t)w->elements * sizeof *host);
-  uint32_t before = 0;
-  for (int writer = 0; writer < WRITERS; writer++) {
-    must(petra_op_conv_forward(backend, &g, x, w, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
-    write_filter(writer, w, other, v, x, dy);
-    must(petra_op_conv_forward(backend, &g, x, w, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
-    const uint32_t found = hash_of(hash_of(0, y), dx);
-    ck_assert_uint_ne(found, before);
-    before = found;
-    petra_tensor *fresh = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
-    must(petra_op_download(backend, w, host, PETRA_HOST_F32));
-    must(petra_op_upload(backend, fresh, host, PETRA_HOST_F32));
-    must(petra_op_conv_forward(backend, &g, x, fresh, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, fresh, dx));
-    ck_assert_msg(hash_of(hash_of(0, y), dx) == found, "a convolution read an old filter after writer %d", writer);
-    release(fresh);
+  check_writers(false);
+  check_writers(true);
+  petra_backend_destroy(backend);
+  backend = kept;
+}
+END_TEST
+
+/* A linear map that is added to a stream of floats: with its bias it is one number F, so that y = a + F and y - F round once each. */
+START_TEST(joined_by_one_rounding) {
+  enum { N = 2, T = 5, IN = 48, OUT = 32, ALL = N * T * OUT };
+  petra_backend *kept = backend;
+  if (create_bf16(&backend) != PETRA_OK) {
+    backend = kept;
+    return;
   }
-  /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
-  ck_assert_int_eq(petra_backend_held(backend).filters, 2 * 2 * 2 * w->elements);
-  petra_tensor *all[] = {x, y, dy, dx, w, v, other};
+  random_state = 5;
+  petra_tensor *x = randomised(make(PETRA_TENSOR_INNER_SEQUENCE, N, T, IN, 1)),
+               *w = randomised(make(PETRA_TENSOR_MATRIX, OUT, IN, 1, 1));
+  petra_tensor *b = randomised(vector(OUT)), *a = randomised(make(PETRA_TENSOR_SEQUENCE, N, T, OUT, 1)), *y[3];
+  static float addend[ALL], found[3][ALL];
+  must(petra_op_download(backend, a, addend, PETRA_HOST_F32));
+  for (petra_join join = PETRA_JOIN_NONE; join <= PETRA_JOIN_SUBTRACT; join++) {
+    y[join] = make(PETRA_TENSOR_SEQUENCE, N, T, OUT, 1);
+    must(petra_op_linear_forward(backend,
+                                 &(petra_linear_forward){x, w, b, join, join == PETRA_JOIN_NONE ? NULL : a, y[join]}));
+    must(petra_op_download(backend, y[join], found[join], PETRA_HOST_F32));
+    release(y[join]);
+  }
+  for (int i = 0; i < ALL; i++) {
+    const float sum = addend[i] + found[PETRA_JOIN_NONE][i], difference = addend[i] - found[PETRA_JOIN_NONE][i];
+    ck_assert_msg(found[PETRA_JOIN_ADD][i] == sum && found[PETRA_JOIN_SUBTRACT][i] == difference, "element %d", i);
+  }
+  petra_tensor *all[] = {x, w, b, a};
   for (int i = 0; i < HARNESS_COUNT(all); i++)
     release(all[i]);
-  free(host);
   petra_backend_destroy(backend);
   backend = kept;
 }
@@ -348,8 +420,13 @@ START_TEST(handle) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      layouts, primitives_are_found_again, same_to_the_bit, filters_are_never_out_of_date, rounding_to_bf16, handle};
+  const TTest *const tests[] = {layouts,
+                                primitives_are_found_again,
+                                same_to_the_bit,
+                                weights_are_never_out_of_date,
+                                joined_by_one_rounding,
+                                rounding_to_bf16,
+                                handle};
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, true, &backend) != PETRA_OK)
     return EXIT_FAILURE;
   petra_tensor *two = make(PETRA_TENSOR_ACTIVATION, 1, 2, 1, 1);

@@ -85,7 +85,7 @@ static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
 }
 
 /* The tensor is written: its shadows are out of date. Called by all that gives a pointer to write through, from several threads
- * of one operation; which is why no operation takes tensor->data itself. */
+ * of one operation; which is why no operation takes tensor->data itself before it has called this. */
 static inline void cpu_touch(petra_tensor *tensor) {
   cpu_layout *layout = tensor->layout;
   if (__atomic_load_n(&layout->shadowed, __ATOMIC_RELAXED))

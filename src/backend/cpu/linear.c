@@ -16,7 +16,7 @@ static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x)
 }
 
 static petra_status multiply(const petra_tensor *rows, const cpu_product *product) {
-  if (rows->kind == PETRA_TENSOR_SEQUENCE)
+  if (petra_kind_is_sequence(rows->kind))
     return cpu_onednn_product(product);
   cpu_blas_product(product);
   return PETRA_OK;
@@ -43,25 +43,15 @@ static petra_status forward_rows(const petra_linear_forward *a, int64_t first, i
   return multiply(a->x, &product);
 }
 
-/* Of a y of floats: what the product is added to. */
-static void join(petra_backend *backend, const petra_linear_forward *a) {
-  const int64_t rows = petra_tensor_rows(a->y), out = petra_tensor_columns(a->y);
-  const float *b = a->b ? cpu_read(a->b) : NULL, *addend = a->join == PETRA_JOIN_NONE ? NULL : cpu_read(a->addend);
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, a->y->elements))
-  for (int64_t first = 0; first < rows; first += ROWS_LEAST)
-    cpu_kernel_join_rows(a->join, b, addend ? addend + first * out : NULL, cpu_minimum(ROWS_LEAST, rows - first), out,
-                         cpu_data(a->y) + first * out);
-}
-
-/* x in bf16. What is subtracted from is turned around before and after, which is exact. */
+/* x in bf16. The bias is added to the product before the addend, so that what is added or subtracted is one number, and inversion
+ * errs by one rounding. What is subtracted from is turned around before and after, which is exact. */
 static petra_status forward_narrow(petra_backend *backend, const petra_linear_forward *a) {
-  const bool inner = cpu_layout_of(a->y)->narrow, subtracts = a->join == PETRA_JOIN_SUBTRACT;
-  if (!inner)
-    join(backend, a);
+  const bool adds = a->join != PETRA_JOIN_NONE, subtracts = a->join == PETRA_JOIN_SUBTRACT;
+  if (adds && a->addend != a->y)
+    PETRA_TRY(cpu_copy(backend, a->addend, a->y));
   if (subtracts)
     PETRA_TRY(cpu_scale(backend, -1, a->y));
-  const cpu_primitive_task task = {
-      .pass = CPU_FORWARD, .adds = !inner, .x = a->x, .w = a->w, .y = a->y, .b = inner ? a->b : NULL};
+  const cpu_primitive_task task = {.pass = CPU_FORWARD, .adds = adds, .x = a->x, .w = a->w, .y = a->y, .b = a->b};
   PETRA_TRY(cpu_primitive_do(backend, &task, a->y));
   return subtracts ? cpu_scale(backend, -1, a->y) : PETRA_OK;
 }
