@@ -103,6 +103,20 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
+petra_status petra_folder_holds(const petra_folder *folder, bool *same) {
+  char *path, *text = NULL;
+  PETRA_TRY(petra_join_path(folder->path, "config.yaml", &path));
+  FILE *file = fopen(path, "rb");
+  petra_free(path);
+  petra_status status = petra_allocate_raw(&text, 1, folder->config_size + 1);
+  *same = file && status == PETRA_OK && fread(text, 1, folder->config_size + 1, file) == folder->config_size &&
+          memcmp(text, folder->config, folder->config_size) == 0;
+  if (file)
+    fclose(file);
+  petra_free(text);
+  return status;
+}
+
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use) {
   *folder = (petra_folder){.lock = -1};
