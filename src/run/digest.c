@@ -94,6 +94,7 @@ petra_status petra_digest_print(const void *context, FILE *out) {
   fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());
   d->network->backend->ops->describe(d->network->backend, text, sizeof text);
   fprintf(out, "backend %s\n", text);
+  fprintf(out, "%s --resume, %s --trace\n", d->resumes ? "with" : "without", d->traces ? "with" : "without");
   PETRA_TRY(print_set("training", d->train, out));
   PETRA_TRY(print_set("evaluation", d->evaluation, out));
   PETRA_TRY(print_file("model.weights", config->model.weights, out));

@@ -11,6 +11,7 @@ typedef struct petra_digest {
   const petra_network *network;
   const petra_cluster *cluster;            /* whose costs decide the order */
   const petra_dataset *train, *evaluation; /* evaluation NULL: none */
+  bool resumes, traces;                    /* --resume, --trace: all ranks do together what they ask for */
 } petra_digest;
 
 /* As lines of text, a petra_text_printer of a petra_digest: files and images by a hash. Fails where one cannot be read. */

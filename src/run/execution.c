@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
-#include "run/digest.h"
 #include "run/pauses.h"
 #include "run/replica_exchange.h"
 #include "run/worker_ranks.h"
@@ -116,14 +115,11 @@ const petra_placement *petra_execution_placement(const petra_execution *e) {
 
 /* --- before the run --- */
 
-petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_network *network,
-                                   const petra_cluster *cluster, const petra_dataset *train,
-                                   const petra_dataset *evaluation) {
-  const petra_digest all = {network, cluster, train, evaluation};
+petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_digest *all) {
   char *text = NULL;
   size_t size;
   if (status == PETRA_OK)
-    status = petra_text_print(petra_digest_print, &all, "what the ranks compare", &text, &size);
+    status = petra_text_print(petra_digest_print, all, "what the ranks compare", &text, &size);
   status = petra_ranks_agree(ranks, status, text);
   petra_free(text);
   return status;

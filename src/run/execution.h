@@ -10,7 +10,7 @@
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
 #include "run/best.h"
-#include "run/cluster.h"
+#include "run/digest.h"
 #include "run/network.h"
 #include "run/placement.h"
 #include "run/rank_links.h"
@@ -24,10 +24,9 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 const petra_placement *petra_execution_placement(const petra_execution *execution);
 
-/* Before anything is written: whether every rank got so far, with the same config, program, data and backend. */
-petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_network *network,
-                                   const petra_cluster *cluster, const petra_dataset *train,
-                                   const petra_dataset *evaluation);
+/* Before anything is written: whether every rank got so far, with the same config, program, data, backend and
+ * options. */
+petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_digest *all);
 
 /* Still before anything is written, at all ranks: how messages go, and the connections for it. */
 petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);

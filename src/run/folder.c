@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "io/atomic_file.h"
+#include "run/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -103,12 +104,30 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
+petra_status petra_folder_holds(const petra_folder *folder, bool *same) {
+  char *path, *text = NULL;
+  PETRA_TRY(petra_join_path(folder->path, "config.yaml", &path));
+  FILE *file = fopen(path, "rb");
+  petra_free(path);
+  petra_status status = petra_allocate_raw(&text, 1, folder->config_size + 1);
+  *same = file && status == PETRA_OK && fread(text, 1, folder->config_size + 1, file) == folder->config_size &&
+          memcmp(text, folder->config, folder->config_size) == 0;
+  if (file)
+    fclose(file);
+  petra_free(text);
+  return status;
+}
+
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use) {
   *folder = (petra_folder){.lock = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
-  PETRA_TRY(
-      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
+  const bool launched = config->run.mode == PETRA_MODE_EMULATE && petra_ranks_launched() > 1;
+  PETRA_TRY(petra_folder_lock(folder->path, LOCK_EX, "run",
+                              launched ? "run.mode: execute for one run on all processes that were launched, or a "
+                                         "folder for each (--output or run.name)"
+                                       : "a folder of its own (--output or run.name)",
+                              &folder->lock));
   PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }

@@ -6,6 +6,8 @@
 #include "run/plan.h"
 #include "io/runlog.h"
 
+#include <stdbool.h>
+
 /* Where a run is recorded that has no tensors. */
 typedef struct petra_records {
   const char *output;       /* the folder of run.h5 and config.yaml */
@@ -45,6 +47,10 @@ petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 /* Creates run.h5, with config, seed and actions of `about` as the config says, and config.yaml; in this order, as run.h5
  * is the one that a full disk refuses. */
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about);
+
+/* Whether config.yaml in the folder says what `config` says: on another process than that which has begun it. A folder that is not there
+ * holds nothing. */
+petra_status petra_folder_holds(const petra_folder *folder, bool *same);
 
 /* /model/stages. */
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);

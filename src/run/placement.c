@@ -48,8 +48,8 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
                              "%lld numbers for %d process%s%s; expected one a process, or [] to balance them",
                              (long long)list->count, ranks, ranks == 1 ? "" : "es",
                              plan->config->cluster.replicas > 1 ? " of each replica" : "");
-  for (int r = 0; r < ranks && sum <= devices; r++) {
-    first[r] = (int)sum;
+  for (int r = 0; r < ranks; r++) {
+    first[r] = (int)(sum <= devices ? sum : devices);
     sum += list->values[r];
   }
   if (sum != devices)

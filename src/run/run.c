@@ -86,6 +86,16 @@ static petra_status open_all(petra_run *run) {
   return run->options.ranks ? petra_run_follow_files(run, status) : status;
 }
 
+static petra_status agree(const petra_run *run, petra_status status) {
+  const petra_digest all = {.network = &run->main.network,
+                            .cluster = &run->cluster,
+                            .train = run->train_set,
+                            .evaluation = run->eval_set,
+                            .resumes = run->options.resume,
+                            .traces = run->options.trace};
+  return petra_execution_agree(run->options.ranks, status, &all);
+}
+
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   petra_run *run;
   petra_ranks *ranks = options->ranks;
@@ -99,7 +109,7 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->folder.lock = -1;
   petra_status status = prepare(run);
   if (ranks)
-    status = petra_execution_agree(ranks, status, &run->main.network, &run->cluster, run->train_set, run->eval_set);
+    status = agree(run, status);
   if (ranks && status == PETRA_OK)
     status = petra_execution_connect(run->execution, &run->main.network);
   if (status == PETRA_OK)

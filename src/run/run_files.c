@@ -120,11 +120,24 @@ static petra_status follow_checkpoint(petra_run *run) {
                           run->resume ? "another checkpoint than that of rank 0" : "is not there");
 }
 
+/* On another rank than rank 0, which has begun its folder: whether ours, by its path, is the same one. */
+static petra_status find_folder(const petra_run *run) {
+  bool same;
+  PETRA_TRY(petra_folder_holds(&run->folder, &same));
+  return same ? PETRA_OK
+              : petra_fail(
+                    PETRA_IO,
+                    "%s: config.yaml is not what rank 0 has written there; expected a folder that all processes share",
+                    run->folder.path);
+}
+
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
   petra_ranks *ranks = run->options.ranks;
   if (status == PETRA_OK && run->stored && ranks->rank > 0)
     status = follow_files(run);
   PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
+  if (run->stored && run->config->run.checkpoint_every > 0) /* parts of which come from all ranks */
+    PETRA_TRY(petra_ranks_agree(ranks, ranks->rank > 0 ? find_folder(run) : PETRA_OK, NULL));
   return run->stored && run->options.resume ? petra_ranks_agree(ranks, follow_checkpoint(run), NULL) : PETRA_OK;
 }
 

@@ -342,8 +342,8 @@ class Execute(ProgramTest):
 
     def test_what_is_refused(self):
         for words, ranks, *options in [
-                ["cluster.placement=[4, 4]: the numbers sum to 8; expected 10, the stages of the network", 2,
-                 "--set", "cluster.placement=[4, 4]"],
+                ["cluster.placement=[20, 40]: the numbers sum to 60; expected 10, the stages of the network", 2,
+                 "--set", "cluster.placement=[20, 40]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
                 ["the references of petra-arrival are weights at moments of one clock", 2, "--set", "method.name=petra-arrival",
@@ -359,13 +359,18 @@ class Execute(ProgramTest):
         self.assertIn("a config from standard input reaches the first of 2 processes alone", lines[0])
 
     def test_ranks_that_differ(self):
-        own = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--output", "out", "--quiet"]
-        command = ["mpirun", "-n", "1", *own, ":", "-n", "1", *own, "--set", "optim.lr=0.3"]
-        done = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60)
-        lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
-        self.assertEqual((done.returncode, len(lines)), (2, 1), lines)
-        self.assertIn('.. 10) has another run than rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', lines[0])
-        self.assertFalse(os.path.exists(self.path("out")))
+        own = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--quiet", "--output"]
+        for status, words, *other in [
+                (2, '.. 10) has another run than rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', "out", "--set", "optim.lr=0.3"),
+                (2, '"with --resume, without --trace" where rank 0 has "without --resume, without --trace"', "out", "--resume"),
+                (1, ".. 10): other: config.yaml is not what rank 0 has written there; expected a folder that all processes share", "other", "--set",
+                 "run.checkpoint_every=1")]:
+            command = ["mpirun", "-n", "1", *own, "out", *other[1:] * (status == 1), ":", "-n", "1", *own, *other]
+            done = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60)
+            lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
+            self.assertEqual((done.returncode, len(lines)), (status, 1), lines)
+            self.assertIn(words, lines[0])
+            self.assertFalse(os.path.exists(self.path("out" if status == 2 else "other")))
 
     def test_a_rank_that_fails(self):
         code, _, lines = self.execute(3, *COMMON, "--set", "optim.lr=1e9", "--set", "optim.lr_scaling=none", "--output", "out",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the subcommands do and print when all is well."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -363,6 +364,18 @@ class Keep(ProgramTest):
         self.write("out/best.h5", b"of a run that was killed")
         self.good(*best, "--quiet")
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])
+
+    def test_a_folder_that_is_in_use(self):
+        """Also by another process of mpirun, which does the same run where run.mode is not given."""
+        os.mkdir(self.path("out"))
+        folder = os.open(self.path("out"), os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        for processes, expected in ("1", "a folder of its own"), ("2", "run.mode: execute for one run on all processes that were launched"):
+            status, _, error = self.run_petra("train", "small.yaml", "--output", "out", env={**os.environ, "OMPI_COMM_WORLD_SIZE": processes})
+            self.assertEqual((status, error.count("\n")), (1, 1), error)
+            self.assertIn(f"out: another run is writing into this folder; expected {expected}", error)
+        self.assertEqual(os.listdir(self.path("out")), [])
 
 
 class WhileRunning(ProgramTest):
