@@ -306,6 +306,53 @@ START_TEST(filters_are_never_out_of_date) {
 }
 END_TEST
 
+/* A linear map in bf16 that is added to a stream or subtracted from it, with its bias, is the map alone, in float, and one addition or
+ * subtraction: reconstruction takes away what was added. */
+START_TEST(sums_round_once) {
+  enum { N = 2, T = 35, IN = 65, OUT = 100, COUNT = N * T * OUT };
+  petra_backend *kept = backend;
+  if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 2, true, &backend) != PETRA_OK) {
+    ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+    backend = kept;
+    return;
+  }
+  random_state = 5;
+  petra_tensor *x = randomised(make(PETRA_TENSOR_INNER_SEQUENCE, N, T, IN, 1));
+  petra_tensor *w = randomised(make(PETRA_TENSOR_MATRIX, OUT, IN, 1, 1)), *b = randomised(vector(OUT));
+  petra_tensor *addend = randomised(make(PETRA_TENSOR_SEQUENCE, N, T, OUT, 1));
+  petra_tensor *y = make(PETRA_TENSOR_SEQUENCE, N, T, OUT, 1);
+  float *before = malloc(COUNT * sizeof *before), *alone = malloc(COUNT * sizeof *alone);
+  float *found = malloc(COUNT * sizeof *found);
+  for (int biased = 0; biased < 2; biased++) {
+    petra_linear_forward f = {.x = x, .w = w, .b = biased ? b : NULL, .y = y};
+    must(petra_op_linear_forward(backend, &f));
+    must(petra_op_download(backend, y, alone, PETRA_HOST_F32));
+    for (int subtracts = 0; subtracts < 2; subtracts++)
+      for (int aliased = 0; aliased < 2; aliased++) {
+        must(petra_op_download(backend, addend, before, PETRA_HOST_F32));
+        f.join = subtracts ? PETRA_JOIN_SUBTRACT : PETRA_JOIN_ADD;
+        f.addend = addend;
+        f.y = aliased ? addend : y;
+        must(petra_op_linear_forward(backend, &f));
+        must(petra_op_download(backend, f.y, found, PETRA_HOST_F32));
+        for (int i = 0; i < COUNT; i++) {
+          const float expected = subtracts ? before[i] - alone[i] : before[i] + alone[i];
+          ck_assert_msg(found[i] == expected, "bias %d, subtracts %d, in place %d: [%d] = %.9g, expected %.9g", biased,
+                        subtracts, aliased, i, (double)found[i], (double)expected);
+        }
+      }
+  }
+  petra_tensor *all[] = {x, w, b, addend, y};
+  for (int i = 0; i < HARNESS_COUNT(all); i++)
+    release(all[i]);
+  free(before);
+  free(alone);
+  free(found);
+  petra_backend_destroy(backend);
+  backend = kept;
+}
+END_TEST
+
 /* Activations become inner tensors by rounding to nearest, ties to even. */
 START_TEST(rounding_to_bf16) {
   enum { N = 8 };
@@ -349,7 +396,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {
-      layouts, primitives_are_found_again, same_to_the_bit, filters_are_never_out_of_date, rounding_to_bf16, handle};
+      layouts,         primitives_are_found_again, same_to_the_bit, filters_are_never_out_of_date,
+      sums_round_once, rounding_to_bf16,           handle};
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, true, &backend) != PETRA_OK)
     return EXIT_FAILURE;
   petra_tensor *two = make(PETRA_TENSOR_ACTIVATION, 1, 2, 1, 1);
