@@ -16,7 +16,7 @@ static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x)
 }
 
 static petra_status multiply(const petra_tensor *rows, const cpu_product *product) {
-  if (rows->kind == PETRA_TENSOR_SEQUENCE)
+  if (petra_kind_is_sequence(rows->kind))
     return cpu_onednn_product(product);
   cpu_blas_product(product);
   return PETRA_OK;

@@ -63,7 +63,7 @@ static petra_status of_tokens(petra_backend *backend, petra_cross_entropy *a) {
 }
 
 petra_status cpu_cross_entropy(petra_backend *backend, petra_cross_entropy *a) {
-  if (a->logits->kind == PETRA_TENSOR_SEQUENCE)
+  if (petra_kind_is_sequence(a->logits->kind))
     return of_tokens(backend, a);
   of_images(a);
   return PETRA_OK;

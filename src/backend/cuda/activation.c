@@ -100,7 +100,7 @@ petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geo
 
 /* The positions of a sequence lie as the pixels of an image, their features as its channels. */
 static void set_average(const petra_tensor *x, const petra_tensor *y, int column, cuda_average_pool_args *a) {
-  const bool sequence = x->kind == PETRA_TENSOR_SEQUENCE;
+  const bool sequence = petra_kind_is_sequence(x->kind);
   a->x = x->data;
   a->y = y->data;
   a->n = x->shape[0];

@@ -43,7 +43,7 @@ petra_status cuda_linear_backward_weights(petra_backend *backend, const petra_te
   a.db = cuda_write(cuda, db);
   a.n = petra_tensor_rows(dy);
   a.o = petra_tensor_columns(dy);
-  a.levels = dy->kind == PETRA_TENSOR_SEQUENCE;
+  a.levels = petra_kind_is_sequence(dy->kind);
   PETRA_TRY(cuda_reserve(cuda, cuda_bias_scratch(a.n, a.o)));
   return cuda_add_command(cuda, cuda_bias_backward_launch, &a, sizeof a);
 }
