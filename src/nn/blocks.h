@@ -87,7 +87,7 @@ petra_status petra_layer_gradients(const petra_compute *compute, const petra_blo
 int petra_layer_first(const petra_block *block, int layer);
 
 /* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, but a
- * copy with graph->defer, which keeps it. */
+ * copy where the graph keeps it (graph->defer), and not a rounded one (petra_pass_read). Only read afterwards. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
 /* *out: a new tensor of as many rows as `like` with so many features: a matrix as `like` is, or a sequence for `output`. */

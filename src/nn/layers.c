@@ -122,7 +122,8 @@ petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, p
 
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy) {
   petra_tensor *const *d = dout->tensor;
-  if (!d[1] && !pass->graph->defer) {
+  const bool rounded = petra_pass_kind(pass, d[0]->kind, PETRA_UNIT_INNER) != d[0]->kind; /* in a copy that is kept */
+  if (!d[1] && (!pass->graph->defer || rounded)) {
     *dy = petra_tensor_retain(d[0]);
     return PETRA_OK;
   }
