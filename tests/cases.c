@@ -94,8 +94,7 @@ petra_tensor_kind cases_inner(const cases_run *run, petra_tensor_kind stream) {
 
 double cases_round(const cases_run *run, petra_tensor_kind kind, double value) {
   int exponent;
-  const bool rounded = kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE || kind == PETRA_TENSOR_FILTER;
-  if (!run->narrow || !rounded || !isfinite(value))
+  if (!run->narrow || (!petra_kind_is_inner(kind) && kind != PETRA_TENSOR_FILTER) || !isfinite(value))
     return (double)(float)value;
   const double fraction = frexp(value, &exponent); /* 0.5 .. 1: 8 bits of it */
   return ldexp(rint(ldexp(fraction, 8)), exponent - 8);

@@ -308,7 +308,7 @@ static void check_sizes(petra_backend *backend, petra_precision precision, const
   for (int k = 0; k < PETRA_TENSOR_KINDS; k++) {
     petra_tensor *t = make(backend, (petra_tensor_kind)k, shapes[k], NULL, PETRA_MEMORY_WORKSPACE);
     ck_assert_uint_eq(t->bytes, (size_t)t->elements * bytes[k]);
-    if (k != PETRA_TENSOR_INNER && k != PETRA_TENSOR_INNER_SEQUENCE)
+    if (!petra_kind_is_inner((petra_tensor_kind)k))
       ck_assert_int_eq(petra_element_bytes(PETRA_BACKEND_AUTO, precision, (petra_tensor_kind)k), (int64_t)bytes[k]);
     petra_tensor_release(&t);
   }

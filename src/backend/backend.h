@@ -316,8 +316,7 @@ typedef struct petra_images {
  * held. Accounts have the tensors in use alone. */
 typedef struct petra_backend_memory {
   int64_t tensors; /* storage of tensors, in use or not */
-  int64_t
-      filters; /* copies of filters and matrices in the layout and the type that convolutions and products want; -1: not told */
+  int64_t filters; /* copies of weights in the layout and type that convolutions and linear maps want; -1: not told */
   int64_t scratch; /* what operations work in; -1: not told */
 } petra_backend_memory;
 

@@ -47,22 +47,11 @@ static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
 
-static bool is_inner(petra_tensor_kind kind) {
-  return kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE;
-}
-
-/* Of what is inner or a stream: the stream's kind; other kinds as they are. */
-static petra_tensor_kind stream_kind(petra_tensor_kind kind) {
-  return kind == PETRA_TENSOR_INNER            ? PETRA_TENSOR_ACTIVATION
-         : kind == PETRA_TENSOR_INNER_SEQUENCE ? PETRA_TENSOR_SEQUENCE
-                                               : kind;
-}
-
 /* Whether a tensor of `found` can stand where one of `expected` is asked for. */
 static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
-  const petra_tensor_kind stream = stream_kind(expected);
-  return found == expected || ((is_image(stream) || petra_kind_is_sequence(stream)) && stream_kind(found) == stream &&
-                               petra_tensor_inner_kind(backend, stream) == stream);
+  const petra_tensor_kind stream = petra_kind_of_stream(expected);
+  return found == expected ||
+         (petra_kind_of_stream(found) == stream && petra_tensor_inner_kind(backend, stream) == stream);
 }
 
 /* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */
@@ -76,8 +65,8 @@ static petra_status check_tensor(const checker *check, const char *name, const p
   if (good)
     return PETRA_OK;
   char found_text[80], expected_text[80];
-  if (kind_fits(check->backend, stream_kind(kind), kind))
-    kind = stream_kind(kind); /* where either would do */
+  if (kind_fits(check->backend, petra_kind_of_stream(kind), kind))
+    kind = petra_kind_of_stream(kind); /* where either would do */
   print_shape(tensor->shape, found_text, sizeof found_text);
   print_shape(expected, expected_text, sizeof expected_text);
   return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
@@ -103,7 +92,7 @@ static petra_status check_like(const checker *check, const char *name, const pet
 /* Any tensor of numbers that operations add up: all kinds but masks and, where they differ from streams, inner ones. */
 static petra_status check_summed(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_numbers(check, name, tensor));
-  if (is_inner(tensor->kind) && !kind_fits(check->backend, tensor->kind, stream_kind(tensor->kind)))
+  if (petra_kind_is_inner(tensor->kind) && !kind_fits(check->backend, tensor->kind, petra_kind_of_stream(tensor->kind)))
     return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected one of any other kind", check->op, name,
                       kind_names[tensor->kind]);
   return PETRA_OK;
@@ -225,7 +214,7 @@ static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_ten
 #define ROWS(t) PETRA_TRY(check_rows(check, #t, t));
 #define ROWS_AS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, (u)->kind, columns));
 #define ROWS_FROM(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, result_kind(t, u), columns));
-#define STREAM_ROWS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, stream_kind((u)->kind), columns));
+#define STREAM_ROWS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, petra_kind_of_stream((u)->kind), columns));
 #define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
 #define SHAPED(t, u) PETRA_TRY(check_shaped(check, #t, t, u));
 #define IMAGE_LIKE(t, u) PETRA_TRY(check_image_like(check, #t, t, u));

@@ -74,7 +74,9 @@ void petra_tensor_release(petra_tensor **tensor) {
 
 petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream) {
   const size_t *bytes = backend->element_bytes;
-  const petra_tensor_kind inner = stream == PETRA_TENSOR_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_INNER;
+  const petra_tensor_kind inner = stream == PETRA_TENSOR_SEQUENCE     ? PETRA_TENSOR_INNER_SEQUENCE
+                                  : stream == PETRA_TENSOR_ACTIVATION ? PETRA_TENSOR_INNER
+                                                                      : stream;
   return bytes[inner] == bytes[stream] ? stream : inner;
 }
 

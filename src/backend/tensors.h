@@ -36,6 +36,17 @@ static inline bool petra_kind_is_sequence(petra_tensor_kind kind) {
   return kind == PETRA_TENSOR_SEQUENCE || kind == PETRA_TENSOR_INNER_SEQUENCE;
 }
 
+static inline bool petra_kind_is_inner(petra_tensor_kind kind) {
+  return kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE;
+}
+
+/* Of what is inner the kind of the streams; other kinds as they are. */
+static inline petra_tensor_kind petra_kind_of_stream(petra_tensor_kind kind) {
+  return !petra_kind_is_inner(kind)   ? kind
+         : kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_ACTIVATION
+                                      : PETRA_TENSOR_SEQUENCE;
+}
+
 typedef struct petra_tensor {
   petra_backend *backend;
   petra_tensor_kind kind;
@@ -80,7 +91,7 @@ petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 void petra_tensor_release(petra_tensor **tensor);
 
 /* The kind of what stays inside a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or INNER_SEQUENCE where the
- * backend's elements of that kind differ from those of the streams, the streams' kind elsewhere. */
+ * backend's elements of that kind differ from those of the streams, the streams' kind elsewhere. Other kinds as they are. */
 petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream);
 
 /* Counts the tensor under another account and category from now on. */

@@ -19,6 +19,15 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 /* Where what a unit or a layer computes goes: to a stream (also by a sum), or to the next one alone. */
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
+/* The kind of what the block computes for `output`, where its streams are of kind `stream`; all of a head is as its streams are, and
+ * so is what is neither an activation nor a sequence. */
+petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stream, petra_unit_output output);
+
+/* *out: x as a convolution or a linear map of the block reads it: x itself or, of a stream where what is inner is of another kind, a
+ * rounded copy. */
+petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
+                             petra_tensor **out);
+
 /* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
  * `addend` is NULL for PETRA_JOIN_NONE. Where x is a stream and the precision of what is inner differs, the convolution reads
  * (and the graph keeps) a rounded copy of x. With y NULL the graph alone is filled; join and addend are then ignored. */
@@ -78,7 +87,7 @@ petra_status petra_layer_gradients(const petra_compute *compute, const petra_blo
 int petra_layer_first(const petra_block *block, int layer);
 
 /* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, but a
- * copy with graph->defer, which keeps it, or in bf16 what is rounded from it. */
+ * copy where the graph keeps it (graph->defer), and not a rounded one (petra_pass_read). Only read afterwards. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
 /* *out: a new tensor of as many rows as `like` with so many features: a matrix as `like` is, or a sequence for `output`. */

@@ -6,12 +6,6 @@ petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kin
   return petra_tensor_create(compute->backend, kind, shape, compute->account, category, out);
 }
 
-petra_status petra_compute_inner(const petra_compute *compute, const int32_t shape[4], petra_memory_category category,
-                                 petra_tensor **out) {
-  return petra_compute_tensor(compute, petra_tensor_inner_kind(compute->backend, PETRA_TENSOR_ACTIVATION), shape,
-                              category, out);
-}
-
 petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
                                 petra_tensor **out) {
   return petra_compute_tensor(compute, like->kind, like->shape, category, out);

@@ -16,9 +16,6 @@ typedef struct petra_compute {
 /* A new tensor of the computation; one of the kind and shape of another. */
 petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
                                   petra_memory_category category, petra_tensor **out);
-/* An activation that stays inside a block (petra_tensor_inner_kind). */
-petra_status petra_compute_inner(const petra_compute *compute, const int32_t shape[4], petra_memory_category category,
-                                 petra_tensor **out);
 petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
                                 petra_tensor **out);
 

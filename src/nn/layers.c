@@ -16,30 +16,12 @@ static int weight_of(const petra_block *block, int layer) {
   return petra_layer_first(block, layer) + (*block->layers[layer].norm ? 2 : 0);
 }
 
-/* The kind of what the block's functions compute; all of a head is in the streams' precision. */
-static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
-  return output == PETRA_UNIT_STREAM || pass->block->is_loss
-             ? PETRA_TENSOR_SEQUENCE
-             : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_SEQUENCE);
-}
-
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
                                  petra_unit_output output, petra_memory_category category, petra_tensor **out) {
-  const bool sequence = petra_kind_is_sequence(like->kind);
+  const petra_tensor_kind kind = petra_pass_kind(pass, petra_kind_of_stream(like->kind), output);
   int32_t shape[4] = {like->shape[0], like->shape[1], like->shape[2], 1};
-  shape[sequence ? 2 : 1] = features;
-  return petra_compute_tensor(pass->compute, sequence ? kind_of(pass, output) : like->kind, shape, category, out);
-}
-
-/* x, a matrix or a sequence, as a linear map of the block reads it. */
-static petra_status read_inner(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
-                               petra_tensor **out) {
-  if (!petra_kind_is_sequence(x->kind) || x->kind == kind_of(pass, PETRA_UNIT_INNER)) {
-    *out = petra_tensor_retain(x);
-    return PETRA_OK;
-  }
-  PETRA_TRY(petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, category, out));
-  return petra_op_copy(pass->compute->backend, x, *out);
+  shape[petra_kind_is_sequence(kind) ? 2 : 1] = features;
+  return petra_compute_tensor(pass->compute, kind, shape, category, out);
 }
 
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
@@ -69,7 +51,7 @@ petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x,
   const petra_layer *l = &pass->block->layers[layer];
   petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer), *read = NULL;
   petra_status status = PETRA_OK;
-  PETRA_TRY_GOTO(status, read_inner(pass, x, kept(pass), &read), done);
+  PETRA_TRY_GOTO(status, petra_pass_read(pass, x, kept(pass), &read), done);
   if (pass->graph)
     graph_of(pass, layer)->x = petra_tensor_retain(read);
   if (!y)
@@ -95,7 +77,7 @@ petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_t
   petra_unit_graph *graph = graph_of(pass, layer);
   petra_tensor *read = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, read_inner(pass, dy, PETRA_MEMORY_WORKSPACE, &read), done);
+  PETRA_TRY_GOTO(status, petra_pass_read(pass, dy, PETRA_MEMORY_WORKSPACE, &read), done);
   if (pass->graph->defer && l->deferred) {
     petra_tensor_charge(read, pass->compute->account, PETRA_MEMORY_GRAPH);
     petra_tensor *before = graph->dconv; /* a loss left it there */
@@ -140,7 +122,8 @@ petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, p
 
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy) {
   petra_tensor *const *d = dout->tensor;
-  if (!d[1] && !pass->graph->defer) {
+  const bool rounded = petra_pass_kind(pass, d[0]->kind, PETRA_UNIT_INNER) != d[0]->kind; /* in a copy that is kept */
+  if (!d[1] && (!pass->graph->defer || rounded)) {
     *dy = petra_tensor_retain(d[0]);
     return PETRA_OK;
   }

@@ -14,20 +14,19 @@ petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const pe
   return petra_compute_tensor(pass->compute, shape->kind, all, PETRA_MEMORY_WORKSPACE, out);
 }
 
-/* What a unit computes, or its gradient. */
-static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
-  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION
-                                     : petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION);
+petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stream, petra_unit_output output) {
+  return output == PETRA_UNIT_STREAM || pass->block->is_loss ? stream
+                                                             : petra_tensor_inner_kind(pass->compute->backend, stream);
 }
 
-/* x as a convolution reads it. */
-static petra_status read_input(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
-                               petra_tensor **out) {
-  if (x->kind == petra_tensor_inner_kind(pass->compute->backend, PETRA_TENSOR_ACTIVATION)) {
+petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
+                             petra_tensor **out) {
+  const petra_tensor_kind kind = petra_pass_kind(pass, petra_kind_of_stream(x->kind), PETRA_UNIT_INNER);
+  if (x->kind == kind) {
     *out = petra_tensor_retain(x);
     return PETRA_OK;
   }
-  PETRA_TRY(petra_compute_inner(pass->compute, x->shape, category, out));
+  PETRA_TRY(petra_compute_tensor(pass->compute, kind, x->shape, category, out));
   return petra_op_copy(pass->compute->backend, x, *out);
 }
 
@@ -37,8 +36,9 @@ static petra_status keep(const petra_pass *pass, int index, petra_tensor *x, pet
   const petra_unit *unit = &pass->block->units[index];
   const int32_t images = x->shape[0], channels[4] = {unit->out, 1, 1, 1};
   const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out};
-  PETRA_TRY(read_input(pass, x, category, &kept->x));
-  PETRA_TRY(petra_compute_inner(pass->compute, shape, category, &kept->conv));
+  PETRA_TRY(petra_pass_read(pass, x, category, &kept->x));
+  const petra_tensor_kind kind = petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, PETRA_UNIT_INNER);
+  PETRA_TRY(petra_compute_tensor(pass->compute, kind, shape, category, &kept->conv));
   if (pass->statistics) {
     kept->mean = petra_tensor_retain(pass->statistics[STATISTICS * index]);
     kept->variance = petra_tensor_retain(pass->statistics[STATISTICS * index + 1]);
@@ -68,7 +68,9 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
   petra_status status;
   PETRA_TRY_GOTO(status, keep(pass, index, x, category, kept), done);
   if (y)
-    PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, kind_of(pass, output), kept->conv->shape, category, y),
+    PETRA_TRY_GOTO(status,
+                   petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, output),
+                                        kept->conv->shape, category, y),
                    done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, kept->x, parameters[0], kept->conv), done);
   const petra_norm_forward norm = {.x = kept->conv,
@@ -137,9 +139,10 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
     PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, geometry, graph->x, dconv, gradients[0]), done);
   }
   if (dx) {
-    PETRA_TRY_GOTO(
-        status, petra_compute_tensor(pass->compute, kind_of(pass, input), graph->x->shape, PETRA_MEMORY_WORKSPACE, dx),
-        done);
+    PETRA_TRY_GOTO(status,
+                   petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, input),
+                                        graph->x->shape, PETRA_MEMORY_WORKSPACE, dx),
+                   done);
     status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], *dx);
   }
 done:

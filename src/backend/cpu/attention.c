@@ -162,7 +162,7 @@ typedef struct operands {
   bool causal;
 } operands;
 
-enum { COPIES_MOST = 8 }; /* of a head: q, k, v, y, dy, dq, dk, dv */
+enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
 
 /* A head's rows of a tensor begin at this element of it, those of part 0, 1 or 2 of q, k and v side by side. */
 static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t number, int64_t part) {
@@ -228,7 +228,8 @@ static petra_status do_head(const operands *o, int64_t number, int strips, head_
 /* Each head of each sample, with room for so many strips. */
 static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
   const int64_t positions = o->qkv->shape[1], width = petra_tensor_columns(o->qkv) / 3 / o->heads;
-  const int64_t copies = cpu_layout_of(o->qkv)->narrow ? COPIES_MOST * positions * width : 0;
+  const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;
+  const int64_t copies = count * positions * width;
   const int64_t room = strips * QUERIES * cpu_strip_step(positions) + (copies + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
   void *scratch;
   int status = PETRA_OK;

@@ -85,7 +85,8 @@ static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
 }
 
 /* The tensor is written: its shadows are out of date. Called by all that gives a pointer to write through, from several threads
- * of one operation; which is why no operation takes tensor->data itself before it has called this. */
+ * of one operation. An operation that takes the data of what it writes itself (attention, what oneDNN's primitives compute) calls
+ * it before. */
 static inline void cpu_touch(petra_tensor *tensor) {
   cpu_layout *layout = tensor->layout;
   if (__atomic_load_n(&layout->shadowed, __ATOMIC_RELAXED))

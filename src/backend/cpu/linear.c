@@ -43,15 +43,22 @@ static petra_status forward_rows(const petra_linear_forward *a, int64_t first, i
   return multiply(a->x, &product);
 }
 
-/* x in bf16. The bias is added to the product before the addend, so that what is added or subtracted is one number, and inversion
- * errs by one rounding. What is subtracted from is turned around before and after, which is exact. */
+/* y = sign * addend, which is exact. */
+static void place(petra_backend *backend, float sign, const petra_tensor *addend, petra_tensor *y) {
+  const float *from = cpu_read(addend);
+  float *to = cpu_data(y);
+#pragma omp parallel for simd schedule(static) num_threads(cpu_threads(backend, y->elements))
+  for (int64_t i = 0; i < y->elements; i++)
+    to[i] = sign * from[i];
+}
+
+/* x in bf16. oneDNN rounds x w^T + b to float before it adds it to what is in y, so that a sum and the difference that undoes it
+ * take the same number. What is subtracted from is turned around before and after. */
 static petra_status forward_narrow(petra_backend *backend, const petra_linear_forward *a) {
-  const bool adds = a->join != PETRA_JOIN_NONE, subtracts = a->join == PETRA_JOIN_SUBTRACT;
-  if (adds && a->addend != a->y)
-    PETRA_TRY(cpu_copy(backend, a->addend, a->y));
-  if (subtracts)
-    PETRA_TRY(cpu_scale(backend, -1, a->y));
-  const cpu_primitive_task task = {.pass = CPU_FORWARD, .adds = adds, .x = a->x, .w = a->w, .y = a->y, .b = a->b};
+  const bool joins = a->join != PETRA_JOIN_NONE, subtracts = a->join == PETRA_JOIN_SUBTRACT;
+  if (subtracts || (joins && a->y != a->addend))
+    place(backend, subtracts ? -1 : 1, a->addend, a->y);
+  const cpu_primitive_task task = {.pass = CPU_FORWARD, .adds = joins, .x = a->x, .w = a->w, .y = a->y, .b = a->b};
   PETRA_TRY(cpu_primitive_do(backend, &task, a->y));
   return subtracts ? cpu_scale(backend, -1, a->y) : PETRA_OK;
 }

@@ -42,8 +42,9 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
 
 /* Fills the layout and tells how many elements are stored. */
 static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
-  const bool inner = tensor->kind == PETRA_TENSOR_INNER || tensor->kind == PETRA_TENSOR_INNER_SEQUENCE;
-  *l = (cpu_layout){.count = tensor->elements, .narrow = inner && backend->element_bytes[tensor->kind] < sizeof(float)};
+  *l =
+      (cpu_layout){.count = tensor->elements,
+                   .narrow = petra_kind_is_inner(tensor->kind) && backend->element_bytes[tensor->kind] < sizeof(float)};
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
   case PETRA_TENSOR_INNER:
