@@ -487,11 +487,12 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 
 # For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it leaves out those that look at
 # sources or draw from made-up logs: nothing that is compiled runs in them. From a release archive, which holds every file that git
-# tracks, it runs these and those that read files of the source tree: what others compute is the same from there.
+# tracks, it runs these and those that read files of the source tree: what others compute is the same from there. (The two files that
+# tests/cli/usage.py reads are needed to configure and to install.)
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis tests/check_figures tests/check_spills
 ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
-	tests/cli/bench_device.py tests/cli/inspect_memory.py tests/cli/usage.py
+	tests/cli/bench_device.py tests/cli/inspect_memory.py
 .PHONY: list-compiled-tests list-archive-tests
 list-compiled-tests:
 	@echo $(filter-out $(SOURCE_TESTS),$(TESTS))

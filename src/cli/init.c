@@ -34,6 +34,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
+  PETRA_TRY_GOTO(status, petra_folder_spare_run(&(petra_folder){.path = directory, .lock = -1}, "weights.h5"), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
   PETRA_TRY_GOTO(status, petra_network_write_weights(&network, path), done);
   status = report(arguments, &plan, path);
@@ -52,7 +53,10 @@ const petra_command petra_command_init = {
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
     .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). "
             "They can be\n"
-            "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
+            "given to a run as model.weights. With model.weights set, those are read, checked and written again. A "
+            "folder that "
+            "holds a\n"
+            "run is left as it is.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

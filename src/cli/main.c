@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const petra_command *const commands[] = {
@@ -210,6 +211,30 @@ static petra_status read_options(const petra_command *command, int argc, char **
   return read_operands(command, argc - optind, argv + optind, arguments);
 }
 
+/* A file that takes the place of what is there: neither of what the command reads, nor of a run. */
+static petra_status fit_to_replace(const char *option, const char *path, const petra_arguments *arguments) {
+  static const char *const of_runs[] = {"run.h5", "checkpoint.h5", "weights.h5"};
+  const char *slash = strrchr(path, '/');
+  struct stat target, input;
+  if (stat(path, &target) != 0 || !S_ISREG(target.st_mode))
+    return PETRA_OK;
+  for (int i = 0; i < arguments->input_count; i++)
+    if (stat(arguments->inputs[i], &input) == 0 && target.st_dev == input.st_dev && target.st_ino == input.st_ino)
+      return petra_fail(PETRA_USAGE, "--%s: %s is what is to be read; expected another name", option, path);
+  for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
+    if (strcmp(slash ? slash + 1 : path, of_runs[i]) == 0)
+      return petra_fail(PETRA_USAGE, "--%s: %s is there, and has the name of a file of a run; expected another name",
+                        option, path);
+  return PETRA_OK;
+}
+
+static petra_status check_outputs(const petra_command *command, const petra_arguments *arguments) {
+  const petra_option *option;
+  if (arguments->output && find_option(command, "--output", &option) && strncmp(option->value, "FILE", 4) == 0)
+    PETRA_TRY(fit_to_replace("output", arguments->output, arguments));
+  return arguments->trace ? fit_to_replace("trace", arguments->trace, arguments) : PETRA_OK;
+}
+
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help",
@@ -223,6 +248,8 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   PETRA_TRY(join_command_line(argc, argv, &arguments.command_line));
   /* getopt starts behind the subcommand. */
   petra_status status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
+  if (status == PETRA_OK && !stop)
+    status = check_outputs(command, &arguments);
   if (status == PETRA_OK && !stop) {
     if (arguments.quiet)
       petra_log_set_level(PETRA_LOG_ERROR);

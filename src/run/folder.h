@@ -41,6 +41,10 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
 /* The last part of it (folder_held.c). */
 petra_status petra_folder_admit(const petra_folder *folder, const petra_config *config, petra_folder_use use);
 
+/* PETRA_CONFIG where the folder has a log or a checkpoint: of a run, begun or complete, that a file named `what` would
+ * change. Only `path` of the folder is read. */
+petra_status petra_folder_spare_run(const petra_folder *folder, const char *what);
+
 /* Removes checkpoint.h5 and its parts, where there are any. */
 petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 

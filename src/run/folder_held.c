@@ -55,9 +55,22 @@ static petra_status refuse(const petra_folder *folder) {
     if (there)
       return petra_fail(
           PETRA_CONFIG,
-          "%s: holds a run already (%s); expected --resume to go on with it, --overwrite to remove it first, or "
-          "another folder (--output or run.name)",
+          "%s: holds a run already (%s); expected --overwrite to remove it first, another folder (--output or "
+          "run.name), or, of petra train, --resume to go on with it",
           folder->path, marks[i]);
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_folder_spare_run(const petra_folder *folder, const char *what) {
+  for (int i = 0; i < WEIGHTS; i++) {
+    bool there;
+    PETRA_TRY(holds(folder, marks[i], &there));
+    if (there)
+      return petra_fail(PETRA_CONFIG,
+                        "%s: holds a run (%s), of which %s would take the place; expected another "
+                        "folder (--output or run.name)",
+                        folder->path, marks[i], what);
   }
   return PETRA_OK;
 }

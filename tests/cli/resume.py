@@ -271,6 +271,12 @@ class Resume(ProgramTest):
         for command in "train", "simulate":
             self.bad(2, ["out: holds a run already (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
                      "--set", "run.seed=2", overwrite=False)
+        self.bad(2, "out: holds a run (run.h5), of which weights.h5 would", "init", *run[1:])
+        for target, words in [("small.yaml", "is what is to be read"), ("out/run.h5", "of a run"), ("out/weights.h5", "of a run")]:
+            self.bad(2, f"--output: {target} is", "profile", "small.yaml", "--output", target)
+            self.bad(2, words, "data", "generate", "small.yaml", "--output", target)
+            self.bad(2, f"--trace: {target} is", "simulate", "small.yaml", "--trace", target)
+        self.bad(2, "--output: out/run.h5 is", "report", "out", "--output", "out/run.h5")
         self.assertEqual(self.good(*run[:-1], "--resume"), "out: this run is complete; there is nothing left to do\n")
         self.assertEqual(self.good(*run, "--resume"), "")
         self.assertEqual(self.good_json(*run, "--resume"), {"output": "out", "complete": True})
