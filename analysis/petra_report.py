@@ -55,7 +55,7 @@ def main():
     common.modules("plotly.offline")
     for place in arguments.places:
         if not os.path.exists(place):
-            common.fail(f"{place}: no such file or folder; expected a run or a sweep")
+            common.fail(f"{place}: no such file or folder; expected a run or a sweep", 1)
     sweeps = [report_data.SweepData(path) for path in map(summary_of, arguments.places) if path]
     paths = [petra_runs.log_path(place) for place in arguments.places if not summary_of(place)]
     for path in paths:

@@ -84,7 +84,8 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
         x, means = [place(value) + aside for value, _, _ in points], [factor * mean for _, mean, _ in points]
         axes.plot(x, means, **(style if numeric else {**style, "linestyle": "none"}), label=name)
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
-        axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
+        if any(half is not None for _, _, half in points):  # Matplotlib 3.6 fails where no bar has a length
+            axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
         if numeric:
             axes.fill_between(x, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)], color=style["color"],
                               alpha=0.15, linewidth=0)
@@ -98,8 +99,9 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
     if not numeric:
         axes.set_xlim(-0.5, len(values) - 0.5)
     single = any(half is None for points in lines.values() for _, _, half in points)
-    axes.set(xlabel=key, ylabel=label, title="Bars: 95 % interval of the mean over the seeds"
-             + ("; none: one seed" if single else ""))
+    bars = any(half is not None for points in lines.values() for _, _, half in points)
+    title = "Bars: 95 % interval of the mean over the seeds" + ("; none: one seed" if single else "")
+    axes.set(xlabel=key, ylabel=label, title=title if bars else "One seed each: no interval")
     handles, labels = axes.get_legend_handles_labels()
     common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
     return figure

@@ -164,7 +164,8 @@ static petra_status read_operands(const petra_command *command, int count, char 
   if (most == 0 && count > 0)
     return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
   if (count > most && most == 1)
-    return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", operands[0], operands[1]);
+    return petra_fail(PETRA_USAGE, "one %s is expected, got '%s' and '%s'",
+                      command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
   if (count < command->inputs_least || count > most)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
                       command->arguments, command->name);

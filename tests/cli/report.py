@@ -138,10 +138,10 @@ class Report(ProgramTest):
         self.assertEqual((code, out, len(error.splitlines())), (1, "", 1), error)
         self.assertIn("the package python3-plotly", error)
         if HAS_PLOTLY:
-            for words, *arguments in (("nothing: no such file", "nothing", "-o", "a.html"), ("ends in .html", "runs/mine", "-o", "a.pdf"),
-                                      ("runs: has neither run.h5 nor summary.csv", "runs", "-o", "a.html")):
+            for status, words, *arguments in ((1, "nothing: no such file", "nothing", "-o", "a.html"), (2, "ends in .html", "runs/mine", "-o", "a.pdf"),
+                                      (2, "runs: has neither run.h5 nor summary.csv", "runs", "-o", "a.html")):
                 code, _, error = self.run_petra("report", *arguments)
-                self.assertEqual((code, len(error.splitlines())), (2, 1), error)
+                self.assertEqual((code, len(error.splitlines())), (status, 1), error)
                 self.assertIn(words, error)
         self.assertFalse(os.path.exists(self.path("a.html")))
 

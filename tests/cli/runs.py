@@ -54,7 +54,7 @@ class Runs(ProgramTest):
         self.assertEqual(self.good("list", "empty"), "empty: no run.h5 in it or below\n")
         self.assertEqual(self.good_json("list", "empty")["runs"], [])
         self.bad(1, "nothing: no such folder", "list", "nothing")
-        self.bad(2, "one file is expected, got 'runs' and 'empty'", "list", "runs", "empty")
+        self.bad(2, "one file or folder is expected, got 'runs' and 'empty'", "list", "runs", "empty")
 
     def test_list_tells_what_goes_on_from_what_stopped(self):
         path = self.path("runs/mine/run.h5")
