@@ -230,13 +230,44 @@ END_TEST
 
 /* --- bf16 --- */
 
-enum { WRITERS = 7 };
+/* What reads weights, a filter or a matrix, in both directions. */
+typedef struct weight_reader {
+  petra_tensor_kind kind;
+  petra_tensor *x, *y, *dy, *dx;
+} weight_reader;
 
-/* Writes w through one of the operations that write filters. */
-static void write_filter(int writer, petra_tensor *w, petra_tensor *other, petra_tensor *velocity,
-                         const petra_tensor *x, const petra_tensor *dy) {
+static const petra_conv_geometry reader_geometry = {1, 1};
+
+static petra_tensor *weights_for(const weight_reader *r) {
+  return r->kind == PETRA_TENSOR_FILTER ? make(r->kind, 32, 32, 3, 3) : make(r->kind, 64, 64, 1, 1);
+}
+
+static petra_tensor *operand_for(const weight_reader *r) {
+  return r->kind == PETRA_TENSOR_FILTER ? make(PETRA_TENSOR_INNER, 2, 32, 8, 8)
+                                        : make(PETRA_TENSOR_INNER_SEQUENCE, 2, 5, 64, 1);
+}
+
+/* A hash of what comes out. */
+static uint32_t read_weights(const weight_reader *r, const petra_tensor *w) {
+  if (r->kind == PETRA_TENSOR_FILTER) {
+    must(petra_op_conv_forward(backend, &reader_geometry, r->x, w, r->y));
+    must(petra_op_conv_backward_data(backend, &reader_geometry, r->dy, w, r->dx));
+  } else {
+    must(petra_op_linear_forward(backend, &(petra_linear_forward){.x = r->x, .w = w, .y = r->y}));
+    must(petra_op_linear_backward_data(backend, r->dy, w, r->dx));
+  }
+  return hash_of(hash_of(0, r->y), r->dx);
+}
+
+enum { WRITERS = 11 };
+
+/* Writes w through one of the operations that write weights; `state`: two tensors like it. */
+static void write_weights(int writer, petra_tensor *w, petra_tensor *other, petra_tensor *const state[2],
+                          const weight_reader *r) {
   const double decay = 0.5;
-  const petra_sgd_step step = {1, &w, &velocity, &other, &decay, 0.25, 0.5, false, true};
+  const petra_sgd_step sgd = {1, &w, &state[0], &other, &decay, 0.25, 0.5, false, true};
+  const petra_adam_step adam = {1, &w, &state[0], &state[1], &other, &decay, 0.9, 0.99, 1e-3, 0.25, 0.1, 0.9, 1};
+  const petra_lion_step lion = {1, &w, &state[0], &other, &decay, 0.9, 0.99, 0.25};
   switch (writer) {
   case 0:
     randomised(w);
@@ -254,53 +285,80 @@ static void write_filter(int writer, petra_tensor *w, petra_tensor *other, petra
     must(petra_op_add(backend, w, other, w));
     break;
   case 5:
-    must(petra_op_sgd_step(backend, &step));
+    must(petra_op_scale(backend, 0.5, w));
     break;
+  case 6:
+    must(petra_op_sgd_step(backend, &sgd));
+    break;
+  case 7:
+    must(petra_op_fill(backend, state[1], 0.5)); /* squares */
+    must(petra_op_adam_step(backend, &adam));
+    break;
+  case 8:
+    must(petra_op_lion_step(backend, &lion));
+    break;
+  case 9: {
+    const int rows = w->shape[0], columns = (int)(w->elements / rows);
+    petra_tensor *work[] = {make(PETRA_TENSOR_MATRIX, rows, columns, 1, 1),
+                            make(PETRA_TENSOR_MATRIX, rows, columns, 1, 1)};
+    petra_tensor *gram[] = {make(PETRA_TENSOR_MATRIX, rows, rows, 1, 1), make(PETRA_TENSOR_MATRIX, rows, rows, 1, 1)};
+    must(petra_op_orthogonalize(backend, &(petra_orthogonalize){other, w, {work[0], work[1]}, {gram[0], gram[1]}}));
+    for (int i = 0; i < 2; i++) {
+      release(work[i]);
+      release(gram[i]);
+    }
+    break;
+  }
   default:
-    must(petra_op_conv_backward_filter(backend, &(petra_conv_geometry){1, 1}, x, dy, w));
+    if (r->kind == PETRA_TENSOR_FILTER)
+      must(petra_op_conv_backward_filter(backend, &reader_geometry, r->x, r->dy, w));
+    else
+      must(petra_op_linear_backward_weights(backend, r->x, r->dy, w, NULL));
   }
 }
 
-/* A filter in bf16 is kept as its convolutions want it. Whatever writes it, they then read what was written: the results are
- * those of a filter that was never read before. */
-START_TEST(filters_are_never_out_of_date) {
+/* Weights in bf16 are kept as what reads them wants them. Whatever writes them, it then reads what was written: the results are
+ * those of weights that were never read before. */
+static void check_writers(petra_tensor_kind kind) {
+  weight_reader r = {.kind = kind};
+  random_state = 3;
+  r.x = randomised(operand_for(&r));
+  r.dy = randomised(operand_for(&r));
+  r.y = operand_for(&r);
+  r.dx = operand_for(&r);
+  petra_tensor *w = randomised(weights_for(&r)), *other = randomised(weights_for(&r));
+  petra_tensor *state[] = {weights_for(&r), weights_for(&r)};
+  const int64_t held = petra_backend_held(backend).filters;
+  float *host = malloc((size_t)w->elements * sizeof *host);
+  for (int writer = 0; writer < WRITERS; writer++) {
+    const uint32_t before = read_weights(&r, w);
+    write_weights(writer, w, other, state, &r);
+    const uint32_t found = read_weights(&r, w);
+    ck_assert_uint_ne(found, before);
+    petra_tensor *fresh = weights_for(&r);
+    must(petra_op_download(backend, w, host, PETRA_HOST_F32));
+    must(petra_op_upload(backend, fresh, host, PETRA_HOST_F32));
+    ck_assert_msg(read_weights(&r, fresh) == found, "weights of kind %d were read as they were before writer %d",
+                  (int)kind, writer);
+    release(fresh);
+  }
+  /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
+  ck_assert_int_eq(petra_backend_held(backend).filters - held, 2 * 2 * 2 * w->elements);
+  petra_tensor *all[] = {r.x, r.y, r.dy, r.dx, w, other, state[0], state[1]};
+  for (int i = 0; i < HARNESS_COUNT(all); i++)
+    release(all[i]);
+  free(host);
+}
+
+START_TEST(weights_are_never_out_of_date) {
   petra_backend *kept = backend;
-  const petra_conv_geometry g = {1, 1};
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 2, true, &backend) != PETRA_OK) {
     ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
     backend = kept;
     return;
   }
-  random_state = 3;
-  petra_tensor *x = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *y = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
-  petra_tensor *dy = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *dx = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
-  petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3)), *v = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
-  petra_tensor *other = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3));
-  float *host = malloc((size_t)w->elements * sizeof *host);
-  uint32_t before = 0;
-  for (int writer = 0; writer < WRITERS; writer++) {
-    must(petra_op_conv_forward(backend, &g, x, w, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
-    write_filter(writer, w, other, v, x, dy);
-    must(petra_op_conv_forward(backend, &g, x, w, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
-    const uint32_t found = hash_of(hash_of(0, y), dx);
-    ck_assert_uint_ne(found, before);
-    before = found;
-    petra_tensor *fresh = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
-    must(petra_op_download(backend, w, host, PETRA_HOST_F32));
-    must(petra_op_upload(backend, fresh, host, PETRA_HOST_F32));
-    must(petra_op_conv_forward(backend, &g, x, fresh, y));
-    must(petra_op_conv_backward_data(backend, &g, dy, fresh, dx));
-    ck_assert_msg(hash_of(hash_of(0, y), dx) == found, "a convolution read an old filter after writer %d", writer);
-    release(fresh);
-  }
-  /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
-  ck_assert_int_eq(petra_backend_held(backend).filters, 2 * 2 * 2 * w->elements);
-  petra_tensor *all[] = {x, y, dy, dx, w, v, other};
-  for (int i = 0; i < HARNESS_COUNT(all); i++)
-    release(all[i]);
-  free(host);
+  check_writers(PETRA_TENSOR_FILTER);
+  check_writers(PETRA_TENSOR_MATRIX);
   petra_backend_destroy(backend);
   backend = kept;
 }
@@ -396,7 +454,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {
-      layouts,         primitives_are_found_again, same_to_the_bit, filters_are_never_out_of_date,
+      layouts,         primitives_are_found_again, same_to_the_bit, weights_are_never_out_of_date,
       sums_round_once, rounding_to_bf16,           handle};
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, true, &backend) != PETRA_OK)
     return EXIT_FAILURE;
