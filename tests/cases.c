@@ -267,8 +267,6 @@ void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const
     double tolerance = relative * (scale ? scale[i] : fabs(expected[i]));
     if (half) /* half of the last of 8 bits, of what may already be off */
       tolerance += 0x1p-8 * (fabs(expected[i]) + tolerance);
-    if (half && op == CASES_attention_backward) /* which takes a y that was rounded */
-      tolerance += 0x1p-8 * scale[i];
     compare(run, op, i, found[i], expected[i], tolerance);
   }
   check_padding(run, op, tensor, found);

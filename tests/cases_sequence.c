@@ -103,54 +103,101 @@ static void gelu(cases_run *run, const int *p) {
   cases_expect(run, CASES_gelu_backward, dx, de, of_de, 1);
 }
 
-/* The arrays of one case of attention: what comes out, and what its error is relative to. */
+/* The arrays of one case of attention: what comes out, and what its error is relative to; the y that the backward reads. */
 typedef struct attention_expected {
   double *y, *log_sum, *dqkv, *of_y, *of_log_sum, *of_dqkv;
+  const double *y_read;
 } attention_expected;
 
-/* One query (row `i` of the sample that begins at row `first`) of one head, from the definition by the whole row of
- * probabilities p: ds = p (dp - sum(p dp)). A score that is off by an epsilon of the sum of its absolute terms moves
- * what depends on it by as much. */
-static void attend(const petra_attention *a, int first, int i, int head, const double *qkv, const double *dy,
-                   double *room, attention_expected *e) {
-  const int positions = a->y->shape[1], features = a->y->shape[2], width = features / a->heads;
-  const int keys = a->causal ? i + 1 : positions, row = 3 * features;
-  const double scale = 1 / sqrt(width);
-  double *p = room, *dp = p + positions, *of_dp = dp + positions, sum = 0, mean = 0, of_mean = 0, most = 1;
-  const int q = (first + i) * row + head * width, k = first * row + features + head * width, v = k + features;
-  const int out = (first + i) * features + head * width;
-  for (int j = 0; j < keys; j++) {
+/* A query: row `i` of the sample that begins at row `first`, of one head. Where its parts begin in qkv and in y. */
+typedef struct attention_query {
+  int positions, width, keys, row, q, k, v, out;
+  double scale, most; /* most: what an error of the scores is multiplied by */
+} attention_query;
+
+/* The query and its probabilities p. A score that is off by an epsilon of the sum of its absolute terms moves what depends on it by
+ * as much. */
+static attention_query score(const petra_attention *a, int number, const double *qkv, double *p,
+                             attention_expected *e) {
+  const int positions = a->y->shape[1], features = a->y->shape[2], width = features / a->heads, row = 3 * features;
+  const int head = number % a->heads, at = number / a->heads, first = at / positions * positions;
+  attention_query s = {.positions = positions,
+                       .width = width,
+                       .keys = a->causal ? at - first + 1 : positions,
+                       .row = row,
+                       .q = at * row + head * width,
+                       .k = first * row + features + head * width,
+                       .v = first * row + 2 * features + head * width,
+                       .out = at * features + head * width,
+                       .scale = 1 / sqrt(width),
+                       .most = 1};
+  double sum = 0;
+  for (int j = 0; j < s.keys; j++) {
     double size = 0;
-    p[j] = dp[j] = of_dp[j] = 0;
+    p[j] = 0;
     for (int c = 0; c < width; c++) {
-      p[j] += scale * qkv[q + c] * qkv[k + j * row + c];
-      size += scale * fabs(qkv[q + c] * qkv[k + j * row + c]);
-      dp[j] += dy[out + c] * qkv[v + j * row + c];
-      of_dp[j] += fabs(dy[out + c] * qkv[v + j * row + c]);
+      const double term = s.scale * qkv[s.q + c] * qkv[s.k + j * row + c];
+      p[j] += term;
+      size += fabs(term);
     }
     sum += exp(p[j]);
-    most = fmax(most, 1 + size);
+    s.most = fmax(s.most, 1 + size);
   }
-  e->log_sum[(first + i) * a->heads + head] = log(sum);
-  e->of_log_sum[(first + i) * a->heads + head] = most;
-  for (int j = 0; j < keys; j++) {
+  e->log_sum[number] = log(sum);
+  e->of_log_sum[number] = s.most;
+  for (int j = 0; j < s.keys; j++)
     p[j] = exp(p[j]) / sum;
-    mean += p[j] * dp[j];
+  return s;
+}
+
+/* One query of one head, from the definition by the whole row of probabilities p. */
+static void attend(const petra_attention *a, int number, const double *qkv, double *p, attention_expected *e) {
+  const attention_query s = score(a, number, qkv, p, e);
+  for (int j = 0; j < s.keys; j++)
+    for (int c = 0; c < s.width; c++) {
+      e->y[s.out + c] += p[j] * qkv[s.v + j * s.row + c];
+      e->of_y[s.out + c] += s.most * p[j] * fabs(qkv[s.v + j * s.row + c]);
+    }
+}
+
+/* Its backward: ds = p (dp - dy y), where dy y is the sum of p dp for a y that was not rounded. */
+static void attend_backward(const petra_attention *a, int number, const double *qkv, const double *dy, double *p,
+                            attention_expected *e) {
+  const attention_query s = score(a, number, qkv, p, e);
+  double *dp = p + s.positions, *of_dp = dp + s.positions, mean = 0, of_mean = 0;
+  for (int j = 0; j < s.keys; j++) {
+    dp[j] = of_dp[j] = 0;
+    for (int c = 0; c < s.width; c++) {
+      dp[j] += dy[s.out + c] * qkv[s.v + j * s.row + c];
+      of_dp[j] += fabs(dy[s.out + c] * qkv[s.v + j * s.row + c]);
+    }
     of_mean += p[j] * of_dp[j];
   }
-  for (int j = 0; j < keys; j++)
-    for (int c = 0; c < width; c++) {
-      const int at_k = k + j * row + c, at_v = v + j * row + c;
-      const double ds = scale * p[j] * (dp[j] - mean), of_ds = most * scale * p[j] * (of_dp[j] + of_mean);
-      e->y[out + c] += p[j] * qkv[at_v];
-      e->of_y[out + c] += most * p[j] * fabs(qkv[at_v]);
-      e->dqkv[q + c] += ds * qkv[at_k];
-      e->of_dqkv[q + c] += of_ds * fabs(qkv[at_k]);
-      e->dqkv[at_k] += ds * qkv[q + c];
-      e->of_dqkv[at_k] += of_ds * fabs(qkv[q + c]);
-      e->dqkv[at_v] += p[j] * dy[out + c];
-      e->of_dqkv[at_v] += most * p[j] * fabs(dy[out + c]);
+  for (int c = 0; c < s.width; c++)
+    mean += dy[s.out + c] * e->y_read[s.out + c];
+  for (int j = 0; j < s.keys; j++)
+    for (int c = 0; c < s.width; c++) {
+      const int at_k = s.k + j * s.row + c, at_v = s.v + j * s.row + c;
+      const double ds = s.scale * p[j] * (dp[j] - mean), of_ds = s.most * s.scale * p[j] * (of_dp[j] + of_mean);
+      e->dqkv[s.q + c] += ds * qkv[at_k];
+      e->of_dqkv[s.q + c] += of_ds * fabs(qkv[at_k]);
+      e->dqkv[at_k] += ds * qkv[s.q + c];
+      e->of_dqkv[at_k] += of_ds * fabs(qkv[s.q + c]);
+      e->dqkv[at_v] += p[j] * dy[s.out + c];
+      e->of_dqkv[at_v] += s.most * p[j] * fabs(dy[s.out + c]);
     }
+}
+
+/* The y that the backward reads: the forward's or, where it is narrow, the expected one rounded, so that all read the same. */
+static const petra_tensor *read_y(cases_run *run, petra_tensor *y, attention_expected *e) {
+  e->y_read = e->y;
+  if (!run->narrow)
+    return y;
+  double *rounded = cases_array(run, y->elements);
+  memcpy(rounded, e->y, (size_t)y->elements * sizeof *rounded);
+  const cases_tensor given = cases_given(run, y->kind, y->shape[0], y->shape[1], y->shape[2], 1, rounded);
+  e->y_read = given.host;
+  return given.tensor;
 }
 
 /* p: n, positions, features, heads, causal, what inputs of order 1 are multiplied by. */
@@ -165,16 +212,22 @@ static void attention(cases_run *run, const int *p) {
   petra_tensor *y = inner(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
   petra_tensor *dqkv = inner(run, n, positions, 3 * features);
   const petra_attention a = {qkv.tensor, heads, p[4], y, log_sum};
-  attention_expected e = {cases_array(run, y->elements),       cases_array(run, log_sum->elements),
-                          cases_array(run, dqkv->elements),    cases_array(run, y->elements),
-                          cases_array(run, log_sum->elements), cases_array(run, dqkv->elements)};
+  attention_expected e = {.y = cases_array(run, y->elements),
+                          .log_sum = cases_array(run, log_sum->elements),
+                          .dqkv = cases_array(run, dqkv->elements),
+                          .of_y = cases_array(run, y->elements),
+                          .of_log_sum = cases_array(run, log_sum->elements),
+                          .of_dqkv = cases_array(run, dqkv->elements)};
   double *room = cases_array(run, 3 * positions);
   for (int i = 0; i < rows * heads; i++)
-    attend(&a, i / heads / positions * positions, i / heads % positions, i % heads, qkv.host, dy.host, room, &e);
+    attend(&a, i, qkv.host, room, &e);
+  const petra_tensor *y_read = read_y(run, y, &e);
+  for (int i = 0; i < rows * heads; i++)
+    attend_backward(&a, i, qkv.host, dy.host, room, &e);
   cases_ok(petra_op_attention_forward(run->backend, &a));
   cases_expect(run, CASES_attention_forward, y, e.y, e.of_y, positions);
   cases_expect(run, CASES_attention_forward, log_sum, e.log_sum, e.of_log_sum, positions);
-  const petra_attention_backward b = {qkv.tensor, y, log_sum, heads, p[4], dy.tensor, dqkv};
+  const petra_attention_backward b = {qkv.tensor, y_read, log_sum, heads, p[4], dy.tensor, dqkv};
   cases_ok(petra_op_attention_backward(run->backend, &b));
   cases_expect(run, CASES_attention_backward, dqkv, e.dqkv, e.of_dqkv, positions);
 }
