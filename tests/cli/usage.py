@@ -209,7 +209,7 @@ class Train(ProgramTest):
         self.assertEqual(sorted(os.listdir(self.path("d"))), ["config.yaml", "run.h5", "weights.h5"])
 
     def test_quiet(self):
-        for command in [["train", "small.yaml"], ["init", "small.yaml"],
+        for command in [["train", "small.yaml"], ["init", "small.yaml", "--output", "initial"],
                         ["train", "small.yaml", "--set", "model.family=resnet"]]:
             self.assertEqual(self.run_petra(*command, "--quiet"), (0, "", ""))
 
