@@ -29,7 +29,7 @@ EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.y
 EXTRA_DIST += experiments/04-figure-1/README.md experiments/04-figure-1/figure-1.yaml experiments/04-figure-1/figure_1.py \
 	experiments/04-figure-1/figure-1.csv experiments/04-figure-1/figure-1.png
 EXTRA_DIST += experiments/12-fig-5-6/README.md experiments/12-fig-5-6/fig-5-6.yaml experiments/12-fig-5-6/fig-5-6-mini.yaml \
-	experiments/12-fig-5-6/figure-5.png experiments/12-fig-5-6/figure-6.png
+	experiments/12-fig-5-6/figure-5.png experiments/12-fig-5-6/figure-6.png experiments/12-fig-5-6/fig_5_6.py experiments/12-fig-5-6/probes.csv
 EXTRA_DIST += experiments/13-mitigations/README.md experiments/13-mitigations/base.yaml \
 	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.csv \
 	experiments/13-mitigations/mitigations.png
