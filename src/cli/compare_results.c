@@ -6,6 +6,7 @@
 enum {
   EPOCHS,
   MICROBATCHES,
+  LOSSES, /* fewer than microbatches where the pipeline is not drained */
   TRAIN_LOSS,
   TRAIN_TOP1,
   EVAL_LOSS,
@@ -24,6 +25,7 @@ enum {
 const petra_result petra_results[PETRA_RESULTS] = {
     [EPOCHS] = {"epochs", "epochs", 1, 0},
     [MICROBATCHES] = {"microbatches", "microbatches", 1, 0},
+    [LOSSES] = {"losses", "microbatches with a loss", 1, 0},
     [TRAIN_LOSS] = {"train_loss", "train loss, last epoch", 1, 4},
     [TRAIN_TOP1] = {"train_top1", "train top-1 %, last epoch", 100, 2},
     [EVAL_LOSS] = {"eval_loss", "eval loss, last", 1, 4},
@@ -74,7 +76,7 @@ void petra_results_of(const petra_run_facts *facts, double values[PETRA_RESULTS]
     values[MAKESPAN_S] = *summary->makespan_s;
   } else if (!petra_run_is_simulated(facts)) {
     values[EPOCHS] = (double)summary->epochs;
-    values[MICROBATCHES] = (double)summary->microbatches;
+    values[LOSSES] = (double)summary->microbatches;
     take_epochs(facts, values);
   }
   if (summary->memory_stages > 0)
