@@ -315,12 +315,12 @@ class Output(ProgramTest):
             failed |= {name for name in size if name in error}
             self.begun("out", config, weights)
         self.assertIn("run.h5", failed)
-        self.good("train", "small.yaml", "--output", "out", "--quiet")
-        for limit in [0, 1, 4096, size["weights.h5"] - 1]:
-            self.bad(FAILED, "out/weights.h5", "init", "small.yaml", "--output", "out", "--quiet",
+        self.good("init", "small.yaml", "--output", "start", "--quiet")
+        start = self.read("start/weights.h5")
+        for limit in [0, 1, 4096, len(start) - 1]:
+            self.bad(FAILED, "start/weights.h5", "init", "small.yaml", "--output", "start", "--quiet",
                      preexec_fn=self.file_size_limit(limit))
-            self.readable("out")
-            self.assertEqual(self.read("out/weights.h5"), weights)
+            self.assertEqual(self.read("start/weights.h5"), start)
 
     def test_weights_too_large_for_the_disk(self):
         """A width at which weights.h5 is larger than run.h5 with the room that is reserved in it."""
@@ -348,7 +348,7 @@ class Output(ProgramTest):
     def test_standard_output_full_or_closed(self):
         self.good("train", "small.yaml", "--output", "out", "--quiet")
         commands = [["methods"], ["info"], ["inspect", "small.yaml"], ["inspect", "out"], ["--help"], ["--version"],
-                    ["train", "--help"], ["train", "--help-config"], ["init", "small.yaml"], ["train", "small.yaml"],
+                    ["train", "--help"], ["train", "--help-config"], ["init", "small.yaml", "--output", "w"], ["train", "small.yaml"],
                     ["evaluate", "small.yaml", "--set", "model.weights=out/weights.h5"]]
         commands += [[*command, "--json"] for command in commands if command[0] in ("methods", "info", "inspect", "init")]
         with open("/dev/full", "wb") as full:
