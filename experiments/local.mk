@@ -68,3 +68,6 @@ EXTRA_DIST += experiments/18-gpu-training/README.md experiments/18-gpu-training/
 EXTRA_DIST += experiments/19-predicted-and-measured/README.md experiments/19-predicted-and-measured/revnet18.yaml \
 	experiments/19-predicted-and-measured/predicted.py experiments/19-predicted-and-measured/two_hosts.sh \
 	experiments/19-predicted-and-measured/predicted.csv experiments/19-predicted-and-measured/predicted.png
+EXTRA_DIST += experiments/24-bf16-beside-fp32/README.md experiments/24-bf16-beside-fp32/base.yaml \
+	experiments/24-bf16-beside-fp32/precision.yaml experiments/24-bf16-beside-fp32/precision.py experiments/24-bf16-beside-fp32/cells.csv \
+	experiments/24-bf16-beside-fp32/epochs.csv experiments/24-bf16-beside-fp32/precision.png
