@@ -9,7 +9,7 @@ EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/ba
 	experiments/01-first-light/training.png
 EXTRA_DIST += experiments/sweeps.py
 EXTRA_DIST += experiments/21-reversible-gpt/README.md experiments/21-reversible-gpt/base.yaml experiments/21-reversible-gpt/training.yaml \
-	experiments/21-reversible-gpt/reversible.py
+	experiments/21-reversible-gpt/reversible.py experiments/21-reversible-gpt/losses.csv experiments/21-reversible-gpt/memory.csv experiments/21-reversible-gpt/reversible.png
 EXTRA_DIST += experiments/22-optimisers-under-delay/README.md experiments/22-optimisers-under-delay/base.yaml \
 	experiments/22-optimisers-under-delay/no-delay-base.yaml experiments/22-optimisers-under-delay/no-delay.yaml \
 	experiments/22-optimisers-under-delay/one-update-late-base.yaml experiments/22-optimisers-under-delay/one-update-late.yaml \
