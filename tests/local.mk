@@ -201,6 +201,11 @@ tests_test_replicas_SOURCES = tests/test_replicas.c $(TRAINING_SOURCES)
 tests_test_replicas_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_replicas_LDADD = $(TESTS_LDADD)
 
+check_PROGRAMS += tests/test_rank_times
+TESTS += tests/test_rank_times
+tests_test_rank_times_SOURCES = tests/test_rank_times.c tests/harness.h tests/tolerances.h
+tests_test_rank_times_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_rank_times_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_groups
 TESTS += tests/test_groups
 tests_test_groups_SOURCES = tests/test_groups.c $(TRAINING_SOURCES)

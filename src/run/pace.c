@@ -20,21 +20,20 @@ typedef struct pacing {
 /* Of a run, measured or predicted: one column. */
 static void put_column(pacing *p, petra_pace_column column, const petra_rank_times *times) {
   const int32_t devices = petra_program_devices(&p->plan->program);
-  const double span_ns = (double)(times->last_ns - times->first_ns - times->paused_ns);
+  const double span_ns = (double)petra_rank_times_span_ns(times);
   p->pace.microbatch_s[column] =
       petra_rank_times_microbatch_s(times, petra_program_time_of(p->plan->method.program, &p->plan->program));
   for (int32_t r = 0; r < p->pace.ranks; r++) {
     double busy_ns = 0, at_once = 0; /* in a rehearsal all devices of a rank are busy at once */
     for (int32_t j = 0; j < p->plan->stages; j++)
       if (p->placement->rank_of[j] == r) {
-        busy_ns += (double)times->busy_ns[j];
+        busy_ns += (double)petra_rank_times_busy_ns(times, j + 1);
         at_once += j < devices;
       }
     p->pace.busy[r][column] = span_ns > 0 ? busy_ns / (span_ns * (p->rehearsal ? at_once : 1)) : NAN;
   }
   for (int32_t j = 0; j < p->plan->stages; j++)
-    p->pace.stage_s[j][column] =
-        times->passes[j] > 0 ? 1e-9 * (double)times->busy_ns[j] / (double)times->passes[j] : NAN;
+    p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
 }
 
 static petra_status predict_column(pacing *p, petra_placed *placed, petra_profile_statistic statistic,

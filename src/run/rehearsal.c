@@ -149,7 +149,7 @@ static petra_runlog_rank did(const petra_rehearsal *r) {
                            .bytes = counts.bytes_sent - r->before.bytes_sent};
   int64_t devices = 0, busy_ns = 0;
   for (int32_t j = 1; j <= r->plan.stages; j++) {
-    busy_ns += r->times.busy_ns[j - 1];
+    busy_ns += petra_rank_times_busy_ns(&r->times, j);
     devices += petra_placement_has(&r->placement, j) && j <= petra_program_devices(&r->plan.program);
   }
   row.computing_ns = busy_ns / devices;
