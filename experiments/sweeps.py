@@ -28,3 +28,13 @@ def cells(grid, output):
             sys.exit(f"{os.path.basename(sys.argv[0])}: {cell['name']}: {cell['reason']}")
         if cell["state"] in ("complete", "diverged"):
             yield found["combinations"][number // seeds]["overrides"], cell
+
+
+def with_earlier(path, rows, keys):
+    """`rows`, and of a table written before those that are of other runs (told by the columns `keys`): runs may have been made elsewhere."""
+    def key(row):
+        return tuple(str(row[name]) for name in keys)
+
+    found = {key(row) for row in rows}
+    earlier = [row for row in sim.read_table(path) if key(row) not in found] if os.path.exists(path) else []
+    return sorted(earlier + rows, key=lambda row: [row[name] for name in keys])

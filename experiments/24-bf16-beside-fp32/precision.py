@@ -3,7 +3,7 @@
 """Trains with bf16 and with fp32, and compares: precision.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
 Sweeps precision.yaml into FOLDER (runs/precision); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv and
-epochs.csv, prints the table and draws precision.png; --draw draws from the CSV that is there. Needs matplotlib for the figure."""
+epochs.csv, where rows of runs that are not there stay, prints the table and draws precision.png; --draw draws from the CSV that is there. Needs matplotlib for the figure."""
 
 import os
 import statistics
@@ -85,10 +85,11 @@ def draw(epochs):
 def main():
     if not sim.DRAW_ONLY:
         cells, epochs = collect()
+        cells = sweeps.with_earlier(CELLS, cells, ["method", "precision", "seed"])
         if not cells:
             sys.exit("precision.py: no cell is complete")
         sim.write_table(CELLS, cells)
-        sim.write_table(EPOCHS, epochs)
+        sim.write_table(EPOCHS, sweeps.with_earlier(EPOCHS, epochs, ["method", "precision", "seed", "epoch"]))
     tables(sim.read_table(CELLS))
     if not sim.TABLES_ONLY:
         draw(sim.read_table(EPOCHS))

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains one network as one stage and as ten, each with gradients that come later and later: depth_or_delay.py [PETRA] [--jobs=N]
+[--tables | --draw] [--runs=FOLDER].
+
+Sweeps depth-or-delay.yaml into FOLDER (runs/depth-or-delay); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv,
+where rows of runs that are not there stay, prints the table and draws depth_or_delay.png; --draw draws from the CSV that is there. Needs matplotlib for
+the figure."""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+import sweeps  # noqa: E402
+
+CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "depth_or_delay.png"))
+RUNS = sweeps.WORDS.get("runs", "runs/depth-or-delay")
+# Cuts of the network: stages, and how many ticks late the first of them is without extra delay, 2 (J - 1).
+CUTS = {"one stage": (1, 0), "ten stages": (10, 18)}
+FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
+
+
+def collect():
+    """A row of each cell that has ended, after its last epoch."""
+    petra_runs = sim.common.runs()
+    for keys, cell in sweeps.cells(os.path.join(HERE, "depth-or-delay.yaml"), RUNS):
+        row = {"stages": 1 if keys["stages.partition"] == "balanced" else 10, "extra_delay": int(keys["method.extra_delay"]), "seed": cell["seed"],
+               "state": cell["state"]}
+        columns = petra_runs.Run(cell["output"]).columns("epoch")
+        last = {name: float(columns[name][-1]) if cell["state"] == "complete" else "" for name in FIGURES}
+        yield {**row, "epoch": int(columns["epoch"][-1]) + 1 if cell["state"] == "complete" else "", **last}
+
+
+def points(rows, stages):
+    """Of one cut: (extra delay, top-1 in percent, train loss), by delay."""
+    return sorted((r["extra_delay"], 100 * r["eval_top1_recalibrated"], r["train_loss"]) for r in rows
+                  if r["stages"] == stages and r["state"] == "complete")
+
+
+def tables(rows):
+    body = []
+    for name, (stages, late) in CUTS.items():
+        for row in sorted((r for r in rows if r["stages"] == stages), key=lambda r: (r["extra_delay"], r["seed"])):
+            figures = [f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}", f"{100 * row['eval_top1_recalibrated']:.1f}"]
+            body.append([name, row["extra_delay"], late + row["extra_delay"], row["seed"]] + (figures if row["state"] == "complete" else ["diverged", "", ""]))
+    sim.markdown(["cut", "extra delay", "stage 1 is late by", "seed", "train loss", "evaluation loss", "top-1, %"], body)
+
+
+def draw(rows):
+    plt = sim.pyplot()
+    looks = {name: sim.common.style(number) for number, name in enumerate(CUTS)}
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+    for name, (stages, late) in CUTS.items():
+        found = points(rows, stages)
+        for axis, column in zip(axes, (1, 2)):
+            axis.plot([late + point[0] for point in found], [point[column] for point in found], **looks[name])
+    axes[0].set_ylabel("top-1 (%), statistics estimated anew")
+    axes[1].set_ylabel("train loss (nats)")
+    for axis in axes:
+        axis.set_xlabel("gradients of stage 1 are late by (ticks)")
+    sim.legend_of(figure, looks, len(looks))
+    sim.save(figure, FIGURE)
+
+
+def main():
+    if not sim.DRAW_ONLY:
+        rows = sweeps.with_earlier(CELLS, list(collect()), ["stages", "extra_delay", "seed"])
+        if not rows:
+            sys.exit("depth_or_delay.py: no cell is complete")
+        sim.write_table(CELLS, rows)
+    rows = sim.read_table(CELLS)
+    tables(rows)
+    if not sim.TABLES_ONLY:
+        draw(rows)
+
+
+if __name__ == "__main__":
+    main()
