@@ -28,7 +28,15 @@ LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure":
 
 
 class Error(ValueError):
-    """A file that is no log of a run, or a run that has not what was asked for."""
+    """A run that has not what was asked for. `status` is the exit status of a script that ends with it (docs/adr/0004-exit-codes.md)."""
+
+    status = 2
+
+
+class Unreadable(Error):
+    """A file that is missing or no log of a run."""
+
+    status = 1
 
 
 def text_attribute(node, name):
@@ -142,7 +150,7 @@ class Run:
             with h5py.File(self.path, "r") as file:
                 yield file
         except (OSError, KeyError) as error:
-            raise Error(f"{self.path}: not readable as a run log: {error}") from None
+            raise Unreadable(f"{self.path}: not readable as a run log: {error}") from None
 
     def has(self, name):
         """Whether the log has this group or data set."""
@@ -158,7 +166,7 @@ class Run:
             names = names or [name for name in found if isinstance(found[name], h5py.Dataset) and found[name].ndim == 1]
             missing = [name for name in names if name not in found]
             if missing:
-                raise Error(f"{self.path}: not readable as a run log: no data set {group}/{missing[0]}")
+                raise Unreadable(f"{self.path}: not readable as a run log: no data set {group}/{missing[0]}")
             columns = {name: found[name][:] for name in names}
         length = min((len(column) for column in columns.values()), default=0)
         return {name: column[:length] for name, column in columns.items()}

@@ -61,7 +61,7 @@ def read_summary(path):
 def paths_of(place):
     found = sorted(glob.glob(os.path.join(glob.escape(place), "*", "run.h5"))) if os.path.isdir(place) else [place]
     if not found:
-        common.fail(f"{place}: no run.h5 in its folders; expected the folder of a sweep")
+        common.fail(f"{place}: no run.h5 in its folders; expected the folder of a sweep", 1)
     return found
 
 

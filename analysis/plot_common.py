@@ -30,7 +30,8 @@ def loss_unit(labels):
 
 
 def fail(text, status=2):
-    """Ends the script with one line: 2 where what was given is wrong, 1 where something is missing here."""
+    """Ends the script with one line: 2 where what was given is wrong, 1 where a file or a module is missing or cannot be read
+    (docs/adr/0004-exit-codes.md)."""
     print(f"{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)
     sys.exit(status)
 
@@ -60,7 +61,7 @@ def end(main):
     try:
         main()
     except runs().Error as error:
-        fail(error)
+        fail(error, error.status)
 
 
 def pyplot():
@@ -108,7 +109,7 @@ def read_summary(path):
             return [(row["combination"], dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row)
                     for row in csv.DictReader(file)]
     except (OSError, KeyError, ValueError) as error:
-        fail(f"{path}: not the summary of a sweep: {error}")
+        fail(f"{path}: not the summary of a sweep: {error}", 1)
 
 
 def cell_name(keys, values):

@@ -49,7 +49,9 @@ static petra_status load_config(training *run, const char *const *sets, int coun
   all[n++] = path;
   for (int i = 0; i < PLAIN; i++)
     all[n++] = plain[i];
-  for (int i = 0; i < count && n < MOST_SETS; i++)
+  if (n + count > MOST_SETS)
+    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + count, MOST_SETS);
+  for (int i = 0; i < count; i++)
     all[n++] = sets[i];
   return petra_config_load(NULL, all, n, &run->config);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "training_rig.h"
 
+#include "base/log.h"
 #include "sim/executor_virtual.h"
 
 #include <stdio.h>
@@ -73,7 +74,9 @@ static petra_status load_config(rig *r, const rig_options *options) {
   snprintf(text[5], TEXT, "cluster.engines=%d", options->engines ? options->engines : 1);
   for (int i = 0; i < 6; i++)
     all[n++] = text[i];
-  for (int i = 0; i < options->set_count && n < MOST_SETS; i++)
+  if (n + options->set_count > MOST_SETS)
+    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + options->set_count, MOST_SETS);
+  for (int i = 0; i < options->set_count; i++)
     all[n++] = options->sets[i];
   r->train = make_set(options->batches * atoi(batch), imagenet ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE);
   r->evaluation = make_set(options->eval_images, r->train.height);

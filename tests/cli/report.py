@@ -139,7 +139,7 @@ class Report(ProgramTest):
         self.assertIn("the package python3-plotly", error)
         if HAS_PLOTLY:
             for status, words, *arguments in ((1, "nothing: no such file", "nothing", "-o", "a.html"), (2, "ends in .html", "runs/mine", "-o", "a.pdf"),
-                                      (2, "runs: has neither run.h5 nor summary.csv", "runs", "-o", "a.html")):
+                                      (1, "runs: has neither run.h5 nor summary.csv", "runs", "-o", "a.html")):
                 code, _, error = self.run_petra("report", *arguments)
                 self.assertEqual((code, len(error.splitlines())), (status, 1), error)
                 self.assertIn(words, error)
