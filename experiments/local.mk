@@ -13,12 +13,14 @@ EXTRA_DIST += experiments/21-reversible-gpt/README.md experiments/21-reversible-
 EXTRA_DIST += experiments/22-optimisers-under-delay/README.md experiments/22-optimisers-under-delay/base.yaml \
 	experiments/22-optimisers-under-delay/no-delay-base.yaml experiments/22-optimisers-under-delay/no-delay.yaml \
 	experiments/22-optimisers-under-delay/one-update-late-base.yaml experiments/22-optimisers-under-delay/one-update-late.yaml \
-	experiments/22-optimisers-under-delay/pipelines.yaml experiments/22-optimisers-under-delay/optimisers.py
+	experiments/22-optimisers-under-delay/pipelines.yaml experiments/22-optimisers-under-delay/optimisers.py \
+	experiments/22-optimisers-under-delay/cells.csv experiments/22-optimisers-under-delay/cosines.csv \
+	experiments/22-optimisers-under-delay/optimisers.png
 EXTRA_DIST += experiments/23-reconstruction-of-transformers/README.md experiments/23-reconstruction-of-transformers/base.yaml \
 	experiments/23-reconstruction-of-transformers/depths.yaml experiments/23-reconstruction-of-transformers/reconstruction.py \
 	experiments/23-reconstruction-of-transformers/errors.csv experiments/23-reconstruction-of-transformers/reconstruction.png
 EXTRA_DIST += experiments/20-depth-or-delay/README.md experiments/20-depth-or-delay/base.yaml \
-	experiments/20-depth-or-delay/depth-or-delay.yaml
+	experiments/20-depth-or-delay/depth-or-delay.yaml experiments/20-depth-or-delay/depth_or_delay.py
 EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \
 	experiments/02-table-3/revnet18-cifar10.yaml experiments/02-table-3/revnet34-cifar10.yaml \
 	experiments/02-table-3/table_3.py experiments/02-table-3/table_6.py

@@ -12,6 +12,18 @@ WORDS = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument
 JOBS = WORDS.get("jobs", "1")  # 0: nothing is run, what is there is read
 
 
+def diverged(cell):
+    """Whether a cell ended so: just now, or when it was run before, which the last line of its log says."""
+    if cell["state"] == "failed":
+        return "has diverged" in cell["reason"]
+    path = os.path.join(cell["output"], "log.txt")
+    if cell["state"] != "open" or not os.path.exists(path):
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()
+    return bool(lines) and "has diverged" in lines[-1]
+
+
 def cells(grid, output):
     """Each cell of a grid (its path) that has ended: (the keys that the grid sets, as texts; what petra sweep says of the cell). One that
     diverged has the state "diverged". Cells that are complete in `output` are not run again; a failure of another kind ends the script."""
@@ -22,7 +34,7 @@ def cells(grid, output):
     found = json.loads(done.stdout)
     seeds = len(found["cells"]) // len(found["combinations"])
     for number, cell in enumerate(found["cells"]):
-        if cell["state"] == "failed" and "diverged" in cell["reason"]:
+        if diverged(cell):
             cell["state"] = "diverged"
         elif cell["state"] == "failed":
             sys.exit(f"{os.path.basename(sys.argv[0])}: {cell['name']}: {cell['reason']}")

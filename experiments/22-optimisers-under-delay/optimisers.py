@@ -24,6 +24,7 @@ GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-lat
 OPTIMISERS = ["sgd", "adamw", "nadamw", "muon"]
 METHODS = ["petra", "delayed", "pipedream"]
 STAGES = [1, 4, 8, 16]
+SEEDS = 3
 
 
 # --- runs ---
@@ -81,7 +82,8 @@ def shown(values):
     if math.inf in values:
         return f"{values.count(math.inf)} of {len(values)} diverged"
     half = sim.common.half_interval(values)
-    return f"{statistics.fmean(values):.3f}" + (f" ± {half:.3f}" if half else "")
+    missing = f", {len(values)} of {SEEDS} seeds" if len(values) < SEEDS else ""
+    return f"{statistics.fmean(values):.3f}" + (f" ± {half:.3f}" if half else "") + missing
 
 
 def tables(rows):
