@@ -93,9 +93,9 @@ def probes(data, measure, pair):
 
 
 def lags(data):
-    """Updates that a stage made between F and B of a microbatch: {stage: array of them}, from the actions; None where none were
-    recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one action (a fused
-    head), between which it makes no update."""
+    """Updates that a stage had made at B of a microbatch since the weights that F read: {stage: array of them}, from the actions; None
+    where none were recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one
+    action (a fused head)."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -103,12 +103,14 @@ def lags(data):
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
+        updates = numpy.cumsum(actions["kind"][mine] == "U")  # B itself may read older weights, those of F
+        made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):
-            result[int(stage)] = numpy.zeros(len(backward), dtype=int)
+            result[int(stage)] = made - actions["version_read"][backward]
             continue
         _, there, back = numpy.intersect1d(actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True)
-        lag = actions["version_read"][backward[back]] - actions["version_read"][forward[there]]
+        lag = made[back] - actions["version_read"][forward[there]]
         if len(lag):
             result[int(stage)] = lag
     return result or None

@@ -106,6 +106,13 @@ class Report(ProgramTest):
         self.assertEqual(sorted(lags), list(range(1, 11)))
         numpy.testing.assert_allclose([lags[stage].mean() for stage in range(1, 11)], data.run.array("simulate/lag_mean").values, rtol=1e-12)
         self.assertEqual([lags[stage].max() for stage in range(1, 11)], data.run.array("simulate/lag_max").values.tolist())
+        for method in ("ddg", "pipedream-2bw"):  # B reads the weights of its F, though the stage has others by then
+            self.good("simulate", "small.yaml", "--quiet", "--set", "run.trace_actions=true", "--set", f"method.name={method}",
+                      *self.set_options(method__accumulate=10 if method == "pipedream-2bw" else 1), "--output", f"runs/{method}")
+            data = report_data.RunData(self.path(f"runs/{method}/run.h5"), method)
+            lags = report_data.lags(data)
+            numpy.testing.assert_allclose([lags[stage].mean() for stage in range(1, 11)], data.run.array("simulate/lag_mean").values, rtol=1e-12)
+            self.assertGreater(lags[1].max(), 0)
         _, _, shares, width = report_data.lag_shares({1: numpy.array([0, 1, 1, 200])})
         self.assertEqual((shares.sum(), shares[0][0], shares[0][-1] + shares[0][-2], width), (1.0, 0.75, 0.25, 4))
 
