@@ -83,7 +83,7 @@ petra_status petra_run_open_files(petra_run *run) {
   if (status == PETRA_OK)
     status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
-    status = petra_header_print(&run->plan, &run->lr, run->folder.path, stdout);
+    status = petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout);
   petra_free(log);
   PETRA_TRY(status);
   if (!run->resume)
