@@ -38,7 +38,7 @@ class RunData:
         self.run, self.name = petra_runs.Run(path), name
         self.config = self.run.config
         self.method = self.config.get("method.name", "?")
-        self.simulated = self.run.attributes["backend"].startswith("none")
+        self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
         every = self.run.columns("epoch")
         self.labels = "tokens" if "tokens_per_s" in every else "images"
@@ -53,10 +53,6 @@ class RunData:
         """The last number of a column of /epoch, None where there is none."""
         values = self.epochs[name][numpy.isfinite(self.epochs[name])]
         return float(values[-1]) if len(values) else None
-
-    def microbatches_per_epoch(self):
-        epochs = self.train["epoch"]
-        return max(1, int(numpy.count_nonzero(epochs == epochs[0]))) if len(epochs) else 1
 
     def stage_count(self):
         return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
@@ -75,7 +71,7 @@ def loss_curve(data):
     finite = numpy.isfinite(loss)
     if not finite.any():
         return [], []
-    position = (data.train["microbatch"][finite] + 1) / data.microbatches_per_epoch()
+    position = (data.train["microbatch"][finite] + 1) / data.run.microbatches_per_epoch()
     parts = numpy.array_split(numpy.arange(finite.sum()), min(MOST_POINTS, int(finite.sum())))
     return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
 

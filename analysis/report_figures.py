@@ -235,8 +235,7 @@ def timeline(runs):
     recorded = {run: found for run in runs for found in [report_data.windows(run)] if found}
     figures = []
     for run, parts in recorded.items():
-        clock = "wall" if run.config.get("run.mode") == "execute" and not run.simulated else "virtual"
-        views = {str(w): timeline_view(actions, clock) for w, actions in enumerate(parts.values())}
+        views = {str(w): timeline_view(actions, run.run.clock()) for w, actions in enumerate(parts.values())}
         figures.append(figure(f"{run.name}: what each stage did when" + ("" if len(parts) == 1 else f", in a window of {report_data.MOST_BARS} actions"),
                               views, [] if len(parts) == 1 else [control("window", [f"the {part} of the run" for part in parts])]))
     return section("timeline", "Timeline", "Drag to zoom, double-click for the whole. A run of more than "

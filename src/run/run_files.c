@@ -57,6 +57,7 @@ petra_status petra_run_open_files(petra_run *run) {
   petra_runlog_about about = {.command = run->options.command_line,
                               .backend = backend,
                               .libraries = libraries,
+                              .batches = run->plan.program.batches,
                               .recalibrates = run->config->data.recalibrate > 0};
   petra_checkpoint_begin begin;
   const int replicas = (int)run->config->cluster.replicas;
