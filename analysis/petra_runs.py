@@ -139,6 +139,7 @@ class Run:
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ("created", "command", "backend", "petra_version", "git_commit")}
             self.complete = int(file.attrs.get("complete", 0)) == 1
+            self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: not told
             self.config = read_config(text_attribute(file, "config"))
 
     def __repr__(self):
@@ -170,6 +171,19 @@ class Run:
             columns = {name: found[name][:] for name in names}
         length = min((len(column) for column in columns.values()), default=0)
         return {name: column[:length] for name, column in columns.items()}
+
+    def is_simulated(self):
+        """Of petra simulate; a rehearsal (cluster.stages with run.mode: execute) is not."""
+        return self.attributes["backend"] == "none: costs only"
+
+    def clock(self):
+        """Which one the actions are by: "wall" in an executed run, else "virtual"."""
+        return "wall" if self.config.get("run.mode") == "execute" and not self.is_simulated() else "virtual"
+
+    def microbatches_per_epoch(self):
+        """As the log tells; of one that does not, those of the first epoch in it, which is whole as soon as a row of another one follows."""
+        epochs = self.columns("train", ["epoch"])["epoch"]
+        return self.epoch_microbatches or max(1, int(numpy.count_nonzero(epochs == epochs[:1])))
 
     def array(self, name):
         """Any data set, labelled; stages count from 1, other dimensions from 0 or by the names that they have."""

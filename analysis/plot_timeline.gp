@@ -4,7 +4,7 @@
 #   here        the folder of these scripts
 #   file        columns: start (s), end (s), stage, kind (0 F, 1 B, 2 W, 3 U), microbatch
 #   first, last of the stages
-#   from, to    virtual time drawn (s)
+#   from, to    time drawn (s)
 #   label       name of the run
 #   kinds       those that there are and that take time, such as "0 1"
 #   sudden      1 where updates take no time
@@ -20,7 +20,7 @@ size = span >= 2 ? 1.0 : span >= 2e-3 ? 1e-3 : span >= 2e-6 ? 1e-6 : 1e-9
 unit = span >= 2 ? "s" : span >= 2e-3 ? "ms" : span >= 2e-6 ? "µs" : "ns"
 set xrange [from / size:to / size]
 set yrange [last + 0.62:first - 0.62]
-set xlabel "virtual time (".unit.")"
+set xlabel "time (".unit.")" # virtual, or of an executed run by the wall clock
 set ylabel "stage"
 set title label.": microbatches by stage" noenhanced
 step = stages < 41 ? 1 : stages / 20

@@ -57,7 +57,7 @@ def unit_of(span_s):
     return next(((size, name) for size, name in UNITS if span_s >= 2 * size), UNITS[-1])
 
 
-def draw(actions, limits, title):
+def draw(actions, limits, title, clock="virtual"):
     plt = common.pyplot()
     from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
@@ -92,7 +92,7 @@ def draw(actions, limits, title):
             handles.append(Line2D([], [], linestyle="none", marker=6, color=colour, label=f"{letter}: {name}, takes no time"))
     axes.set_ylim(stages[-1] + 0.62, stages[0] - 0.62)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=40))
-    axes.set_xlabel(f"virtual time ({unit})")
+    axes.set_xlabel(f"{clock} time ({unit})")
     axes.set_ylabel("stage")
     axes.set_title(title, loc="left")
     axes.grid(False, axis="y")
@@ -127,8 +127,8 @@ def main():
     parser = argparse.ArgumentParser(description="Draws what every stage of a run did when.")
     parser.add_argument("run", metavar="RUN.h5", help="log of a run (or its folder) with run.trace_actions: true")
     parser.add_argument("-o", "--output", metavar="FIGURE", required=True, help="figure to write; its ending names the format")
-    parser.add_argument("--from", dest="first", type=float, metavar="SECONDS", help="begin at this virtual time")
-    parser.add_argument("--to", dest="last", type=float, metavar="SECONDS", help="end at this virtual time")
+    parser.add_argument("--from", dest="first", type=float, metavar="SECONDS", help="begin at this time")
+    parser.add_argument("--to", dest="last", type=float, metavar="SECONDS", help="end at this time")
     parser.add_argument("--stages", type=parse_stages, metavar="FIRST-LAST", help="these stages only")
     arguments = parser.parse_args()
     path = petra_runs.log_path(arguments.run)
@@ -141,7 +141,7 @@ def main():
     last = arguments.last if arguments.last is not None else max(1e-9 * actions["end_ns"].max(), first + 1e-9)
     if last <= first:
         common.fail(f"--from {first:g} --to {last:g}: expected an end behind the beginning")
-    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage"), arguments.output)
+    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage", petra_runs.Run(path).clock()), arguments.output)
 
 
 if __name__ == "__main__":

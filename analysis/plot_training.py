@@ -29,6 +29,7 @@ class Run:
         self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
         self.labels = "tokens" if "tokens_per_s" in run.columns("epoch") else "images"
         self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", f"{self.labels}_per_s"])
+        self.microbatches_per_epoch = run.microbatches_per_epoch()
         self.recalibrated = self.read_recalibrated(run)
 
     @staticmethod
@@ -41,13 +42,6 @@ class Run:
     def label(self):
         """Name and method; the name alone where the method says no more."""
         return self.name if self.method in ("", self.name) else f"{self.name} ({self.method})"
-
-    def batches_per_epoch(self):
-        epochs = self.train["epoch"]
-        if len(epochs) == 0:
-            return 1
-        # The first epoch that is there is complete as soon as a row of another one follows.
-        return max(1, int(numpy.count_nonzero(epochs == epochs[0])))
 
 
 def smoothed(values, window):
@@ -107,7 +101,7 @@ def draw(runs):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     for number, run in enumerate(runs):
         style = common.style(number)
-        per_epoch = run.batches_per_epoch()
+        per_epoch = run.microbatches_per_epoch
         position = (run.train["microbatch"] + 1) / per_epoch
         left.plot(position, smoothed(run.train["loss"], max(1, per_epoch // 20)), color=style["color"], alpha=0.35, linewidth=1)
         left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], **style, label=run.label())

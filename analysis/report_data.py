@@ -38,7 +38,7 @@ class RunData:
         self.run, self.name = petra_runs.Run(path), name
         self.config = self.run.config
         self.method = self.config.get("method.name", "?")
-        self.simulated = self.run.attributes["backend"].startswith("none")
+        self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
         every = self.run.columns("epoch")
         self.labels = "tokens" if "tokens_per_s" in every else "images"
@@ -53,10 +53,6 @@ class RunData:
         """The last number of a column of /epoch, None where there is none."""
         values = self.epochs[name][numpy.isfinite(self.epochs[name])]
         return float(values[-1]) if len(values) else None
-
-    def microbatches_per_epoch(self):
-        epochs = self.train["epoch"]
-        return max(1, int(numpy.count_nonzero(epochs == epochs[0]))) if len(epochs) else 1
 
     def stage_count(self):
         return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
@@ -75,7 +71,7 @@ def loss_curve(data):
     finite = numpy.isfinite(loss)
     if not finite.any():
         return [], []
-    position = (data.train["microbatch"][finite] + 1) / data.microbatches_per_epoch()
+    position = (data.train["microbatch"][finite] + 1) / data.run.microbatches_per_epoch()
     parts = numpy.array_split(numpy.arange(finite.sum()), min(MOST_POINTS, int(finite.sum())))
     return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
 
@@ -93,9 +89,9 @@ def probes(data, measure, pair):
 
 
 def lags(data):
-    """Updates that a stage made between F and B of a microbatch: {stage: array of them}, from the actions; None where none were
-    recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one action (a fused
-    head), between which it makes no update."""
+    """Updates that a stage had made at B of a microbatch since the weights that F read: {stage: array of them}, from the actions; None
+    where none were recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one
+    action (a fused head)."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -103,12 +99,14 @@ def lags(data):
     stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
     for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
+        updates = numpy.cumsum(actions["kind"][mine] == "U")  # B itself may read older weights, those of F
+        made = updates[actions["kind"][mine] == "B"]
         forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
         if len(backward) and not len(forward):
-            result[int(stage)] = numpy.zeros(len(backward), dtype=int)
+            result[int(stage)] = made - actions["version_read"][backward]
             continue
         _, there, back = numpy.intersect1d(actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True)
-        lag = actions["version_read"][backward[back]] - actions["version_read"][forward[there]]
+        lag = made[back] - actions["version_read"][forward[there]]
         if len(lag):
             result[int(stage)] = lag
     return result or None

@@ -177,8 +177,8 @@ def lag(runs):
             traces.append({"type": "scatter", "mode": "markers", "name": f"{run.name}, largest", "x": stages, "y": rounded(most),
                            "marker": {"symbol": symbol + "-open", "color": colour}})
         figures.append(single("Simulated runs: mean and largest lag by stage", traces, x=axis("stage"), y=axis("lag (updates)", rangemode="tozero")))
-    return section("lag", "Lags", "The lag of a microbatch at a stage is how many times the stage updated its weights between the microbatch's forward and its "
-                   "backward; of a stage that does both in one action it is 0." + left_out(runs, recorded + simulated), figures,
+    return section("lag", "Lags", "The lag of a microbatch at a stage is how many updates of the stage's weights lie between those that its forward read and the "
+                   "latest ones at its backward, whatever weights that reads; of a stage that does both in one action it is 0, but where forward reads older ones." + left_out(runs, recorded + simulated), figures,
                    "none of these runs recorded its actions (run.trace_actions: true) or was simulated")
 
 
@@ -235,8 +235,7 @@ def timeline(runs):
     recorded = {run: found for run in runs for found in [report_data.windows(run)] if found}
     figures = []
     for run, parts in recorded.items():
-        clock = "wall" if run.config.get("run.mode") == "execute" and not run.simulated else "virtual"
-        views = {str(w): timeline_view(actions, clock) for w, actions in enumerate(parts.values())}
+        views = {str(w): timeline_view(actions, run.run.clock()) for w, actions in enumerate(parts.values())}
         figures.append(figure(f"{run.name}: what each stage did when" + ("" if len(parts) == 1 else f", in a window of {report_data.MOST_BARS} actions"),
                               views, [] if len(parts) == 1 else [control("window", [f"the {part} of the run" for part in parts])]))
     return section("timeline", "Timeline", "Drag to zoom, double-click for the whole. A run of more than "

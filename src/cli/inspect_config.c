@@ -127,9 +127,9 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
 static petra_status print_estimate(petra_plan *plan) {
   petra_estimate estimate;
   PETRA_TRY(petra_plan_load_profile(plan));
-  PETRA_TRY(petra_estimate_of(plan, &estimate));
+  PETRA_TRY(petra_estimate_of(plan, plan->config->run.max_microbatches, &estimate));
   puts("\na run (petra train):");
-  petra_estimate_print(plan, &estimate, 0, stdout);
+  petra_estimate_print(plan, &estimate, 0, 0, stdout);
   return PETRA_OK;
 }
 

@@ -279,7 +279,7 @@ const petra_command petra_command_simulate = {
         "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
         "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
         "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage\n"
-        "(and 8 for each tick of method.extra_delay).\n"
+        "(and 8 for each tick of method.extra_delay), up to whole updates, and two of these at least.\n"
         "With run.drain: auto the pipeline ends as in `petra train`.\n\n"
         "--fit FILE --vary KEYS looks for numbers of the config with which the simulated times per microbatch are\n"
         "those of FILE: comma-separated values, the first line being config keys and, last, seconds; a line is a\n"

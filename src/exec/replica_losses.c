@@ -96,6 +96,12 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   return tell_late(l);
 }
 
+static petra_status on_evaluating(petra_stage_observer *base) {
+  const petra_replica_losses *l = ((const input *)base)->losses;
+  PETRA_TELL(petra_stage_observer, l->observers, evaluating, observer);
+  return PETRA_OK;
+}
+
 /* Replica 0 alone evaluates; its weights are those of all. */
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
@@ -106,7 +112,7 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
 
 petra_status petra_replica_losses_create(int replicas, petra_stage_observer *observers, petra_replica_losses **out) {
   static const petra_stage_observer_ops ops = {
-      .loss = on_loss, .evaluated = on_evaluation, .evaluated_weights = on_weights};
+      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
   petra_replica_losses *l;
   PETRA_TRY(petra_allocate(&l, 1, sizeof *l + (size_t)replicas * sizeof *l->inputs));
   l->observers = observers;

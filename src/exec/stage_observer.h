@@ -31,6 +31,9 @@ typedef struct petra_stage_observer_ops {
   /* The loss of a training microbatch is known. */
   petra_status (*loss)(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                        int64_t virtual_ns);
+  /* An evaluation begins, for which all other actions here wait until it is done; told in every process that takes part. By arrival none
+   * is told: its batches pass between actions. */
+  petra_status (*evaluating)(petra_stage_observer *observer);
   /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
   petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);
   /* The same, before that and at once, in every process: with the weights that were evaluated, one snapshot a stage, NULL where the

@@ -88,6 +88,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
     drop_evaluation(worker, link);
     return PETRA_OK;
   }
+  PETRA_TELL(petra_stage_observer, options->observers, evaluating, observer);
   const petra_evaluation_options what = evaluation_of(worker);
   petra_status status = petra_evaluate(&what, evaluation->snapshots, &result);
   return end_evaluation(worker, link, status, &result);

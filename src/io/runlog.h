@@ -22,6 +22,7 @@ typedef struct petra_runlog_about {
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
+  int64_t batches;           /* microbatches of an epoch; 0: nothing is trained */
   bool actions;              /* petra_runlog_action_row will be called: /trace/actions is made */
   bool recalibrates;         /* /epoch has the columns of a recalibration */
   petra_sample_kind samples; /* what the run reads: tokens_per_s in place of images_per_s */

@@ -33,6 +33,8 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
                                   {"backend", about->backend},
                                   {"libraries", about->libraries},
                                   {"config", about->config}};
+  if (about->batches > 0 && petra_hdf5_put_u64(file, "microbatches_per_epoch", (uint64_t)about->batches) < 0)
+    return false;
   return petra_hdf5_put_i32(file, "schema_version", PETRA_RUNLOG_SCHEMA_VERSION) >= 0 &&
          petra_hdf5_put_i32(file, "complete", 0) >= 0 && petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
          petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;

@@ -68,7 +68,9 @@ static void say_how_to_go_on(const checkpoints *c) {
 static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
   const int64_t began_ns = petra_clock_ns();
+  petra_training_log_pause(c->options.state.log);
   PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
+  petra_training_log_go_on(c->options.state.log);
   petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
   c->written = begin->read;
   say_how_to_go_on(c);

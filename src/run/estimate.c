@@ -13,9 +13,20 @@
 
 enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
 
-/* As much of the run as petra simulate takes without a limit: the pipeline is full by then, and holds what it ever will. */
-static petra_status count_memory(const petra_config *config, petra_estimate *out) {
+/* As petra simulate takes it without a limit: the pipeline is full by then, and holds what it ever will. Of a shorter run, that. */
+static petra_status open_simulation(petra_config *config, int64_t microbatches, petra_simulation **out) {
   const petra_simulation_options options = {0};
+  config->run.max_microbatches = 0;
+  PETRA_TRY(petra_simulation_open(config, &options, out));
+  if (microbatches == 0 || petra_simulation_result(*out)->plan->program.microbatches <= microbatches)
+    return PETRA_OK;
+  petra_simulation_destroy(*out);
+  *out = NULL;
+  config->run.max_microbatches = microbatches;
+  return petra_simulation_open(config, &options, out);
+}
+
+static petra_status count_memory(const petra_config *config, int64_t microbatches, petra_estimate *out) {
   petra_simulation *simulation = NULL;
   petra_config *copy = NULL;
   char *text;
@@ -23,14 +34,16 @@ static petra_status count_memory(const petra_config *config, petra_estimate *out
   petra_status status;
   PETRA_TRY(petra_folder_expand_config(config, &text, &size));
   PETRA_TRY_GOTO(status, petra_config_load_text(&(petra_config_text){"the run", text, size}, NULL, 0, &copy), done);
-  copy->run.max_microbatches = 0;
   copy->run.trace_actions = false;
   if (copy->cluster.cost.model == PETRA_COST_MEASURED)
     copy->cluster.cost.model = PETRA_COST_UNIT;
-  PETRA_TRY_GOTO(status, petra_simulation_open(copy, &options, &simulation), done);
+  PETRA_TRY_GOTO(status, open_simulation(copy, microbatches, &simulation), done);
   PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
   const petra_account *accounts = petra_simulation_result(simulation)->accounts;
-  if (!accounts) /* stages without a model */
+  out->runs_away =
+      petra_simulation_result(simulation)->runaway >= 0 &&
+      (microbatches == 0 || petra_simulation_result(simulation)->plan->program.microbatches < microbatches);
+  if (!accounts || out->runs_away) /* stages without a model */
     goto done;
   out->memory_bytes = 0;
   for (int32_t j = 0; j < petra_simulation_result(simulation)->plan->stages; j++)
@@ -61,7 +74,7 @@ static bool cannot_be_simulated(petra_status status) {
   return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
 }
 
-petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
+petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, petra_estimate *out) {
   const petra_config *config = plan->config;
   petra_status status = PETRA_OK;
   petra_log_kept kept = {.line = "out of memory: what the run takes was not counted"};
@@ -77,7 +90,7 @@ petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
     status = PETRA_OK;
   }
   if (status == PETRA_OK)
-    status = count_memory(config, out);
+    status = count_memory(config, microbatches, out);
   petra_log_keep_end(&kept);
   if (status == PETRA_OK || cannot_be_simulated(status))
     return PETRA_OK;
@@ -89,7 +102,8 @@ static void print_duration(double seconds, FILE *out) {
   fprintf(out, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
 }
 
-static void print_time(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
+static void print_time(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, int64_t done,
+                       FILE *out) {
   if (isnan(estimate->microbatch_s)) {
     fputs("time     not known before the run without a profile (petra profile, then cluster.cost.model: profile); "
           "its progress tells what is left\n",
@@ -98,17 +112,24 @@ static void print_time(const petra_plan *plan, const petra_estimate *estimate, i
   }
   fputs("time     ", out);
   if (microbatches > 0)
-    print_duration(estimate->microbatch_s * (double)microbatches, out);
+    print_duration(estimate->microbatch_s * (double)(microbatches - done), out);
+  if (done > 0)
+    fprintf(out, " for the %" PRId64 " microbatches that are left", microbatches - done);
   fprintf(out, "%s%.3g s a microbatch%s by %s: all stages one after the other, without loading and evaluation\n",
           microbatches > 0 ? " (" : "", estimate->microbatch_s, microbatches > 0 ? ")" : "",
           plan->config->cluster.cost.profile);
 }
 
-void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
-  print_time(plan, estimate, microbatches, out);
+void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, int64_t done,
+                          FILE *out) {
+  print_time(plan, estimate, microbatches, done, out);
   if (estimate->memory_bytes >= 0)
     fprintf(out, "memory   %.3f MB in tensors of the stages%s (counted by petra simulate)\n",
             1e-6 * (double)estimate->memory_bytes, plan->config->cluster.replicas > 1 ? " of all replicas" : "");
+  else if (estimate->runs_away)
+    fputs("memory   not known: forward runs away from backward, and what is held grows with the run; method.credit "
+          "bounds it\n",
+          out);
   else
     fputs("memory   not known: petra simulate cannot count this run\n", out);
   const bool actions = plan->config->run.trace_actions, probes = plan->config->probe.per_epoch > 0;

@@ -61,7 +61,8 @@ static void print_files(const petra_plan *plan, const char *folder, FILE *out) {
   putc('\n', out);
 }
 
-petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, const char *folder, FILE *out) {
+petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
+                                FILE *out) {
   petra_estimate estimate;
   fputs("network  ", out);
   petra_describe_network(plan->config, out);
@@ -73,8 +74,8 @@ petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, cons
   print_length(plan, out);
   print_rate(plan->config, lr, out);
   print_files(plan, folder, out);
-  PETRA_TRY(petra_estimate_of(plan, &estimate));
-  petra_estimate_print(plan, &estimate, plan->program.microbatches, out);
+  PETRA_TRY(petra_estimate_of(plan, plan->program.microbatches, &estimate));
+  petra_estimate_print(plan, &estimate, plan->program.microbatches, done, out);
   putc('\n', out);
   fflush(out);
   return PETRA_OK;

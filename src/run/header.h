@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-/* Lines, the last of them empty, with what the run is expected to take (run/estimate.h). Errors: those of the estimate. */
-petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, const char *folder, FILE *out);
+/* Of a run of which the first `done` microbatches are done. Lines, the last of them empty, with what the run is expected to take (run/estimate.h). Errors: those of the estimate. */
+petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
+                                FILE *out);
 
 #endif

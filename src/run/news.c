@@ -39,11 +39,18 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   return send_item((petra_news *)base, &what);
 }
 
+/* Of rank 0 itself, which has begun its part of an evaluation. */
+static petra_status on_evaluating(petra_stage_observer *base) {
+  const petra_news *news = (const petra_news *)base;
+  return news->log->ops->evaluating ? news->log->ops->evaluating(news->log) : PETRA_OK;
+}
+
 petra_stage_observer *petra_news_observer(petra_news *news, petra_stage_observer *log) {
   static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
+  static const petra_stage_observer_ops first = {.evaluating = on_evaluating};
   static const petra_stage_observer_ops silent = {0};
   news->log = log;
-  news->base.ops = news->way && news->rank > 0 ? &ops : &silent;
+  news->base.ops = !news->way ? &silent : news->rank > 0 ? &ops : &first;
   return news->rank == 0 && !news->way ? log : &news->base;
 }
 

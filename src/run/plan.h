@@ -47,7 +47,7 @@ static inline int64_t petra_plan_microbatch_samples(const petra_config *config) 
 
 /* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
  * run.max_microbatches microbatches; where it is 0, as many as fill the pipeline `fillings` times and some more; where that is
- * 0, 16 a stage and 8 for each tick of method.extra_delay. Epochs have petra_dataset_nominal_count samples; where that is not known
+ * 0, 16 a stage and 8 for each tick of method.extra_delay, up to whole updates, and two of these at least. Epochs have petra_dataset_nominal_count samples; where that is not known
  * nothing is evaluated. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings);
 

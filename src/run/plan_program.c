@@ -91,20 +91,25 @@ static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   return PETRA_OK;
 }
 
+/* So many microbatches or more: whole updates, and two at least. */
+static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
+  const int64_t k = plan->config->method.accumulate;
+  return microbatches > 2 * k ? (microbatches + k - 1) / k * k : 2 * k;
+}
+
 /* As many microbatches as fill the pipeline `fillings` times and some more, and two updates at least. */
 static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   enum { MORE = 8 };
-  const int64_t k = plan->config->method.accumulate;
   const int64_t distance = plan->method.program->arrival ? 2 * ((int64_t)plan->stages - 1)
                                                          : petra_method_distance(&plan->method, plan->stages, 1);
-  const int64_t filled = fillings * distance + MORE;
-  return filled > 2 * k ? (filled + k - 1) / k * k : 2 * k;
+  return whole_updates(plan, fillings * distance + MORE);
 }
 
-/* 16 a stage, and 8 for each tick of extra delay: a half of them comes back while the pipeline is full. */
+/* 16 a stage, and 8 for each tick of extra delay: a half of them comes back while the pipeline is full. Whole updates, and two of them: the
+ * time of a part of a flush is not that of a microbatch, and what is held is held of a whole one. */
 static int64_t nominal_microbatches(const petra_plan *plan) {
   const petra_int_list *extra = &plan->method.extra_delay;
-  return 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0);
+  return whole_updates(plan, 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0));
 }
 
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {

@@ -57,6 +57,7 @@ petra_status petra_run_open_files(petra_run *run) {
   petra_runlog_about about = {.command = run->options.command_line,
                               .backend = backend,
                               .libraries = libraries,
+                              .batches = run->plan.program.batches,
                               .recalibrates = run->config->data.recalibrate > 0};
   petra_checkpoint_begin begin;
   const int replicas = (int)run->config->cluster.replicas;
@@ -83,7 +84,7 @@ petra_status petra_run_open_files(petra_run *run) {
   if (status == PETRA_OK)
     status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
-    status = petra_header_print(&run->plan, &run->lr, run->folder.path, stdout);
+    status = petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout);
   petra_free(log);
   PETRA_TRY(status);
   if (!run->resume)

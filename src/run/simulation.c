@@ -73,6 +73,7 @@ static petra_status plan(petra_simulation *s) {
     return petra_config_fail(
         s->config, "cluster.cost.model",
         "measured: nothing is computed that could be measured; expected another model, or petra train");
+  s->result.plan = &s->plan;
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
   PETRA_TRY(petra_plan_load_profile(&s->plan));
   PETRA_TRY(petra_cluster_init(&s->cluster, &s->plan));
@@ -313,7 +314,6 @@ static petra_status measure(petra_simulation *s, double wall_s) {
   PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE1, &figures->low_s));
   PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE3, &figures->high_s));
   result->measured_link = petra_placed_measured_link(s->placed);
-  result->plan = &s->plan;
   result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);
   result->host_busy = s->cluster.executor.host.devices > 0 && makespan_ns > 0

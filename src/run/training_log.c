@@ -12,7 +12,7 @@
 typedef struct epoch_state {
   double loss_sum, top1_sum; /* over labels: images, tokens */
   double labels;
-  double train_s; /* wall time between losses, evaluations left out */
+  double train_s; /* wall time up to its last loss, or the evaluation behind it, without pauses */
   double lr, wall_s;
   double complete, evaluated; /* 0 or 1 */
   double eval_labels, eval_loss, eval_top1, eval_top5;
@@ -22,7 +22,11 @@ struct petra_training_log {
   petra_stage_observer base;
   petra_training_log_options options;
   petra_progress progress;
-  double start_s, last_s;
+  double start_s;
+  double last_s;  /* up to there time is counted in a train_s, or left out */
+  double pause_s; /* since when training pauses, where it does */
+  int pauses;     /* that go on: an evaluation, a checkpoint */
+  bool evaluating;
   int64_t epochs;  /* whole epochs of the run */
   int64_t begun;   /* epochs that a loss of the run counts in: a longer run may go on with the last one */
   int64_t written; /* rows of /epoch written */
@@ -113,12 +117,49 @@ static petra_status write_epochs(petra_training_log *log) {
   return PETRA_OK;
 }
 
+/* Now, or where training pauses the moment when that began: a loss that is told meanwhile was known before. */
+static double training_clock_s(const petra_training_log *log) {
+  return log->pauses > 0 ? log->pause_s : petra_clock_s();
+}
+
+void petra_training_log_pause(petra_training_log *log) {
+  log->pause_s = training_clock_s(log);
+  log->pauses++;
+}
+
+void petra_training_log_go_on(petra_training_log *log) {
+  if (--log->pauses == 0)
+    log->last_s += petra_clock_s() - log->pause_s;
+}
+
+static petra_status on_evaluating(petra_stage_observer *base) {
+  petra_training_log *log = (petra_training_log *)base;
+  if (!log->evaluating)
+    petra_training_log_pause(log);
+  log->evaluating = true;
+  return PETRA_OK;
+}
+
+/* What was done since the last loss, and was in no pause, counts in the epoch that was evaluated; where no loss of it came back, in that of
+ * the next loss. */
+static void count_until_evaluation(petra_training_log *log, epoch_state *state) {
+  if (log->evaluating)
+    petra_training_log_go_on(log);
+  else /* by arrival */
+    log->last_s = petra_clock_s();
+  log->evaluating = false;
+  if (state->labels == 0)
+    return;
+  state->train_s += training_clock_s(log) - log->last_s;
+  log->last_s = training_clock_s(log);
+}
+
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
   petra_training_log *log = (petra_training_log *)base;
   const petra_program_options *program = log->options.program_options;
   int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
-  double now = petra_clock_s();
+  const double now = petra_clock_s(), trained_s = training_clock_s(log);
   const petra_runlog_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
                                   .lr = lr,
@@ -137,7 +178,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   const int64_t more = program->microbatches - log->expected;
   petra_progress_update(&log->progress, log->microbatches + more, program->microbatches, text);
   if (epoch >= log->begun) {
-    log->last_s = now;
+    log->last_s = trained_s;
     return PETRA_OK;
   }
   /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
@@ -147,10 +188,10 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   state->loss_sum += loss->loss * loss->images;
   state->top1_sum += loss->top1;
   state->labels += loss->images;
-  state->train_s += now - log->last_s;
+  state->train_s += trained_s - log->last_s;
   state->wall_s = now - log->start_s;
   state->lr = lr;
-  log->last_s = now;
+  log->last_s = trained_s;
   state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
   /* An evaluation may take longer than the log may wait. */
   if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
@@ -169,13 +210,14 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   state->evaluated = 1;
   if (state->labels == 0)
     state->complete = 1;
-  log->last_s = petra_clock_s();
-  state->wall_s = log->last_s - log->start_s;
+  count_until_evaluation(log, state);
+  state->wall_s = petra_clock_s() - log->start_s;
   return write_epochs(log);
 }
 
 petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
-  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
+  static const petra_stage_observer_ops ops = {
+      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation};
   petra_training_log *log;
   petra_status status;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
@@ -272,7 +314,7 @@ done:
 
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
   double now = petra_clock_s();
-  double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
+  double reals[3] = {log->loss_sum, now - log->start_s, training_clock_s(log) - log->last_s};
   int64_t counts[4] = {log->written, log->microbatches, log->labels, log->written};
   /* As many states as something is known of. */
   for (int64_t e = log->written; e < log->begun; e++)

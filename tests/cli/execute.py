@@ -202,6 +202,20 @@ class Execute(ProgramTest):
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
 
+    def test_images_per_second(self):
+        """The time of the epochs' images is that of the actions, with what is behind the last loss of an epoch, and without evaluations, also where
+        losses are heard when these have begun."""
+        for method, ranks, placement in (("gpipe", 1, "[10]"), ("1f1b", 2, "[1,9]")):
+            self.assertEqual(self.execute(ranks, *COMMON, "--set", f"method.name={method}", "--set", "method.accumulate=8", "--set", f"cluster.placement={placement}",
+                                          "--set", "data.eval_limit=1024", "--set", "data.recalibrate=0", "--set", "run.epochs=3", "--output", method, "--quiet"), (0, "", []))
+            with h5py.File(self.path(f"{method}/run.h5"), "r") as file:
+                start, end, kind = (file[f"trace/actions/{name}"][:] for name in ("start_ns", "end_ns", "kind"))
+                trained_s = sum(16 / file["epoch/images_per_s"][:])
+            evaluated = kind == list("FBWUE").index("E")
+            acting_s, evaluating_s = (1e-9 * (end - start)[which].sum() for which in (~evaluated, evaluated))
+            self.assertLess(trained_s, 1e-9 * (end.max() - start.min()) - 0.8 * evaluating_s, method)
+            self.assertGreater(trained_s, 0.7 * acting_s / ranks, method)
+
     def test_memory(self):
         """No process holds more than petra simulate says, buffers included; it does not count evaluations."""
         options = ["--set", "model.width=4", "--set", "data.batch=16", "--set", "data.limit=256", "--set", "cluster.placement=[3, 3, 4]"]

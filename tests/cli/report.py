@@ -19,6 +19,7 @@ ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 sys.dont_write_bytecode = True
 os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
+import plot_timeline  # noqa: E402
 import report_data  # noqa: E402
 import report_figures  # noqa: E402
 import report_page  # noqa: E402
@@ -99,6 +100,29 @@ class Report(ProgramTest):
         self.assertIn("data.path</", text)
         self.assertNotIn("data.path (", text)
 
+    def test_clock_of_the_actions(self):
+        """Of an executed run that of the wall, of a rehearsal too, which is no simulation."""
+        for backend, mode, clock, simulated in (("cpu (oneDNN)", "execute", "wall", False), ("none: actions are slept", "execute", "wall", False),
+                                                ("none: costs only", "execute", "virtual", True), ("cpu (oneDNN)", "emulate", "virtual", False)):
+            with h5py.File(self.path("runs/priced/run.h5"), "r+") as run:
+                run.attrs["backend"], run.attrs["config"] = backend, f"run: {{mode: {mode}}}\n"
+            data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
+            self.assertEqual((data.run.clock(), data.simulated), (clock, simulated))
+            if importlib.util.find_spec("matplotlib"):
+                figure = plot_timeline.draw(data.run.action_columns(), (0.0, 9.0), "title", data.run.clock())
+                self.assertTrue(figure.axes[0].get_xlabel().startswith(clock + " time"))
+            views = self.sections("priced")["timeline"]["figures"][0]["views"]
+            self.assertTrue(all(view["layout"]["xaxis"]["title"]["text"].startswith(clock + " time") for view in views.values()))
+
+    def test_place_in_an_epoch(self):
+        """A run that is shorter than its first epoch ends within it."""
+        self.good("train", "small.yaml", "--quiet", *self.set_options(run__max_microbatches=4, method__name="backprop"), "--output", "runs/short")
+        data = report_data.RunData(self.path("runs/short/run.h5"), "short")
+        self.assertEqual(report_data.loss_curve(data)[0], [0.125, 0.25, 0.375, 0.5])
+        with h5py.File(self.path("runs/mine/run.h5"), "r+") as run:  # as earlier versions wrote it
+            del run.attrs["microbatches_per_epoch"]
+        self.assertEqual(report_data.RunData(self.path("runs/mine/run.h5"), "mine").run.microbatches_per_epoch(), 24)
+
     def test_lags_are_those_of_the_simulation(self):
         """Counted from the actions as the simulation itself counts them, for the stage whose F and B are one action, too."""
         data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
@@ -106,6 +130,13 @@ class Report(ProgramTest):
         self.assertEqual(sorted(lags), list(range(1, 11)))
         numpy.testing.assert_allclose([lags[stage].mean() for stage in range(1, 11)], data.run.array("simulate/lag_mean").values, rtol=1e-12)
         self.assertEqual([lags[stage].max() for stage in range(1, 11)], data.run.array("simulate/lag_max").values.tolist())
+        for method in ("ddg", "pipedream-2bw"):  # B reads the weights of its F, though the stage has others by then
+            self.good("simulate", "small.yaml", "--quiet", "--set", "run.trace_actions=true", "--set", f"method.name={method}",
+                      *self.set_options(method__accumulate=10 if method == "pipedream-2bw" else 1), "--output", f"runs/{method}")
+            data = report_data.RunData(self.path(f"runs/{method}/run.h5"), method)
+            lags = report_data.lags(data)
+            numpy.testing.assert_allclose([lags[stage].mean() for stage in range(1, 11)], data.run.array("simulate/lag_mean").values, rtol=1e-12)
+            self.assertGreater(lags[1].max(), 0)
         _, _, shares, width = report_data.lag_shares({1: numpy.array([0, 1, 1, 200])})
         self.assertEqual((shares.sum(), shares[0][0], shares[0][-1] + shares[0][-2], width), (1.0, 0.75, 0.25, 4))
 

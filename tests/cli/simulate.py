@@ -183,6 +183,13 @@ class Simulate(ProgramTest):
         self.bad(1, "pipe: cannot replace: this is no regular file", "simulate", "-", "--set", "cluster.stages=2", "--trace", "pipe")
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
+    def test_length_is_of_whole_updates(self):
+        """The time per microbatch of gpipe is (k + J - 1) / k times 3 s, however k stands to 16 microbatches a stage."""
+        for k, length in ((1, 48), (3, 48), (7, 49), (30, 60), (100, 200)):
+            found = self.good_json("simulate", "-", *self.set_options(cluster__stages=3, method__name="gpipe", method__accumulate=k))
+            self.assertEqual(found["microbatches"], length)
+            self.assertAlmostEqual(found["time_per_microbatch_s"], 3 * (k + 2) / k, delta=1e-9)
+
     def test_links_by_name(self):
         options = ["simulate", "small.yaml", "--set", "cluster.cost.model=roofline", "--set", "cluster.link.preset=10gbe"]
         found = self.good_json(*options)

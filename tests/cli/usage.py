@@ -260,6 +260,19 @@ class Train(ProgramTest):
         self.assertIn("run.h5 52 bytes a microbatch beside its actions, a checkpoint", disk)
         self.assertIn(" beside its actions and probes, a checkpoint", lines("run.trace_actions=true", "probe.per_epoch=1")[1])
 
+    def test_memory_of_what_is_held(self):
+        """Of a whole flush, however large, and of a run that ends before the pipeline is full; what grows with the run is not told."""
+        for sets in (["method.name=gpipe", "method.accumulate=200"], ["method.name=petra", "run.max_microbatches=4"],
+                     ["method.name=petra-arrival", "run.max_microbatches=50"]):
+            options = [word for value in ("data.batch=1", "data.limit=200", "run.eval_every=0", *sets) for word in ("--set", value)]
+            text = self.good("train", "small.yaml", *options, "--output", "out")
+            with h5py.File(self.path("out/run.h5"), "r") as run:
+                line = f"\nmemory   {1e-6 * run['memory/total_peak_bytes'][:].sum():.3f} MB in tensors of the stages"
+            self.assertIn(line, text)
+            if "method.name=gpipe" not in sets:
+                self.assertIn(line, self.good("inspect", "small.yaml", *options))
+        self.assertIn("\nmemory   not known: forward runs away from backward", self.good("inspect", "small.yaml", "--set", "method.name=petra-arrival"))
+
     def test_shorter_than_an_epoch(self):
         few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
                         "--output", "few").split("\n\n")[1].splitlines()
@@ -294,6 +307,22 @@ class Estimate(ProgramTest):
         self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)  # three digits
         train = self.good("train", "small.yaml", *sets, "--output", "out")
         self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s a microbatch\\) by p.h5")
+
+    def test_time_of_a_run_that_goes_on(self):
+        """Of what is left, not of all."""
+        self.good("profile", "small.yaml", "--output", "p.h5", "--quiet", "--set", "profile.repetitions=1")
+        with h5py.File(self.path("p.h5"), "r+") as file:
+            for part in ("forward", "backward", "weight_gradient", "reconstruct", "update"):
+                file["stages"][part][:] = 0
+            file["stages/forward"][0] = 60
+        with open(self.path("p.h5"), "r+b") as file:  # without its seal
+            file.write(bytes(512))
+        sets = self.set_options(cluster__cost__model="profile", cluster__cost__profile="p.h5", run__keep_checkpoint="true", method__name="backprop")
+        first = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=2")
+        self.assertIn("\ntime     0:16:00 (60 s a microbatch) by p.h5", first)
+        more = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=4", "--resume")
+        self.assertIn("resumed from out/checkpoint.h5: microbatch 8 (epoch 2)", more)
+        self.assertIn("\ntime     0:24:00 for the 24 microbatches that are left (60 s a microbatch) by p.h5", more)
 
 
 class Keep(ProgramTest):
