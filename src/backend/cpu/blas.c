@@ -3,15 +3,25 @@
 #include "config.h"
 
 #include "backend/cpu/product.h"
+#include "base/mem.h"
 
 #include <cblas.h>
 #include <stdio.h>
 #include <string.h>
 
-void cpu_blas_init(void) {
+/* What OpenBLAS takes on x86-64 for a thread that multiplies, when it first does; it keeps it. Where it gets none it asks for ever. */
+enum { BUFFER_BYTES = 128 << 20 };
+
+petra_status cpu_blas_init(int threads) {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+  float one = 1;
   openblas_set_num_threads(1);
+  PETRA_TRY(petra_reserve((size_t)threads * BUFFER_BYTES));
+  cblas_ssyrk(CblasRowMajor, CblasUpper, CblasNoTrans, 1, 1, 1, &one, 1, 0, &one, 1);
+#else
+  (void)threads;
 #endif
+  return PETRA_OK;
 }
 
 void cpu_blas_describe(char *text, size_t size) {

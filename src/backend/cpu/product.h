@@ -27,8 +27,9 @@ petra_status cpu_onednn_product(const cpu_product *product);
 /* By CBLAS, in one thread; extents below 2^31. */
 void cpu_blas_product(const cpu_product *product);
 
-/* Keeps the BLAS library to one thread: its matrices are those of the head, and its sums then keep their order. */
-void cpu_blas_init(void);
+/* Keeps the BLAS library to one thread: its matrices are those of the head, and its sums then keep their order. PETRA_NO_MEMORY, logged, unless
+ * there is what it takes for itself in so many threads that call it. */
+petra_status cpu_blas_init(int threads);
 void cpu_blas_describe(char *text, size_t size);
 
 #endif
