@@ -100,7 +100,8 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
       return status;
     }
   }
-  petra_status status = options->sizes_only ? PETRA_OK : cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1));
+  petra_status status =
+      options->sizes_only ? PETRA_OK : cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1));
   if (status != PETRA_OK) {
     destroy(&cpu->base);
     return status;
