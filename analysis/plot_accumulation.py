@@ -39,7 +39,7 @@ def read_run(path, last):
         common.fail(f"{path}: has no evaluation (run.eval_every)")
     if METHOD not in config or FACTOR not in config:
         common.fail(f"{path}: its config has no {METHOD} and {FACTOR}")
-    keys = {key: value for key, value in config.items() if key not in common.NEUTRAL_KEYS and key not in (METHOD, FACTOR, SEED)}
+    keys = {key: value for key, value in config.items() if key not in common.UNCOMPARED_KEYS and key not in (METHOD, FACTOR, SEED)}
     return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], 100 * float(top1.mean()), 0.0, [len(top1)])
 
 

@@ -22,6 +22,8 @@ FORMATS = (".png", ".svg", ".pdf")
 # them against src/base/config_keys.c.
 NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
                 "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus"}
+# The same where runs are compared: data at another place may be other data.
+UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 
 
 def loss_unit(labels):

@@ -85,8 +85,7 @@ def what_was_run(runs):
         parts.append("<details><summary>Config</summary>" + table("Config", ("key", runs[0].name), key_rows) + "</details>")
     elif differing:
         differing.sort(key=lambda key: key in common.NEUTRAL_KEYS)
-        same = common.NEUTRAL_KEYS - {"data.path"}  # at another place may be other data
-        key_rows = [(key + (" (changes no result)" if key in same else ""), *(run.config.get(key, "not set") for run in runs))
+        key_rows = [(key + (" (changes no result)" if key in common.UNCOMPARED_KEYS else ""), *(run.config.get(key, "not set") for run in runs))
                     for key in differing]
         parts.append(table("Keys in which the configs differ", ("key", *(run.name for run in runs)), key_rows))
     else:

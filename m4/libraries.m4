@@ -9,12 +9,12 @@ AC_DEFUN([PETRA_LIBRARIES], [
 
   # pkg-config's -lgslcblas would capture cblas_* from the real CBLAS, so GSL is linked alone.
   AC_CHECK_HEADER([gsl/gsl_version.h], [petra_have_gsl=yes], [petra_have_gsl=no])
-  AC_CHECK_LIB([gsl], [gsl_set_error_handler_off], [GSL_LIBS="-lgsl -lm"], [petra_have_gsl=no], [-lgslcblas -lm])
+  AC_CHECK_LIB([gsl], [gsl_linalg_QR_decomp_r], [GSL_LIBS="-lgsl -lm"], [petra_have_gsl=no], [-lgslcblas -lm])
   AS_IF([test "x$petra_have_gsl" = xyes], [
     PETRA_HEADER_NUMBER([petra_gsl_major], [GSL_MAJOR_VERSION], [#include <gsl/gsl_version.h>])
     PETRA_HEADER_NUMBER([petra_gsl_minor], [GSL_MINOR_VERSION], [#include <gsl/gsl_version.h>])
     petra_version_GSL=$petra_gsl_major.$petra_gsl_minor],
-    [PETRA_MISSING([GSL], [libgsl-dev])])
+    [PETRA_MISSING([GSL 2.7], [libgsl-dev])])
   AC_SUBST([GSL_LIBS])
 ])
 

@@ -212,6 +212,7 @@ TESTS += tests/test_training_log
 tests_test_training_log_SOURCES = tests/test_training_log.c tests/harness.h tests/tolerances.h
 tests_test_training_log_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_training_log_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_groups
 TESTS += tests/test_groups
 tests_test_groups_SOURCES = tests/test_groups.c $(TRAINING_SOURCES)

@@ -88,6 +88,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(!c->optim.nesterov && c->optim.weight_decay == 1e-300 && c->optim.decay_norm_and_bias);
   ck_assert(c->optim.beta1 == 0.5 && c->optim.beta2 == 0.25 && c->optim.epsilon == 0 && c->optim.clip == 10);
   ck_assert(c->optim.momentum_decay == 0.125 && c->optim.muon_scale == PETRA_MUON_RMS);
+  ck_assert(c->optim.rotation_sides == PETRA_ROTATE_SMALLER && c->optim.rotation_every == 100000);
   ck_assert(c->optim.adam_lr_share == 0.75 && c->lr.schedule == PETRA_LR_WSD && c->lr.final == 0.0625);
   ck_assert(c->lr.epochs == 90 && c->lr.decay_epochs == 9);
   ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
@@ -614,6 +615,13 @@ START_TEST(optimisers_bring_their_defaults) {
       {"optim: {name: lion, lr: 2}", {"optim.beta2=.5"}, 2, 0.9, 0.5, 0, PETRA_LR_NONE},
       {"optim: {weight_decay: 3, lr: 2, name: lion, lr_scaling: goyal}", {NULL}, 2, 0.9, 0.99, 3, PETRA_LR_GOYAL},
       {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=muon", "optim.lr=1"}, 1, 0.95, 0.999, 0.1, PETRA_LR_NONE},
+      {"optim: {name: muon, lr: 2, beta2: .5}",
+       {"optim.name=basis-rotation", "optim.lr=1"},
+       1,
+       0.9,
+       0.999,
+       0.01,
+       PETRA_LR_NONE},
       {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=lion"}, 2, 0.9, 0.5, 0, PETRA_LR_NONE},
       {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=sgd"}, 0.1, 0.9, 0.999, 5e-4, PETRA_LR_GOYAL},
   };
@@ -635,7 +643,8 @@ START_TEST(optimisers_bring_their_defaults) {
     petra_config_destroy(again);
     petra_config_destroy(c);
   }
-  static const char *const foreign[] = {"optim.beta1=.5", "optim.momentum_decay=.5", "optim.muon_scale=rms"};
+  static const char *const foreign[] = {"optim.beta1=.5", "optim.momentum_decay=.5", "optim.muon_scale=rms",
+                                        "optim.rotation_every=5"};
   for (int i = 0; i < HARNESS_COUNT(foreign); i++) {
     petra_config *c;
     ck_assert_int_eq(petra_config_load(NULL, &foreign[i], 1, &c), PETRA_OK);

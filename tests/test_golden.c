@@ -309,7 +309,7 @@ START_TEST(transformers_by_other_optimisers) {
     training_close(&run);
   }
   fclose(file);
-  ck_assert_int_eq(cases, 30);
+  ck_assert_int_eq(cases, 35);
 }
 END_TEST
 

@@ -370,6 +370,7 @@ struct petra_backend {
   petra_precision precision;
   int threads; /* of one operation */
   int lanes;   /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
+  bool dry;    /* tensors have no content (dry.c): set by it */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };

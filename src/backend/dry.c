@@ -84,6 +84,7 @@ petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision p
   dry->ops.dot = dot;
   dry->ops.cross_entropy = cross_entropy;
   dry->base.ops = &dry->ops;
+  dry->base.dry = true;
   if (options.kind != PETRA_BACKEND_CUDA) {
     petra_status status = petra_backend_create_with(&options, &dry->sizes);
     if (status != PETRA_OK) {

@@ -38,6 +38,7 @@ typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_LR_STEP, PETRA_LR_COSINE, PETRA_LR_WSD } petra_lr_schedule;
 typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale; /* nn/optim.h */
+typedef enum { PETRA_ROTATE_BOTH, PETRA_ROTATE_SMALLER } petra_rotation_sides; /* nn/optim.h */
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
 typedef enum {
@@ -211,6 +212,8 @@ typedef struct petra_config {
     double momentum_decay; /* nadamw */
     petra_muon_scale muon_scale;
     double adam_lr_share; /* muon: rate of what AdamW moves, as a share */
+    petra_rotation_sides rotation_sides;
+    int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
     double weight_decay;
     bool decay_norm_and_bias;
     double clip; /* most of the norm of a stage's gradient; 0: any */

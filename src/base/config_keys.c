@@ -98,6 +98,7 @@ static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
 static const char *const lr_schedules[] = {
     [PETRA_LR_STEP] = "step", [PETRA_LR_COSINE] = "cosine", [PETRA_LR_WSD] = "wsd", NULL};
 static const char *const muon_scales[] = {[PETRA_MUON_SHAPE] = "shape", [PETRA_MUON_RMS] = "rms", NULL};
+static const char *const rotation_sides[] = {[PETRA_ROTATE_BOTH] = "both", [PETRA_ROTATE_SMALLER] = "smaller", NULL};
 
 _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
 _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int), "enums are stored as int");
@@ -217,12 +218,14 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times replicas times batch times accumulate over 256 (a rule of SGD); none: lr as it is"),
     REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum (sgd, muon)"),
     BOOLEAN(optim.nesterov, "true", "Nesterov momentum (sgd, muon)"),
-    REAL(optim.beta1, "0.9", 0, 1, BELOW_MAX, "what stays of the average of gradients at each update (adamw, nadamw; lion: in the direction of its step; muon: of what AdamW moves)"),
-    REAL(optim.beta2, "0.999", 0, 1, BELOW_MAX, "what stays of the average of squared gradients at each update (adamw, nadamw; lion: of its average of gradients; muon: of what AdamW moves)"),
-    REAL(optim.epsilon, "1.0e-8", 0, DBL_MAX, NONE, "added to the root of the squared gradients (adamw, nadamw, muon)"),
+    REAL(optim.beta1, "0.9", 0, 1, BELOW_MAX, "what stays of the average of gradients at each update (adamw, nadamw, basis-rotation; lion: in the direction of its step; muon: of what AdamW moves)"),
+    REAL(optim.beta2, "0.999", 0, 1, BELOW_MAX, "what stays of the average of squared gradients at each update (adamw, nadamw, basis-rotation; lion: of its average of gradients; muon: of what AdamW moves)"),
+    REAL(optim.epsilon, "1.0e-8", 0, DBL_MAX, NONE, "added to the root of the squared gradients (adamw, nadamw, muon, basis-rotation)"),
     REAL(optim.momentum_decay, "0.004", 0, DBL_MAX, NONE, "nadamw: how fast its momentum grows to beta1; at update t it is beta1 (1 - 0.96^(t momentum_decay) / 2)"),
     CHOICE(optim.muon_scale, "shape", muon_scales, "muon: factor of the step of a matrix; shape: the root of rows / columns, at least 1; rms: 0.2 times the root of the larger of the two, so that the step is about as large as AdamW's"),
     REAL(optim.adam_lr_share, "1", 0, DBL_MAX, NONE, "muon: rate of what AdamW moves (vectors, embeddings, head), as a share of that of the matrices"),
+    CHOICE(optim.rotation_sides, "both", rotation_sides, "basis-rotation: of a matrix rotate both sides, or the smaller one (the columns' of a square one)"),
+    INTEGER(optim.rotation_every, "10", 1, MANY, "basis-rotation: so many updates are from one basis to the next"),
     REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay; sgd: added to the gradient; others: the weights shrink by its product with the rate"),
     BOOLEAN(optim.decay_norm_and_bias, "false", "decay scales and shifts of batch norms and biases too"),
     REAL(optim.clip, "0", 0, DBL_MAX, NONE, "at an update a stage whose gradient has a larger norm scales it to this one; each stage by its own norm; 0: none does"),

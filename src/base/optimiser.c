@@ -19,11 +19,14 @@ static const petra_optimiser optimisers[] = {
         {"optim.lr_scaling", "none"}, {"optim.momentum", "0.95"}, {"optim.nesterov", "true"}, {"optim.muon_scale", "shape"},
         {"optim.beta1", "0.9"}, {"optim.beta2", "0.999"}, {"optim.epsilon", "1.0e-8"}, {"optim.adam_lr_share", "1"},
         {"optim.weight_decay", "0.1"}}},
+    [PETRA_OPTIMISER_BASIS_ROTATION] = {"basis-rotation", 2, 6, {
+        {"optim.lr_scaling", "none"}, {"optim.beta1", "0.9"}, {"optim.beta2", "0.999"}, {"optim.epsilon", "1.0e-8"},
+        {"optim.rotation_sides", "both"}, {"optim.rotation_every", "10"}, {"optim.weight_decay", "0.01"}}},
 };
 /* clang-format on */
 enum { OPTIMISERS = sizeof optimisers / sizeof *optimisers };
 
-const char *const petra_optimiser_names[] = {"sgd", "adamw", "nadamw", "lion", "muon", NULL};
+const char *const petra_optimiser_names[] = {"sgd", "adamw", "nadamw", "lion", "muon", "basis-rotation", NULL};
 
 const petra_optimiser *petra_optimiser_of(petra_optimiser_kind kind) {
   return &optimisers[kind];

@@ -12,11 +12,12 @@ typedef enum petra_optimiser_kind {
   PETRA_OPTIMISER_ADAMW,
   PETRA_OPTIMISER_NADAMW,
   PETRA_OPTIMISER_LION,
-  PETRA_OPTIMISER_MUON
+  PETRA_OPTIMISER_MUON,
+  PETRA_OPTIMISER_BASIS_ROTATION
 } petra_optimiser_kind;
 
 enum {
-  PETRA_OPTIMISER_STATES = 2, /* most tensors that an optimiser keeps of a parameter */
+  PETRA_OPTIMISER_STATES = 6, /* most tensors that an optimiser keeps of a parameter */
   PETRA_OPTIMISER_KEYS = 10   /* most keys of one, the NULL behind them included */
 };
 
@@ -27,7 +28,7 @@ typedef struct petra_optimiser_key {
 
 typedef struct petra_optimiser {
   const char *name;
-  int states;        /* tensors of a parameter's shape that are kept of it: 0 .. states - 1 */
+  int states;        /* tensors that are kept of a parameter: 0 .. states - 1 */
   int matrix_states; /* the same of a weight that the optimiser takes as a matrix (petra_optim_takes_matrix) */
   petra_optimiser_key keys[PETRA_OPTIMISER_KEYS]; /* that it has beside those of every optimiser; ended by NULL */
 } petra_optimiser;

@@ -24,6 +24,7 @@ libpetra_a_SOURCES += \
 	src/nn/resblock.c \
 	src/nn/residual.c \
 	src/nn/revblock.c \
+	src/nn/rotation.c \
 	src/nn/sequence_head.c \
 	src/nn/shuffle.c \
 	src/nn/stem.c \

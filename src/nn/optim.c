@@ -6,6 +6,7 @@
 #include "nn/optim_private.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The keys of `other` that `kind` does not have. */
 static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
@@ -41,6 +42,8 @@ petra_optim petra_optim_from_config(const petra_config *config) {
                        .momentum_decay = config->optim.momentum_decay,
                        .muon_scale = config->optim.muon_scale,
                        .adam_lr_share = config->optim.adam_lr_share,
+                       .rotation_sides = config->optim.rotation_sides,
+                       .rotation_every = config->optim.rotation_every,
                        .clip = config->optim.clip};
 }
 
@@ -50,14 +53,22 @@ double petra_optim_decay(const petra_optim *optim, const petra_model *model, con
   return spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
 }
 
-bool petra_optim_takes_matrix(const petra_block *block, const petra_tensor_spec *spec) {
-  return spec->kind == PETRA_TENSOR_FILTER ||
+bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec) {
+  return (spec->kind == PETRA_TENSOR_FILTER && optim->kind != PETRA_OPTIMISER_BASIS_ROTATION) ||
          (spec->kind == PETRA_TENSOR_MATRIX && !block->is_loss && !block->reads_data);
 }
 
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state) {
+bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
+                       int32_t shape[4]) {
   const petra_optimiser *optimiser = petra_optimiser_of(optim->kind);
-  return state < (petra_optim_takes_matrix(block, spec) ? optimiser->matrix_states : optimiser->states);
+  memcpy(shape, spec->shape, sizeof spec->shape);
+  if (state >= (petra_optim_takes_matrix(optim, block, spec) ? optimiser->matrix_states : optimiser->states))
+    return false;
+  if (state < PETRA_ROTATION_AVERAGES)
+    return true;
+  const int side = state % 2;
+  shape[0] = shape[1] = spec->shape[side];
+  return petra_rotation_has(optim, spec->shape[0], spec->shape[1], side);
 }
 
 petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
@@ -67,11 +78,12 @@ petra_status petra_optim_state_create(const petra_optim *optim, const petra_comp
   bool any = false;
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
+    int32_t shape[4];
     petra_block_parameter(model, block, i, &spec);
-    if (!petra_optim_keeps(optim, block, &spec, state))
+    if (!petra_optim_keeps(optim, block, &spec, state, shape))
       continue;
     any = true;
-    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, spec.shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
+    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
                    fail);
     PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
   }
@@ -159,13 +171,17 @@ static petra_status lion_step(const petra_optim *optim, const petra_compute *com
   return petra_op_lion_step(compute->backend, &step);
 }
 
-/* Matrices each on its own, the others by AdamW. */
-static petra_status muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
-                              double lr, int64_t steps) {
+/* Muon and basis rotation: matrices each on its own, the others by AdamW. */
+static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                                double lr, int64_t steps) {
   petra_optim_tensors others = {0};
   for (int i = 0; i < t->count; i++) {
     if (!t->states[1][i]) {
       PETRA_TRY(petra_muon_step(optim, compute, t, i, lr));
+      continue;
+    }
+    if (t->states[PETRA_ROTATION_AVERAGES][i] || t->states[PETRA_ROTATION_AVERAGES + 1][i]) {
+      PETRA_TRY(petra_rotation_step(optim, compute, t, i, lr, steps));
       continue;
     }
     others.parameters[others.count] = t->parameters[i];
@@ -174,7 +190,8 @@ static petra_status muon_step(const petra_optim *optim, const petra_compute *com
     others.states[1][others.count] = t->states[1][i];
     others.decay[others.count++] = t->decay[i];
   }
-  return adam_step(optim, compute, &others, lr * optim->adam_lr_share, steps);
+  return adam_step(optim, compute, &others, optim->kind == PETRA_OPTIMISER_MUON ? lr * optim->adam_lr_share : lr,
+                   steps);
 }
 
 petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
@@ -198,9 +215,10 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
   case PETRA_OPTIMISER_LION:
     return lion_step(optim, compute, &t, lr);
   case PETRA_OPTIMISER_MUON:
+  case PETRA_OPTIMISER_BASIS_ROTATION:
     break;
   }
-  return muon_step(optim, compute, &t, lr, steps);
+  return matrix_step(optim, compute, &t, lr, steps);
 }
 
 /* --- what they cost --- */
@@ -216,6 +234,7 @@ static const element_cost costs[] = {
     [PETRA_OPTIMISER_NADAMW] = {15, 7}, /* the same */
     [PETRA_OPTIMISER_LION] = {9, 5},    /* as sgd */
     [PETRA_OPTIMISER_MUON] = {15, 7},   /* of what AdamW moves */
+    [PETRA_OPTIMISER_BASIS_ROTATION] = {15, 7},
 };
 
 void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
@@ -224,7 +243,10 @@ void petra_optim_kernels(const petra_optim *optim, const petra_model *model, con
   for (int i = 0; i < petra_block_parameter_count(block); i++) {
     petra_tensor_spec spec;
     petra_block_parameter(model, block, i, &spec);
-    if (optim->kind == PETRA_OPTIMISER_MUON && petra_optim_takes_matrix(block, &spec))
+    const bool matrix = petra_optim_takes_matrix(optim, block, &spec);
+    if (matrix && optim->kind == PETRA_OPTIMISER_BASIS_ROTATION)
+      petra_rotation_cost(optim, &spec, &flops, &passes);
+    if (matrix && optim->kind == PETRA_OPTIMISER_MUON)
       petra_muon_cost(&spec, &flops, &passes, &elements);
     else
       elements += (double)spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3];

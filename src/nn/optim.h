@@ -17,6 +17,18 @@
  *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024, kellerjordan.github.io/posts/muon);
  *          rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
  *
+ *  basis-rotation
+ *          of a weight matrix G is the gradient of (petra_optim_takes_matrix), R by C: A = b2 A + (1 - b2) G G^T and
+ *          B = b2 B + (1 - b2) G^T G; P and Q orthonormal: at t = 1 the eigenvectors of A and B, those of larger eigenvalues first,
+ *          where these are 0 (to 1e-13 of the largest) one by one the axis that lies least in those before, made orthogonal to them;
+ *          where `rotation_every` divides t the columns of P are sorted by P^T A P's diagonal, largest first, the rows of s with them,
+ *          and P becomes the Q-factor of A P (one orthogonal iteration); Q likewise, with the columns of s. Then
+ *          m = b1 m + (1 - b1) G; s = b2 s + (1 - b2) (P^T G Q)^2;
+ *          w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
+ *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All else by adamw. Products, eigenvectors and Q-factors in double
+ *          on the host. Jung, Shin and Lee, Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation
+ *          (arXiv 2602.03515), as its authors' program does it with second-order sources.
+ *
  * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
  * of lion and of the rms factor were not at hand. */
 #ifndef PETRA_NN_OPTIM_H
@@ -34,6 +46,8 @@ typedef struct petra_optim {
   int64_t steps_before; /* 0: none */
   petra_muon_scale muon_scale;
   double adam_lr_share;
+  petra_rotation_sides rotation_sides;
+  int64_t rotation_every;
   double clip; /* most of the norm of a stage's gradient; 0: any */
 } petra_optim;
 
@@ -45,12 +59,14 @@ petra_optim petra_optim_from_config(const petra_config *config);
 /* Weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* Whether Muon moves this parameter of the block as a matrix: all filters (O rows), and matrices but those of a block that
- * ends in the loss or reads the data, which are the head's weight and tables of embeddings. */
-bool petra_optim_takes_matrix(const petra_block *block, const petra_tensor_spec *spec);
+/* Whether Muon or basis rotation moves this parameter of the block as a matrix: matrices but those of a block that ends in
+ * the loss or reads the data, which are the head's weight and tables of embeddings; Muon all filters too (O rows). */
+bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec);
 
-/* Whether the optimiser keeps tensor `state` (0: the average of gradients, or velocity; 1: that of squares) of the parameter. */
-bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state);
+/* Whether the optimiser keeps tensor `state` of the parameter, and that tensor's shape (4 numbers). 0: the average of gradients,
+ * or velocity; 1: that of squares, both of the parameter's shape; 2, 3: A and B of basis rotation; 4, 5: its P and Q. */
+bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
+                       int32_t shape[4]);
 
 /* Tensor set `state` of a block, zeros: NULL in place of each that is not kept; no tensor at all where none is. */
 petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,

@@ -60,7 +60,7 @@ static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *
     else
       petra_block_parameter(stage->options.model, block, i, &spec);
     snprintf(name, sizeof name, "%s%02d/%s", prefix, block->number, spec.name);
-    PETRA_TRY(petra_tensor_archive_content(tensors, name, set->tensor[i], spec.rank, spec.shape));
+    PETRA_TRY(petra_tensor_archive_content(tensors, name, set->tensor[i], spec.rank, set->tensor[i]->shape));
   }
   return PETRA_OK;
 }
@@ -90,7 +90,8 @@ static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tenso
 
 /* The optimiser's state, and the gradients that an update is still to take. */
 static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
-  static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/", "square/"};
+  static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/",          "square/",    "row_covariance/",
+                                                             "column_covariance/", "row_basis/", "column_basis/"};
   for (int b = 0; b < stage->blocks; b++) {
     petra_stage_sets *sets = &stage->sets[b];
     for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)

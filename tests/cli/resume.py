@@ -45,7 +45,7 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5",
             "optim.name=muon", "optim.lr=0.01"],
            ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5",
-            "optim.name=adamw", "optim.lr=0.001"],
+            "optim.name=basis-rotation", "optim.lr=0.001", "optim.rotation_every=3"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
 
 

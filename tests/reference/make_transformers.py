@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW and by Muon.
+"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation.
 
     make_transformers.py GOLDEN_FOLDER
 
@@ -25,7 +25,7 @@ import run
 import store
 from make_optimisers import Numbers
 
-SUMS, LIMIT = 4, 1e-12
+SUMS = 4
 METHODS = ("petra", "delayed", "dsp", "delayed-reversible", "approximate-input", "backprop")
 RATES = {"adamw": 0.0078125, "muon": 0.015625}  # of petra's defaults the others
 SHARED = {"depth": 2, "width": 6, "heads": 3, "context": 5, "classes": 256, "microbatches": 60, "batch": 8, "weight_decay": 0.125,
@@ -33,6 +33,12 @@ SHARED = {"depth": 2, "width": 6, "heads": 3, "context": 5, "classes": 256, "mic
 RUNS = [(family, method, 1, optimiser) for family in ("revgpt", "gpt") for optimiser in RATES
         for method in METHODS + (("ddg", "fr") if family == "gpt" else ())]
 RUNS += [("revgpt", "petra", 3, optimiser) for optimiser in RATES]
+# With basis rotation: the sides, and updates from one basis to the next.
+ROTATION, ROTATION_RATE = "basis-rotation", 0.0078125
+# Of the drift: a basis turns by a difference over the distance between eigenvalues, so that rounding grows.
+LIMIT, ROTATION_LIMIT = 1e-12, 3e-11
+ROTATED = [("revgpt", "petra", 1, ROTATION, "both", 10), ("revgpt", "delayed", 1, ROTATION, "smaller", 10), ("revgpt", "petra", 3, ROTATION, "both", 8),
+           ("gpt", "ddg", 1, ROTATION, "smaller", 7), ("gpt", "backprop", 1, ROTATION, "smaller", 3)]
 
 
 def signs(seed, count):
@@ -46,14 +52,19 @@ def line(name, value, start):
     return " ".join([f"tensor {name} {moved.size}", *(x.hex() for x in [float(np.linalg.norm(moved)), *sums])])
 
 
-def make(folder, data, family, method, accumulate, optimiser):
-    settings = SHARED | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser, "lr": RATES[optimiser]}
+def make(folder, data, family, method, accumulate, optimiser, sides=None, every=None):
+    settings = SHARED | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser,
+                         "lr": RATES.get(optimiser, ROTATION_RATE)}
+    if sides:
+        settings |= {"rotation_sides": sides, "rotation_every": every}
     start = store.read(os.path.join(folder, f"init-{family}.h5"), run.build(settings))
     final, losses = run.execute(settings, data, start)
     drift, left_out = make_golden.drift_of(settings, data, start, final)
-    what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={RATES[optimiser]}"
-    if not drift <= LIMIT or left_out:
-        raise SystemExit(f"make_transformers: {what}: drifts by {drift:.1e}, limit {LIMIT:.1e}; moved by rounding alone: {left_out}")
+    what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={settings['lr']}"
+    what += f" optim.rotation_sides={sides} optim.rotation_every={every}" if sides else ""
+    limit = ROTATION_LIMIT if sides else LIMIT
+    if not drift <= limit or left_out:
+        raise SystemExit(f"make_transformers: {what}: drifts by {drift:.1e}, limit {limit:.1e}; moved by rounding alone: {left_out}")
     print(f"{what}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}", flush=True)
     first, last = make_golden.flat(start), make_golden.flat(final)
     values = np.array([loss for _, loss in sorted(losses)])
@@ -69,7 +80,7 @@ def main(folder):
         data = os.path.join(scratch, "data.bin")
         with open(data, "wb") as file:
             file.write(make_data.records(make_data.RECORDS).tobytes())
-        for case in RUNS:
+        for case in RUNS + ROTATED:
             lines += make(folder, data, *case)
     with open(os.path.join(folder, "transformers.txt"), "w", encoding="ascii") as file:
         file.write("\n".join(lines) + "\n")
