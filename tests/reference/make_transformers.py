@@ -38,7 +38,7 @@ ROTATION, ROTATION_RATE = "basis-rotation", 0.0078125
 # Of the drift: a basis turns by a difference over the distance between eigenvalues, so that rounding grows.
 LIMIT, ROTATION_LIMIT = 1e-12, 3e-11
 ROTATED = [("revgpt", "petra", 1, ROTATION, "both", 10), ("revgpt", "delayed", 1, ROTATION, "smaller", 10), ("revgpt", "petra", 3, ROTATION, "both", 8),
-           ("gpt", "ddg", 1, ROTATION, "smaller", 7), ("gpt", "backprop", 1, ROTATION, "smaller", 3)]
+           ("gpt", "ddg", 1, ROTATION, "smaller", 7), ("gpt", "backprop", 1, ROTATION, "smaller", 10)]
 
 
 def signs(seed, count):
