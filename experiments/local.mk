@@ -21,7 +21,7 @@ EXTRA_DIST += experiments/23-reconstruction-of-transformers/README.md experiment
 	experiments/23-reconstruction-of-transformers/errors.csv experiments/23-reconstruction-of-transformers/reconstruction.png
 EXTRA_DIST += experiments/20-depth-or-delay/README.md experiments/20-depth-or-delay/base.yaml \
 	experiments/20-depth-or-delay/depth-or-delay.yaml experiments/20-depth-or-delay/depth_or_delay.py \
-	experiments/20-depth-or-delay/cells.csv
+	experiments/20-depth-or-delay/cells.csv experiments/20-depth-or-delay/depth_or_delay.png
 EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \
 	experiments/02-table-3/revnet18-cifar10.yaml experiments/02-table-3/revnet34-cifar10.yaml \
 	experiments/02-table-3/table_3.py experiments/02-table-3/table_6.py

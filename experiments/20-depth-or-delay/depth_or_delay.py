@@ -17,8 +17,8 @@ import sweeps  # noqa: E402
 
 CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "depth_or_delay.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/depth-or-delay")
-# Cuts of the network: stages, and how many ticks late the first of them is without extra delay, 2 (J - 1).
-CUTS = {"one stage": (1, 0), "ten stages": (10, 18)}
+# Cuts of the network: stages, and how many ticks late the first of them and their mean is without extra delay, 2 (J - 1) and J - 1.
+CUTS = {"one stage": (1, 0, 0), "ten stages": (10, 18, 9)}
 FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
 
 
@@ -34,32 +34,30 @@ def collect():
 
 
 def points(rows, stages):
-    """Of one cut: (extra delay, top-1 in percent, train loss), by delay."""
-    return sorted((r["extra_delay"], 100 * r["eval_top1_recalibrated"], r["train_loss"]) for r in rows
-                  if r["stages"] == stages and r["state"] == "complete")
+    """Of one cut: (extra delay, top-1 in percent), by delay."""
+    return sorted((r["extra_delay"], 100 * r["eval_top1_recalibrated"]) for r in rows if r["stages"] == stages and r["state"] == "complete")
 
 
 def tables(rows):
     body = []
-    for name, (stages, late) in CUTS.items():
+    for name, (stages, first, mean) in CUTS.items():
         for row in sorted((r for r in rows if r["stages"] == stages), key=lambda r: (r["extra_delay"], r["seed"])):
             figures = [f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}", f"{100 * row['eval_top1_recalibrated']:.1f}"]
-            body.append([name, row["extra_delay"], late + row["extra_delay"], row["seed"]] + (figures if row["state"] == "complete" else ["diverged", "", ""]))
-    sim.markdown(["cut", "extra delay", "stage 1 is late by", "seed", "train loss", "evaluation loss", "top-1, %"], body)
+            body.append([name, row["extra_delay"], first + row["extra_delay"], mean + row["extra_delay"], row["seed"]] + (figures if row["state"] == "complete" else ["diverged", "", ""]))
+    sim.markdown(["cut", "extra delay", "stage 1 is late by", "stages are on the mean", "seed", "train loss", "evaluation loss", "top-1, %"], body)
 
 
 def draw(rows):
     plt = sim.pyplot()
     looks = {name: sim.common.style(number) for number, name in enumerate(CUTS)}
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
-    for name, (stages, late) in CUTS.items():
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained", sharey=True)
+    for name, (stages, *lates) in CUTS.items():
         found = points(rows, stages)
-        for axis, column in zip(axes, (1, 2)):
-            axis.plot([late + point[0] for point in found], [point[column] for point in found], **looks[name])
+        for axis, late in zip(axes, lates):
+            axis.plot([late + delay for delay, _ in found], [top1 for _, top1 in found], **looks[name])
     axes[0].set_ylabel("top-1 (%), statistics estimated anew")
-    axes[1].set_ylabel("train loss (nats)")
-    for axis in axes:
-        axis.set_xlabel("gradients of stage 1 are late by (ticks)")
+    for axis, of in zip(axes, ("stage 1", "all stages, on the mean,")):
+        axis.set_xlabel(f"gradients of {of} are late by (ticks)")
     sim.legend_of(figure, looks, len(looks))
     sim.save(figure, FIGURE)
 
