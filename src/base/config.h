@@ -37,7 +37,7 @@ typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsa
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_LR_STEP, PETRA_LR_COSINE, PETRA_LR_WSD } petra_lr_schedule;
-typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale; /* nn/optim.h */
+typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale;            /* nn/optim.h */
 typedef enum { PETRA_ROTATE_BOTH, PETRA_ROTATE_SMALLER } petra_rotation_sides; /* nn/optim.h */
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
