@@ -116,10 +116,10 @@ def read_summary(path):
 
 def cell_name(keys, values):
     """What a cell is called by some of its keys: the method by its name alone, others by the last part of the key and the value; by all
-    of the key where two end alike."""
+    of the key where two end alike. Keys that it does not set, which it has from the base config, are left out."""
     ends = [key.rsplit(".", 1)[-1] for key in keys]
     words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
-    return ", ".join(word + values.get(key, "not set") for key, word in zip(keys, words))
+    return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or ("base" if keys else "")
 
 
 def run_names(paths):

@@ -47,8 +47,10 @@ static int window(char **argv) {
   return 0;
 }
 
+enum { MOST_SETS = 32 };
+
 int main(int argc, char **argv) {
-  const char *sets[32];
+  const char *sets[MOST_SETS];
   int set_count = 0;
   petra_config *config;
   petra_dataset *set = NULL;
@@ -56,7 +58,11 @@ int main(int argc, char **argv) {
     return window(argv + 2);
   if (argc < 4)
     return 2;
-  for (int i = 4; i + 1 < argc && set_count < 32; i += 2)
+  if (argc > 4 + 2 * MOST_SETS) {
+    fprintf(stderr, "%s: over %d settings\n", argv[0], MOST_SETS);
+    return 2;
+  }
+  for (int i = 4; i + 1 < argc; i += 2)
     sets[set_count++] = argv[i + 1];
   petra_status status = petra_config_load(argv[1], sets, set_count, &config);
   if (status != PETRA_OK)

@@ -149,13 +149,19 @@ done:
   return status;
 }
 
+enum { MOST_SETS = 32 };
+
 int main(int argc, char **argv) {
-  const char *sets[32];
+  const char *sets[MOST_SETS];
   int set_count = 0;
   petra_config *config;
   if (argc < 2)
     return 2;
-  for (int i = 2; i + 1 < argc && set_count < 32; i += 2)
+  if (argc > 2 + 2 * MOST_SETS) {
+    fprintf(stderr, "%s: over %d settings\n", argv[0], MOST_SETS);
+    return 2;
+  }
+  for (int i = 2; i + 1 < argc; i += 2)
     sets[set_count++] = argv[i + 1];
   petra_status status = petra_config_load(argv[1], sets, set_count, &config);
   if (status == PETRA_OK) {

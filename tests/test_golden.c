@@ -19,7 +19,7 @@ enum { SETS = 24, SET_LENGTH = 512 };
 /* The settings of the run that the file describes. */
 static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
   int n = 0;
-#define SET(...) snprintf(sets[n++], SET_LENGTH, __VA_ARGS__)
+#define SET(...) ck_assert_int_lt(snprintf(sets[n++], SET_LENGTH, __VA_ARGS__), SET_LENGTH)
   SET("device.backend=ref");
   SET("device.threads=1"); /* small layers: beside other programs two threads wait for each other more than
                               they compute */
@@ -278,8 +278,10 @@ static double compare_sums_of_run(FILE *file, const training *run, const trainin
 }
 
 static int split(char *line, const char **words, int count) {
-  for (char *word = strtok(line, " "); word && count < SETS; word = strtok(NULL, " "))
+  for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) {
+    ck_assert_msg(count < SETS, "over %d settings", SETS);
     words[count++] = word;
+  }
   return count;
 }
 

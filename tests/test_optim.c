@@ -253,8 +253,10 @@ START_TEST(steps_are_those_of_pytorch) {
     char shown[400];
     int count = 0;
     snprintf(shown, sizeof shown, "%s", line);
-    for (char *word = strtok(line, " "); word && count < SETS_MAX; word = strtok(NULL, " "))
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) {
+      ck_assert_msg(count < SETS_MAX, "%s: over %d settings", shown, SETS_MAX);
       sets[count++] = word;
+    }
     petra_config *config = load(sets, count);
     const petra_optim optim = petra_optim_from_config(config);
     for (int b = 0; b < 2; b++) {
