@@ -49,9 +49,15 @@ tests_test_loader_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_cpu
 TESTS += tests/test_cpu tests/test_cpu_avx2
 EXTRA_DIST += tests/test_cpu_avx2
-tests_test_cpu_SOURCES = tests/test_cpu.c tests/harness.h
+tests_test_cpu_SOURCES = tests/test_cpu.c tests/cpu_tensors.h tests/harness.h
 tests_test_cpu_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cpu_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_cpu_bf16
+TESTS += tests/test_cpu_bf16
+tests_test_cpu_bf16_SOURCES = tests/test_cpu_bf16.c tests/cpu_tensors.h tests/harness.h
+tests_test_cpu_bf16_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cpu_bf16_LDADD = $(TESTS_LDADD)
 # src/wire
 check_PROGRAMS += tests/test_carrier
 TESTS += tests/test_carrier
