@@ -57,6 +57,9 @@ def simulate_all(config, jobs):
 
 def write_table(path, rows):
     """CSV of a list of dictionaries with the same keys; numbers as short as they stay exact to 7 digits."""
+    other = next((row for row in rows if list(row) != list(rows[0])), None)
+    if other:
+        sys.exit(f"{path}: a row has the columns {', '.join(other)}, the first one {', '.join(rows[0])}")
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0].keys())

@@ -42,6 +42,37 @@ def cells(grid, output):
             yield found["combinations"][number // seeds]["overrides"], cell
 
 
+FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
+
+
+def last_epoch(cell):
+    """Of a cell that has ended, the columns that a table of such cells ends with: state, number of the last epoch, its FIGURES, seconds of
+    wall time; empty where the cell diverged."""
+    if cell["state"] != "complete":
+        return {"state": cell["state"], "epoch": "", **dict.fromkeys(FIGURES, ""), "wall_s": ""}
+    columns = sim.common.runs().Run(cell["output"]).columns("epoch")
+    return {"state": cell["state"], "epoch": int(columns["epoch"][-1]) + 1, **{name: float(columns[name][-1]) for name in FIGURES},
+            "wall_s": round(float(columns["wall_s"][-1]))}
+
+
+def update_table(path, rows, keys):
+    """Writes `rows` and those of other runs that were in the table before; ends the script where there is none of either."""
+    rows = with_earlier(path, rows, keys)
+    if not rows:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: no cell is complete")
+    sim.write_table(path, rows)
+
+
+def table_and_figure(path, collect, keys, tables, draw):
+    """What such a script does: the table of the rows that `collect` yields, those printed by `tables`, and drawn by `draw`."""
+    if not sim.DRAW_ONLY:
+        update_table(path, list(collect()), keys)
+    rows = sim.read_table(path)
+    tables(rows)
+    if not sim.TABLES_ONLY:
+        draw(rows)
+
+
 def with_earlier(path, rows, keys):
     """`rows`, and of a table written before those that are of other runs (told by the columns `keys`): runs may have been made elsewhere."""
     def key(row):

@@ -8,6 +8,7 @@ where rows of runs that are not there stay, prints the table and draws depth_or_
 the figure."""
 
 import os
+import statistics
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,23 +20,22 @@ CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "depth_or_de
 RUNS = sweeps.WORDS.get("runs", "runs/depth-or-delay")
 # Cuts of the network: stages, and how many ticks late the first of them and their mean is without extra delay, 2 (J - 1) and J - 1.
 CUTS = {"one stage": (1, 0, 0), "ten stages": (10, 18, 9)}
-FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
 
 
 def collect():
     """A row of each cell that has ended, after its last epoch."""
-    petra_runs = sim.common.runs()
     for keys, cell in sweeps.cells(os.path.join(HERE, "depth-or-delay.yaml"), RUNS):
-        row = {"stages": 1 if keys["stages.partition"] == "balanced" else 10, "extra_delay": int(keys["method.extra_delay"]), "seed": cell["seed"],
-               "state": cell["state"]}
-        columns = petra_runs.Run(cell["output"]).columns("epoch")
-        last = {name: float(columns[name][-1]) if cell["state"] == "complete" else "" for name in FIGURES}
-        yield {**row, "epoch": int(columns["epoch"][-1]) + 1 if cell["state"] == "complete" else "", **last}
+        stages = 1 if keys["stages.partition"] == "balanced" else 10
+        yield {"stages": stages, "extra_delay": int(keys["method.extra_delay"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
 
 
 def points(rows, stages):
-    """Of one cut: (extra delay, top-1 in percent), by delay."""
-    return sorted((r["extra_delay"], 100 * r["eval_top1_recalibrated"]) for r in rows if r["stages"] == stages and r["state"] == "complete")
+    """Of one cut: (extra delay, top-1 in percent, mean over the seeds), by delay."""
+    found = {}
+    for row in rows:
+        if row["stages"] == stages and row["state"] == "complete":
+            found.setdefault(row["extra_delay"], []).append(100 * row["eval_top1_recalibrated"])
+    return [(delay, statistics.fmean(found[delay])) for delay in sorted(found)]
 
 
 def tables(rows):
@@ -62,17 +62,5 @@ def draw(rows):
     sim.save(figure, FIGURE)
 
 
-def main():
-    if not sim.DRAW_ONLY:
-        rows = sweeps.with_earlier(CELLS, list(collect()), ["stages", "extra_delay", "seed"])
-        if not rows:
-            sys.exit("depth_or_delay.py: no cell is complete")
-        sim.write_table(CELLS, rows)
-    rows = sim.read_table(CELLS)
-    tables(rows)
-    if not sim.TABLES_ONLY:
-        draw(rows)
-
-
 if __name__ == "__main__":
-    main()
+    sweeps.table_and_figure(CELLS, collect, ["stages", "extra_delay", "seed"], tables, draw)

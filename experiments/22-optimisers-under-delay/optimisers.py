@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with four optimisers and four methods, and draws what delay costs each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
+"""Trains with five optimisers and four methods, and draws what delay costs each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
 [--runs=FOLDER].
 
 Sweeps the three grids beside itself into FOLDER (runs/optimisers-under-delay); cells that are complete are not run again, and with --jobs=0
-none is. Writes cells.csv and cosines.csv, prints the tables and draws optimisers.png; --draw draws from the CSV that is there. Needs h5py and, for the
-figure, matplotlib."""
+none is. Writes cells.csv and cosines.csv, where rows of runs that are not there stay, prints the tables and draws optimisers.png; --draw draws from the
+CSV that is there. Needs h5py and, for the figure, matplotlib."""
 
 import math
 import os
@@ -21,10 +21,11 @@ CELLS, COSINES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "co
 RUNS = sweeps.WORDS.get("runs", "runs/optimisers-under-delay")
 # Grid, and what of a cell's method and stages it does not say.
 GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-late": ("pipedream-2bw", 4)}
-OPTIMISERS = ["sgd", "adamw", "nadamw", "muon"]
+OPTIMISERS = ["sgd", "adamw", "nadamw", "muon", "basis-rotation"]
 METHODS = ["petra", "delayed", "pipedream"]
 STAGES = [1, 4, 8, 16]
 SEEDS = 3
+KEYS = ["optimiser", "rate", "method", "stages", "seed"]
 
 
 # --- runs ---
@@ -39,15 +40,16 @@ def collect(grid):
                "eval_loss": "diverged" if diverged else cell["eval_loss"], "output": cell["output"]}
 
 
-def cosines(rows):
-    """By stage, of each method with most stages and each optimiser at its best rate: the mean over the probes of the last epoch and over the
+def cosines(rows, outputs):
+    """Of those cells of `rows` whose folders are in `outputs`: by stage, of each method with most stages and each optimiser at its best rate: the mean over the probes of the last epoch and over the
     seeds of the cosine between the method's gradient and the one at the weights of now."""
     petra_runs = sim.common.runs()
     for method, stages in [(method, STAGES[-1]) for method in METHODS] + [("pipedream-2bw", 4)]:
         for optimiser in OPTIMISERS:
             rate = best_rate(rows, optimiser, method, stages)
             chosen = [r for r in rows if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
-            probes = [petra_runs.Run(r["output"]).probe("cosine/method_end_to_end") for r in chosen if r["eval_loss"] != "diverged"]
+            folders = [outputs[cell] for r in chosen if r["eval_loss"] != "diverged" and (cell := tuple(r[key] for key in KEYS)) in outputs]
+            probes = [petra_runs.Run(folder).probe("cosine/method_end_to_end") for folder in folders]
             if not probes:
                 continue
             last = [petra_runs.mean(probe.values[probe.coords["epoch"] == probe.coords["epoch"][-1]]) for probe in probes]
@@ -140,11 +142,10 @@ def draw(rows, by_stage):
 
 def main():
     if not sim.DRAW_ONLY:
-        rows = [row for grid in GRIDS for row in collect(grid)]
-        if not rows:
-            sys.exit("optimisers.py: no cell is complete")
-        sim.write_table(COSINES, list(cosines(rows)))
-        sim.write_table(CELLS, [{key: value for key, value in row.items() if key != "output"} for row in rows])
+        found = [row for grid in GRIDS for row in collect(grid)]
+        outputs = {tuple(row[key] for key in KEYS): row.pop("output") for row in found}
+        sweeps.update_table(CELLS, found, KEYS)
+        sweeps.update_table(COSINES, list(cosines(sim.read_table(CELLS), outputs)), ["optimiser", "method", "stages", "stage"])
     rows = sim.read_table(CELLS)
     tables(rows)
     if not sim.TABLES_ONLY:
