@@ -62,5 +62,9 @@ def draw(rows):
     sim.save(figure, FIGURE)
 
 
-if __name__ == "__main__":
+def main():
     sweeps.table_and_figure(CELLS, collect, ["stages", "extra_delay", "seed"], tables, draw)
+
+
+if __name__ == "__main__":
+    main()
