@@ -73,6 +73,7 @@ EXTRA_DIST += experiments/13-mitigations/README.md \
 	experiments/13-mitigations/mitigations.csv \
 	experiments/13-mitigations/mitigations.png \
 	experiments/13-mitigations/mitigations.py \
+	experiments/13-mitigations/mitigations_cifar10.py \
 	experiments/13-mitigations/petra-cifar10.yaml \
 	experiments/13-mitigations/pipedream-cifar10.yaml
 EXTRA_DIST += experiments/14-table-4/README.md \
