@@ -88,6 +88,7 @@ EXTRA_DIST += experiments/14-table-4/README.md \
 EXTRA_DIST += experiments/15-fig-4/README.md \
 	experiments/15-fig-4/base-mini.yaml \
 	experiments/15-fig-4/base.yaml \
+	experiments/15-fig-4/cells.csv \
 	experiments/15-fig-4/fig-4-cifar10.yaml \
 	experiments/15-fig-4/fig-4-mini.png \
 	experiments/15-fig-4/fig-4-mini.yaml \
