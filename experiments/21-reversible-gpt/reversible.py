@@ -62,7 +62,7 @@ def tables(losses, memory):
             body.append(line)
     sim.markdown(["network", *(f"{SETS[name]}: {figure}" for name in SETS for figure in ("training", "evaluation"))], body)
     found = {(r["row"], r["depth"]): r for r in memory}
-    sim.markdown(["peak of the stage of all blocks, MB (without weights, gradients and the optimiser's averages)", *(f"{depth} blocks" for depth in DEPTHS)],
+    sim.markdown(["stage of all blocks", *(f"{depth} blocks" for depth in DEPTHS)],
                  [[NAMES[row], *(f"{found[row, depth]['peak_bytes'] / 1e6:.2f} ({found[row, depth]['activation_bytes'] / 1e6:.2f})"
                                  for depth in DEPTHS)] for row in ROWS])
 
