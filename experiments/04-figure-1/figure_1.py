@@ -76,10 +76,9 @@ def draw(rows, path):
 
 def main():
     path = os.path.join(HERE, "figure-1.csv")
-    if sim.DRAW_ONLY:
-        return draw(sim.read_table(path), os.path.join(HERE, "figure-1.png"))
-    rows = compute()
-    sim.write_table(path, rows)
+    if not sim.DRAW_ONLY:
+        sim.write_table(path, compute())
+    rows = sim.read_table(path)
     table(rows)
     if not sim.TABLES_ONLY:
         draw(rows, os.path.join(HERE, "figure-1.png"))

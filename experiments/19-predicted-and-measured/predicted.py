@@ -93,14 +93,15 @@ def cases_of(rows):
     return list(dict.fromkeys(r["case"] for r in rows))
 
 
-def tell(rows):
-    print(f"{'case':<16}{'runs':>5}{'measured ms':>13}{'predicted ms':>14}{'ratio':>8}{'median |error|':>16}{'in low .. high':>16}")
+def tables(rows):
+    body = []
     for case in cases_of(rows):
         own, ratio = [r for r in rows if r["case"] == case], ratios(rows, case)
         inside = sum(bool(r["low_s"]) and r["low_s"] <= r["measured_s"] <= r["high_s"] for r in own)
-        print(f"{case:<16}{len(own):>5}{1e3 * statistics.median(r['measured_s'] for r in own):>13.2f}"
-              f"{1e3 * statistics.median(r['predicted_s'] for r in own):>14.2f}{statistics.median(ratio):>8.3f}"
-              f"{100 * statistics.median(abs(x - 1) for x in ratio):>14.1f} %{inside if own[0]['low_s'] else '-':>16}")
+        measured, predicted = (f"{1e3 * statistics.median(r[key] for r in own):.2f}" for key in ("measured_s", "predicted_s"))
+        body.append([case, len(own), measured, predicted, f"{statistics.median(ratio):.3f}",
+                     f"{100 * statistics.median(abs(x - 1) for x in ratio):.1f} %", inside if own[0]["low_s"] else "–"])
+    sim.markdown(["case", "runs", "measured ms", "predicted ms", "predicted / measured, median", "median error", "within the interval"], body)
 
 
 def draw(rows):
@@ -135,7 +136,7 @@ def main():
     if not sim.DRAW_ONLY:
         compute()
     rows = sim.read_table(TABLE)
-    tell(rows)
+    tables(rows)
     if not sim.TABLES_ONLY:
         draw(rows)
 
