@@ -71,7 +71,7 @@ bool petra_folder_is_locked(const char *path) {
   return locked;
 }
 
-petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
+petra_status petra_folder_try_lock(const char *path, int operation, int *out) {
   int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
     return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", path, strerror(errno));
@@ -80,11 +80,16 @@ petra_status petra_folder_lock(const char *path, int operation, const char *hold
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     taken = !try_lock(lock, operation);
   }
-  if (taken) {
+  if (taken)
     close(lock);
+  *out = taken ? -1 : lock;
+  return PETRA_OK;
+}
+
+petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
+  PETRA_TRY(petra_folder_try_lock(path, operation, out));
+  if (*out < 0)
     return petra_fail(PETRA_IO, "%s: another %s is writing into this folder; expected %s", path, holder, expected);
-  }
-  *out = lock;
   return PETRA_OK;
 }
 

@@ -75,6 +75,9 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
  * `expected` what to do then. */
 petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out);
 
+/* The same where others may have it, which is no error: *out is then -1. */
+petra_status petra_folder_try_lock(const char *path, int operation, int *out);
+
 /* Whether a run is writing into this folder, or another process of this machine holds its lock; false where it cannot be
  * opened. What is written on another machine may not be seen. */
 bool petra_folder_is_locked(const char *path);

@@ -231,7 +231,10 @@ static petra_status print_table(const summary *s) {
         stdout);
   if (s->seeds > 1 && has_lone_seed(s))
     fputs("; without +-: one seed is, which has none", stdout);
-  petra_utf8_print(stdout, "; all in %s/summary.{csv,json}\n", s->sweep->directory);
+  if (s->sweep->lock < 0)
+    petra_utf8_print(stdout, "; %s: others run cells there, no file is written\n", s->sweep->directory);
+  else
+    petra_utf8_print(stdout, "; all in %s/summary.{csv,json}\n", s->sweep->directory);
   return PETRA_OK;
 }
 
@@ -258,8 +261,10 @@ petra_status petra_sweep_summarize(const petra_sweep *sweep) {
   petra_status status;
   PETRA_TRY_GOTO(status, fill(&s), done);
   root = summary_json(&s);
-  PETRA_TRY_GOTO(status, write_file(sweep, "summary.json", print_json, root), done);
-  PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, &s), done);
+  if (sweep->lock >= 0) {
+    PETRA_TRY_GOTO(status, write_file(sweep, "summary.json", print_json, root), done);
+    PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, &s), done);
+  }
   if (sweep->options.json)
     status = petra_json_print(root, stdout);
   else if (!sweep->options.quiet)

@@ -45,7 +45,7 @@ typedef struct petra_sweep {
   petra_sweep_options options; /* borrowed */
   petra_grid *grid;
   char *directory;
-  int lock; /* descriptor of the folder; -1: none */
+  int lock; /* descriptor of the folder; -1: none, no file is written into it */
   int jobs; /* cells at once; 0: none is run */
   int only; /* the one cell of --cell, from 0; -1: all */
   int cells;
