@@ -62,12 +62,13 @@ EXTRA_DIST += experiments/11-invertible-downsampling/README.md \
 	experiments/11-invertible-downsampling/petra-conv.yaml \
 	experiments/11-invertible-downsampling/petra-invertible.yaml
 EXTRA_DIST += experiments/12-fig-5-6/README.md \
-	experiments/12-fig-5-6/fig-5-6-mini.yaml \
 	experiments/12-fig-5-6/fig-5-6.yaml \
 	experiments/12-fig-5-6/fig_5_6.py \
 	experiments/12-fig-5-6/figure-5.png \
 	experiments/12-fig-5-6/figure-6.png \
-	experiments/12-fig-5-6/probes.csv
+	experiments/12-fig-5-6/from_weights.csv \
+	experiments/12-fig-5-6/probes.csv \
+	experiments/12-fig-5-6/scales.csv
 EXTRA_DIST += experiments/13-mitigations/README.md \
 	experiments/13-mitigations/base.yaml \
 	experiments/13-mitigations/mitigations.csv \
@@ -89,6 +90,7 @@ EXTRA_DIST += experiments/15-fig-4/README.md \
 	experiments/15-fig-4/base-mini.yaml \
 	experiments/15-fig-4/base.yaml \
 	experiments/15-fig-4/cells.csv \
+	experiments/15-fig-4/fig-4-cifar10.png \
 	experiments/15-fig-4/fig-4-cifar10.yaml \
 	experiments/15-fig-4/fig-4-mini.png \
 	experiments/15-fig-4/fig-4-mini.yaml \
