@@ -4,7 +4,7 @@
 
 Reads the log of petra-k1 in the folder of experiment 01 (runs/first-light), in FOLDER where it says so, and draws figures 5 and 6 and writes probes.csv from
 it; then trains 150 microbatches more from its weights, at two rates and in two precisions, into FOLDER/from-weights (runs that are there are not made
-again), and writes from_weights.csv; scales.csv has the batch-norm scales of these weights and of those of backprop. Prints the tables; --draw prints them from the CSV that are there. Needs h5py, numpy and matplotlib."""
+again), and writes from_weights.csv; scales.csv has the batch-norm scales of these weights and of those of the other long runs. Prints the tables; --draw prints them from the CSV that are there. Needs h5py, numpy and matplotlib."""
 
 import os
 import subprocess
@@ -20,8 +20,9 @@ PROBES, FROM_WEIGHTS, SCALES = (os.path.join(HERE, name) for name in ("probes.cs
 CONFIG = os.path.join(os.path.dirname(HERE), "01-first-light", "base-90.yaml")
 PLOT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "analysis", "plot_probe.py")
 RUNS = sweeps.WORDS.get("runs", "runs/first-light")
-LONG = {name: os.path.join(RUNS, "ninety", name + "_epochs=90_seed=1") for name in ("petra-k1", "backprop")}
-RUN = LONG["petra-k1"]
+LONG_RUN = os.path.join(RUNS, "ninety", "{}_epochs=90_seed=1")
+RUN = LONG_RUN.format("petra-k1")
+LONG = {"backprop": "`backprop`", "petra-k1": "`petra`, k = 1", "petra-k4": "`petra`, k = 4", "petra-k16": "`petra`, k = 16"}
 PAIRS = [("method_delayed", "PETRA and delayed"), ("method_end_to_end", "PETRA and end-to-end"), ("delayed_end_to_end", "delayed and end-to-end")]
 # The training from the weights: precisions, and rates of which the first moves nothing.
 PRECISIONS, RATES = ["bf16", "fp32"], [1e-6, 0.25]
@@ -68,10 +69,13 @@ def from_weights():
 
 
 def scales():
-    """Of each long run and stage, the root mean square of the scales of its last batch norm, at the end."""
+    """Of each long run that has ended and each stage, the root mean square of the scales of its last batch norm."""
     import h5py
-    for name, folder in LONG.items():
-        with h5py.File(os.path.join(folder, "weights.h5")) as file:
+    for name in LONG:
+        path = os.path.join(LONG_RUN.format(name), "weights.h5")
+        if not os.path.exists(path):
+            continue
+        with h5py.File(path) as file:
             for stage, tensors in sorted(file["parameters"].items()):
                 norms = sorted(group for group in tensors if group.startswith("bn"))
                 if norms:
@@ -113,7 +117,8 @@ def tables(rows, further, norms):
             for rate in RATES:
                 body.append([words, precision, f"{rate:g}", *shown(by_stage([r for r in further if (r["precision"], r["lr"]) == (precision, rate)], name))])
     sim.markdown(["from the weights at the end", "precision", "rate", *header], body)
-    body = [[f"`{method}`", *shown([r["scale"] for r in norms if r["run"] == run], "{:.1f}")] for run, method in (("backprop", "backprop"), ("petra-k1", "petra"))]
+    found = {words: [r["scale"] for r in norms if r["run"] == run] for run, words in LONG.items()}
+    body = [[words, *shown(values, "{:.1f}")] for words, values in found.items() if values]
     sim.markdown(["root mean square of the scales of the last batch norm", *header[:len(body[0]) - 1]], body)
 
 
