@@ -9,6 +9,7 @@
 #include "schedule/arrival.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages,
@@ -81,9 +82,34 @@ static petra_status check_arrival(const petra_archive *archive, const petra_conf
   return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
 }
 
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
-                                         const petra_program_options *program, bool by_arrival,
+/* Of the run that wrote it. */
+static petra_status length_of(petra_archive *archive, const petra_plan *plan, int64_t *microbatches) {
+  const char *text = petra_checkpoint_config(archive);
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){archive->path, text, strlen(text)}, NULL, 0, &config));
+  *microbatches = petra_plan_microbatches(config, plan->program.batches);
+  petra_config_destroy(config);
+  return PETRA_OK;
+}
+
+static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin) {
+  const petra_program_options *program = &plan->program;
+  int64_t microbatches;
+  PETRA_TRY(length_of(archive, plan, &microbatches));
+  return petra_program_begins_alike(plan->method.program, program, microbatches, begin->read)
+             ? PETRA_OK
+             : petra_config_fail(plan->config, "run.epochs",
+                                 "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
+                                 "(%lld) than stages (%d) the two begin with different evaluations; expected a run as "
+                                 "long, or one from the beginning",
+                                 (long long)program->microbatches, archive->path, (long long)microbatches,
+                                 (long long)program->batches, program->stages);
+}
+
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
                                          petra_checkpoint_begin *begin) {
+  const petra_config *config = plan->config;
+  const petra_program_options *program = &plan->program;
   PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
   PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin->actions, 1, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin->read, 1, INT64_MAX));
@@ -100,6 +126,7 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_con
                              "%lld microbatches an epoch, and the checkpoint was written where an epoch began, after "
                              "%lld; expected the data that the run began with",
                              (long long)program->batches, (long long)begin->read);
+  PETRA_TRY(check_length(archive, plan, begin));
   return check_arrival(archive, config, program, by_arrival, begin);
 }
 

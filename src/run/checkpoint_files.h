@@ -7,7 +7,7 @@
 
 #include "base/archive.h"
 #include "base/config.h"
-#include "schedule/program.h"
+#include "run/plan.h"
 
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */
@@ -40,11 +40,10 @@ typedef struct petra_checkpoint_begin {
   int64_t data[2]; /* fingerprints of the splits (data/fingerprint.h), by petra_split; 0: nothing is evaluated */
 } petra_checkpoint_begin;
 
-/* PETRA_CONFIG if the run, of program->microbatches, ends before the checkpoint, if the checkpoint is not where an epoch of
- * program->batches begins (the data have another size), and if one of the two is `by_arrival` under the wall clock and the other
- * is not. */
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
-                                         const petra_program_options *program, bool by_arrival,
+/* PETRA_CONFIG if the run, of plan->program.microbatches, ends before the checkpoint, if the checkpoint is not where an epoch of
+ * plan->program.batches begins (the data have another size), if it is of a run of other length that began with other actions
+ * (petra_program_begins_alike), and if one of the two is `by_arrival` under the wall clock and the other is not. */
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
                                          petra_checkpoint_begin *begin);
 
 /* PETRA_CONFIG unless the checkpoint was written with data of these fingerprints. */

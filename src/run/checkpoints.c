@@ -168,8 +168,7 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.plan;
   petra_checkpoint_begin begin;
-  PETRA_TRY(
-      petra_checkpoint_read_begin(c->options.resume, plan->config, &plan->program, c->options.by_arrival, &begin));
+  PETRA_TRY(petra_checkpoint_read_begin(c->options.resume, plan, c->options.by_arrival, &begin));
   c->written = begin.read;
   if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
     c->began = begin.read;

@@ -36,6 +36,9 @@ void petra_plan_fini(petra_plan *plan);
  * PETRA_SCHEDULE, PETRA_CONFIG where file and config do not agree. */
 petra_status petra_plan_read_order(petra_plan *plan);
 
+/* Of a training: run.epochs epochs of `batches`, or run.max_microbatches where that is less and not 0. */
+int64_t petra_plan_microbatches(const petra_config *config, int64_t batches);
+
 /* The options of the program for a run of `microbatches` (with method.schedule those of the file), `batches` an epoch,
  * checked against the method. */
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);

@@ -31,9 +31,7 @@ static petra_status plan_program(petra_run *run) {
                              "a %s of %lld %s, but the training set has %lld; expected at most as many",
                              config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
                              petra_sample_words_of(run->train_set->samples)->samples, (long long)run->train_set->count);
-  int64_t microbatches = config->run.epochs * batches;
-  if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
-    microbatches = config->run.max_microbatches;
+  const int64_t microbatches = petra_plan_microbatches(config, batches);
   if (config->cluster.stages > 0)
     return petra_config_fail(
         config, "cluster.stages",

@@ -35,8 +35,7 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
   if (!run->resume)
     return PETRA_OK;
-  PETRA_TRY(
-      petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program, petra_run_by_arrival(run), begin));
+  PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, petra_run_by_arrival(run), begin));
   PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
   run->first = begin->read;
   return PETRA_OK;

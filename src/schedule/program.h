@@ -70,14 +70,15 @@ typedef struct petra_program_ops {
   const char *name;
   petra_program_moment moment;
   petra_program_time time;
-  bool arrival;         /* no fixed order: the executor takes what has arrived (`next` is NULL) */
-  bool split_head;      /* unless the config says otherwise the last stage's F and B are two actions */
-  bool split_backward;  /* W is split from B */
-  bool chunked;         /* a device may hold several stages */
-  bool locked;          /* a round is that of the whole network: the rounds of `next` are numbered alike on all devices,
+  bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
+  bool split_head;     /* unless the config says otherwise the last stage's F and B are two actions */
+  bool split_backward; /* W is split from B */
+  bool chunked;        /* a device may hold several stages */
+  bool locked;         /* a round is that of the whole network: the rounds of `next` are numbered alike on all devices,
                            from 0, and never fall; a device may have nothing in one */
-  bool undrained;       /* ends with microbatches in flight unless options->drain; others always drain */
-  bool early_recompute; /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
+  bool undrained;      /* ends with microbatches in flight unless options->drain; others always drain */
+  bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
+  bool early_recompute;  /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
                            before the gradient has come */
   /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick)
    * that it belongs to; false at the end of the device's order. Without the warm-up: petra_program_next. */
@@ -189,6 +190,12 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 
 /* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
+
+/* Whether a run of other length, of so many microbatches, goes through the actions of the run of these options up to where stage 1 is about to
+ * read `read`, which both have: not where an epoch has fewer microbatches than there are stages, the program evaluates early and
+ * one of the two ends before such an evaluation. */
+bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
+                                int64_t microbatches, int64_t read);
 
 /* Updates that stage `of` has made in the network of the end-to-end reference for B of `microbatch` at `stage`; for
  * PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */

@@ -214,6 +214,21 @@ class Resume(ProgramTest):
             self.train(f"short-{epochs}", [*warm, "run.epochs=3"], "--resume")
             self.same(f"long-{epochs}", f"short-{epochs}", warm)
 
+    def test_more_epochs_of_fewer_microbatches_than_stages(self):
+        """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before their first action. Of two epochs, the run
+        has begun with fewer evaluations than one of three; of four, with as many."""
+        self.write("c.yaml", CONFIG)
+        few = ["stages.count=10", "data.limit=12"]
+        self.train("short", [*few, "run.epochs=2"])
+        self.bad(2, "run.epochs=3: 9 microbatches in all, and the run that wrote short/checkpoint.h5 had 6: with fewer an epoch (3) than stages (10) the two begin "
+                 "with different evaluations; expected a run as long, or one from the beginning",
+                 "train", "c.yaml", *self.options([*few, "run.epochs=3"]), "--output", "short", "--resume", overwrite=False)
+        for epochs, longer, settings in (2, 3, ["run.eval_every=0"]), (4, 6, []):
+            self.train("long", [*few, *settings, f"run.epochs={longer}"])
+            self.train("cut", [*few, *settings, f"run.epochs={epochs}"])
+            self.train("cut", [*few, *settings, f"run.epochs={longer}"], "--resume")
+            self.same("long", "cut", settings)
+
     def test_a_run_that_was_cut_within_an_epoch(self):
         """The losses of the epoch that it was cut in count when a longer run goes on."""
         self.write("c.yaml", CONFIG)
