@@ -15,9 +15,9 @@ typedef struct memory_observer {
   petra_account *accounts;
   bool shares;
   struct {
-    unsigned touched[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
-    int64_t done[PETRA_MEMORY_HOLDERS];                            /* B and W so far */
-  } stage[];                                                       /* per stage */
+    unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
+    int64_t done[PETRA_MEMORY_HOLDERS];                                                /* B and W so far */
+  } stage[];                                                                           /* per stage */
 } memory_observer;
 
 static void sample(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_account *highest) {
@@ -113,29 +113,62 @@ static void release_shared(memory_observer *observer, const petra_action *action
   observer->stage[stage - 1].done[holder]++;
 }
 
+/* Of an action of `lag`, where it is a B. */
+static petra_memory_when when(const memory_observer *observer, const petra_action *action, int64_t lag) {
+  const petra_memory_stage *about = &observer->options.stage[action->stage - 1];
+  const int64_t updates = observer->counts[action->stage - 1].updates; /* after the action */
+  const bool later = action->kind == PETRA_ACTION_BACKWARD
+                         ? lag > 0 || updates > about->extrapolates_after
+                         : action->kind == PETRA_ACTION_UPDATE && updates > about->mitigates_after;
+  return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
+}
+
+/* What F (the head's too, in its one action) lets go of and U copies comes before all else that they do; what B and W let go of, after it. */
+static bool counts_first(const memory_observer *observer, const petra_action *action) {
+  const petra_worker_cost_options *counting = &observer->options.counting;
+  return action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_UPDATE ||
+         petra_head_is_fused(action->stage, counting->stages, counting->split_head);
+}
+
+/* What stage 1 takes while an older copy of the weights is still there. */
+static void take(memory_observer *observer, const petra_action *action, int64_t now_ns) {
+  const int64_t bytes = observer->options.stage[action->stage - 1].taken_bytes;
+  petra_memory_change change = {.total_peak = bytes};
+  change.peak[PETRA_MEMORY_MESSAGES] = bytes;
+  if (bytes > 0 && action->kind != PETRA_ACTION_UPDATE)
+    apply(observer, action->stage, now_ns, &change, 1u << PETRA_MEMORY_MESSAGES);
+}
+
+static petra_status count_action(memory_observer *observer, int64_t now_ns, const petra_action *action) {
+  const int32_t stage = action->stage;
+  const int64_t lags = observer->counts[stage - 1].lag_sum;
+  petra_action_result ignored;
+  PETRA_TRY(observer->counting->ops->perform(observer->counting, now_ns, action, 1, &ignored));
+  const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
+  changes all;
+  memcpy(all.change, observer->options.stage[stage - 1].change[w][action->kind], sizeof all.change);
+  memcpy(all.touched, observer->stage[stage - 1].touched[w][action->kind], sizeof all.touched);
+  release_shared(observer, action, &all);
+  const bool first = counts_first(observer, action);
+  if (first) {
+    take(observer, action, now_ns);
+    count(observer, stage, now_ns);
+  }
+  apply(observer, stage, now_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
+  if (stage > 1)
+    apply(observer, stage - 1, now_ns, &all.change[PETRA_MEMORY_BELOW], all.touched[PETRA_MEMORY_BELOW]);
+  if (stage < observer->options.stages)
+    apply(observer, stage + 1, now_ns, &all.change[PETRA_MEMORY_ABOVE], all.touched[PETRA_MEMORY_ABOVE]);
+  if (!first)
+    count(observer, stage, now_ns);
+  return PETRA_OK;
+}
+
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                             const petra_action_result *results, int action_count) {
-  memory_observer *observer = (memory_observer *)base;
   (void)results;
-  for (int i = 0; i < action_count; i++) {
-    int32_t stage = actions[i].stage;
-    petra_action_result ignored;
-    PETRA_TRY(observer->counting->ops->perform(observer->counting, now_ns, &actions[i], 1, &ignored));
-    changes all;
-    memcpy(all.change, observer->options.stage[stage - 1].change[actions[i].kind], sizeof all.change);
-    memcpy(all.touched, observer->stage[stage - 1].touched[actions[i].kind], sizeof all.touched);
-    release_shared(observer, &actions[i], &all);
-    const bool steps = actions[i].kind == PETRA_ACTION_UPDATE && all.touched[PETRA_MEMORY_OWN];
-    if (steps) /* what U copies, it copies before its step */
-      count(observer, stage, now_ns);
-    apply(observer, stage, now_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
-    if (stage > 1)
-      apply(observer, stage - 1, now_ns, &all.change[PETRA_MEMORY_BELOW], all.touched[PETRA_MEMORY_BELOW]);
-    if (stage < observer->options.stages)
-      apply(observer, stage + 1, now_ns, &all.change[PETRA_MEMORY_ABOVE], all.touched[PETRA_MEMORY_ABOVE]);
-    if (!steps)
-      count(observer, stage, now_ns);
-  }
+  for (int i = 0; i < action_count; i++)
+    PETRA_TRY(count_action((memory_observer *)base, now_ns, &actions[i]));
   return PETRA_OK;
 }
 
@@ -171,9 +204,10 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
     observer->shares = observer->shares || shares_any(stage);
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       petra_account_add(&observer->accounts[j], (petra_memory_category)c, stage->base[c]);
-    for (int k = 0; k < PETRA_ACTION_KINDS; k++)
-      for (int n = 0; n < PETRA_MEMORY_NEIGHBOURS; n++)
-        observer->stage[j].touched[k][n] = touched_by(&stage->change[k][n]);
+    for (int w = 0; w < PETRA_MEMORY_WHENS; w++)
+      for (int k = 0; k < PETRA_ACTION_KINDS; k++)
+        for (int n = 0; n < PETRA_MEMORY_NEIGHBOURS; n++)
+          observer->stage[j].touched[w][k][n] = touched_by(&stage->change[w][k][n]);
     if (options->samples)
       sample(observer, (int32_t)j + 1, 0, &observer->accounts[j]);
   }

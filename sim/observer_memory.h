@@ -35,10 +35,20 @@ typedef enum petra_memory_holder {
   PETRA_MEMORY_HOLDERS
 } petra_memory_holder;
 
+/* An action may take more or less as the run goes on: B where the weights have changed since its F or are extrapolated ones, U
+ * where a mitigation of delay has begun. */
+typedef enum petra_memory_when { PETRA_MEMORY_FIRST, PETRA_MEMORY_LATER, PETRA_MEMORY_WHENS } petra_memory_when;
+
+/* What the actions of a kind change in the accounts of the stage below, of their own and of the stage above. */
+typedef petra_memory_change petra_memory_changes[PETRA_MEMORY_NEIGHBOURS];
+
 typedef struct petra_memory_stage {
   int64_t base[PETRA_MEMORY_CATEGORIES]; /* held before the first action, and always */
-  /* What the stage's actions change in the accounts of the stage below, of its own and of the stage above. */
-  petra_memory_change change[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS];
+  petra_memory_changes change[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS];
+  int64_t extrapolates_after; /* so many updates B reads weights of its own: LATER, as is B of a lag above 0 */
+  int64_t mitigates_after;    /* so many updates U is LATER */
+  int64_t
+      taken_bytes; /* messages: samples that stage 1 takes before anything else that its F does; in `change` as well */
   /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of
    * microbatches at every stage; else 0. */
   int64_t shared[PETRA_MEMORY_HOLDERS][PETRA_MEMORY_CATEGORIES];

@@ -4,15 +4,24 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/transport_ranks.h"
-#include "run/replica_exchange.h"
+#include "exec/worker_stage.h"
 #include "run/network.h"
+#include "run/replica_exchange.h"
 
 #include <string.h>
 
 /* --- measured --- */
 
+/* How a microbatch goes up and down. */
+typedef enum passing {
+  ONCE,
+  APART, /* no W before all B, and then from below: the other order in which neighbours may let go of a tensor */
+  AGED   /* with updates between F and B, the mitigations of delay begun */
+} passing;
+
 /* One microbatch on its way through dry stages. */
 typedef struct passage {
+  passing how;
   petra_network network; /* dry */
   const petra_program_options *program;
   petra_memory_stage *out;
@@ -35,7 +44,7 @@ static void begin(passage *p) {
   }
 }
 
-/* Notes what the action that began with `begin` did. */
+/* Notes what the action that began with `begin` did. Older weights go by counts. */
 static petra_status end(passage *p, int stage, petra_action_kind kind) {
   for (int j = 0; j < p->program->stages; j++) {
     const petra_account *account = account_of(p, j), *before = &p->before[j];
@@ -44,10 +53,12 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
       change.bytes[c] = account->bytes[c] - before->bytes[c];
       change.peak[c] = account->peak_bytes[c] - before->bytes[c];
+      if (c == PETRA_MEMORY_WEIGHT_BUFFER)
+        change.bytes[c] = change.peak[c] = 0;
       any = any || change.bytes[c] || change.peak[c];
     }
     if (j >= stage - 1 && j <= stage + 1)
-      p->out[stage].change[kind][j - stage + 1] = change;
+      p->out[stage].change[PETRA_MEMORY_FIRST][kind][j - stage + 1] = change;
     else if (any)
       return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1, j + 1);
   }
@@ -67,8 +78,10 @@ static petra_status take_samples(passage *p, petra_message *out) {
   const petra_block *first = &p->network.plan->model.blocks[0];
   petra_block_input_shape(first, (int32_t)p->network.plan->config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
-                             &out->streams.tensor[0]);
+  PETRA_TRY(petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0),
+                                PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]));
+  p->out[0].taken_bytes = account_of(p, 0)->bytes[PETRA_MEMORY_MESSAGES] - p->before[0].bytes[PETRA_MEMORY_MESSAGES];
+  return PETRA_OK;
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -123,10 +136,9 @@ static petra_status pass_update(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_UPDATE);
 }
 
-/* `apart`: no W before all B, and then from below: the other order in which neighbours may let go of a tensor. */
-static petra_status pass(passage *p, bool apart) {
+static petra_status pass(passage *p) {
   int stages = p->program->stages;
-  const bool split = p->network.plan->method.program->split_backward;
+  const bool split = p->network.plan->method.program->split_backward, apart = p->how == APART;
   PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
   PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
   PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
@@ -136,6 +148,8 @@ static petra_status pass(passage *p, bool apart) {
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
   for (int j = 0; j < stages - !p->program->split_head; j++)
     PETRA_TRY(pass_forward(p, j));
+  for (int j = 0; j < stages && p->how == AGED; j++)
+    PETRA_TRY(petra_stage_age(p->network.stage[j]));
   for (int j = stages - 1; j >= 0; j--) {
     PETRA_TRY(pass_backward(p, j));
     if (split && !apart)
@@ -148,15 +162,15 @@ static petra_status pass(passage *p, bool apart) {
   return PETRA_OK;
 }
 
-static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_stage *out) {
+static petra_status pass_dry(const petra_plan *plan, passing how, petra_memory_stage *out) {
   const petra_config *config = plan->config;
-  passage p = {.program = &plan->program, .out = out};
+  passage p = {.how = how, .program = &plan->program, .out = out};
   petra_backend *dry;
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
   petra_status status;
   PETRA_TRY_GOTO(status, petra_network_open(&p.network, plan, NULL, dry), done);
-  status = pass(&p, apart);
+  status = pass(&p);
 done:
   for (int j = 0; p.forward && j < plan->stages; j++)
     petra_message_release(&p.forward[j]);
@@ -176,20 +190,40 @@ static void find_shared(petra_memory_stage *stage, const petra_memory_stage *apa
   static const petra_action_kind kinds[PETRA_MEMORY_HOLDERS] = {PETRA_ACTION_BACKWARD, PETRA_ACTION_WEIGHT_GRADIENT};
   for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
-      int64_t *bytes = &stage->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
-      const int64_t without = apart->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
-      stage->shared[h][c] = without - *bytes;
-      *bytes = without;
+      const int64_t bytes = stage->change[PETRA_MEMORY_FIRST][kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      const int64_t without = apart->change[PETRA_MEMORY_FIRST][kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      stage->shared[h][c] = without - bytes;
+      for (int w = 0; w < PETRA_MEMORY_WHENS; w++)
+        stage->change[w][kinds[h]][PETRA_MEMORY_ABOVE].bytes[c] += without - bytes;
     }
 }
 
-static petra_status pass_apart(const petra_plan *plan, petra_memory_stage *out) {
-  petra_memory_stage *apart;
-  PETRA_TRY(petra_allocate(&apart, (size_t)plan->stages, sizeof *apart));
-  petra_status status = pass_once(plan, true, apart);
-  for (int j = 0; j < plan->stages && status == PETRA_OK; j++)
-    find_shared(&out[j], &apart[j]);
-  petra_free(apart);
+/* What actions do later in the run. The head's one action begins and ends with the same weights. */
+static void take_later(const petra_plan *plan, int j, const petra_memory_stage *aged, petra_memory_stage *out) {
+  const petra_stage_mitigation mitigation = petra_method_stage_mitigation(&plan->method, &plan->program, j + 1);
+  petra_memory_changes *first = out->change[PETRA_MEMORY_FIRST], *later = out->change[PETRA_MEMORY_LATER];
+  memcpy(later, aged->change[PETRA_MEMORY_FIRST], sizeof out->change[PETRA_MEMORY_LATER]);
+  if (petra_program_fused(&plan->program, j + 1))
+    memcpy(later[PETRA_ACTION_BACKWARD], first[PETRA_ACTION_BACKWARD], sizeof *first);
+  const bool extrapolates = petra_mitigation_predicts(&mitigation) || petra_mitigation_corrects(&mitigation);
+  out->extrapolates_after = extrapolates ? mitigation.start : INT64_MAX;
+  out->mitigates_after = mitigation.start;
+}
+
+static petra_status pass_again(const petra_plan *plan, petra_memory_stage *out) {
+  const bool split = plan->method.program->split_backward;
+  petra_memory_stage *again;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&again, (size_t)plan->stages, sizeof *again));
+  PETRA_TRY_GOTO(status, pass_dry(plan, AGED, again), done);
+  for (int j = 0; j < plan->stages; j++)
+    take_later(plan, j, &again[j], &out[j]);
+  if (split)
+    PETRA_TRY_GOTO(status, pass_dry(plan, APART, again), done);
+  for (int j = 0; j < plan->stages && split; j++)
+    find_shared(&out[j], &again[j]);
+done:
+  petra_free(again);
   return status;
 }
 
@@ -200,9 +234,8 @@ static bool holds_a_copy(const petra_method *method) {
 
 petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out) {
   const int stages = plan->stages;
-  PETRA_TRY(pass_once(plan, false, out));
-  if (plan->method.program->split_backward)
-    PETRA_TRY(pass_apart(plan, out));
+  PETRA_TRY(pass_dry(plan, ONCE, out));
+  PETRA_TRY(pass_again(plan, out));
   for (int j = 0; j < stages; j++) {
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
     if (petra_method_stashes(&plan->method))

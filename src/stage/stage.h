@@ -103,9 +103,11 @@ petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petr
  * unless there were k. */
 petra_status petra_stage_update(petra_stage *stage, double lr);
 
-/* The step of U alone, with the gradients as they are: no version is kept, none is made. For counting the memory that it takes on the
- * way. */
+/* For counting the memory that is taken on the way. The step of U alone, with the gradients as they are: no version is kept, none is
+ * made. And as many updates as begin the mitigation of delay and one more, with the weights as they are: what is kept of the version
+ * before them is. */
 petra_status petra_stage_step_alone(petra_stage *stage, double lr);
+petra_status petra_stage_age(petra_stage *stage);
 
 /* The stage's weights and running statistics as they are now, for an evaluation that is computed later. */
 typedef struct petra_snapshot petra_snapshot;

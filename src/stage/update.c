@@ -124,6 +124,12 @@ petra_status petra_stage_step_alone(petra_stage *stage, double lr) {
   return PETRA_OK;
 }
 
+petra_status petra_stage_age(petra_stage *stage) {
+  PETRA_TRY(keep_version(stage));
+  stage->updates = stage->options.mitigation.start + 1;
+  return PETRA_OK;
+}
+
 petra_status petra_stage_update(petra_stage *stage, double lr) {
   int accumulate = stage->options.rule.accumulate;
   if (stage->counted != accumulate || stage->begun != accumulate)

@@ -23,6 +23,15 @@ CASES = [
     ["--set", "method.name=fr", "--set", "cluster.link.latency_s=5", "--set", "method.head=fused"],
     ["--set", "method.name=reversible", "--set", "model.depth=50", "--set", "model.stem=imagenet"],
     ["--set", "method.name=reversible", "--set", "stages.partition=balanced", "--set", "stages.count=1"],
+    # What an action takes depends on what came before it: B where the weights are others than at F, U after a warm-up, F where its copy of the weights
+    # is refreshed.
+    ["--set", "method.name=approximate-input", "--set", "data.set=grammar", "--set", "model.family=revgpt", "--set", "model.width=8", "--set", "model.context=8",
+     "--set", "model.depth=3", "--set", "data.batch=1", "--set", "method.accumulate=1"],
+    ["--set", "method.name=petra", "--set", "data.limit=8", "--set", "data.batch=2", "--set", "method.mitigation.sync_warmup_epochs=1", "--set",
+     "method.mitigation.weight_prediction=difference", "--set", "run.drain=true"],
+    ["--set", "method.name=gpipe", "--set", "model.family=resnet", "--set", "model.width=1", "--set", "data.batch=1", "--set", "method.sync_period=2"],
+    ["--set", "method.name=reversible", "--set", "model.family=gpt", "--set", "model.width=8", "--set", "model.depth=3", "--set", "data.set=grammar", "--set",
+     "data.batch=1", "--set", "method.sync_period=2"],
 ]
 HELD = ["parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace"]
 COLUMNS = ["start_ns", "end_ns", "stage", "kind", "microbatch", "version_read", "version_written"]
