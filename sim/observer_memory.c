@@ -13,10 +13,9 @@ typedef struct memory_observer {
   petra_worker *counting;
   const petra_stage_counts *counts;
   petra_account *accounts;
-  bool shares;
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
-    int64_t done[PETRA_MEMORY_HOLDERS];                                                /* B and W so far */
+    int64_t done[PETRA_MEMORY_UNTILS];                                                 /* B and W so far */
   } stage[];                                                                           /* per stage */
 } memory_observer;
 
@@ -81,36 +80,44 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
     sample(observer, stage, now_ns, account);
 }
 
-/* What an action of a stage changes around it, with what it lets go of as the later of two. */
-typedef struct changes {
-  petra_memory_change change[PETRA_MEMORY_NEIGHBOURS];
-  unsigned touched[PETRA_MEMORY_NEIGHBOURS];
-} changes;
+/* Whether the stage `place` of those that may hold it does so no more after this action. */
+static bool lets_go(const memory_observer *observer, const petra_memory_shared *shared, int32_t owner, int place,
+                    const petra_action *action, petra_memory_until now) {
+  const petra_memory_until until = shared->until[place];
+  const int32_t stage = owner + PETRA_MEMORY_HELD_FROM + place;
+  return until == PETRA_MEMORY_NOT_HELD || (stage == action->stage && until == now) ||
+         observer->stage[stage - 1].done[until] > action->microbatch;
+}
 
-/* Tensors of stage `lower` and the one above, which is neighbour `n` of the acting stage. */
-static void let_go(const memory_observer *observer, int32_t lower, petra_memory_holder holder, petra_memory_of n,
-                   changes *out) {
-  const int64_t *shared = observer->options.stage[lower - 1].shared[holder];
-  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
-    out->change[n].bytes[c] -= shared[c];
-    out->touched[n] |= shared[c] ? 1u << c : 0;
+/* What stage `owner` has and this action is the last to hold; the action's stage is `acting` of those that may. */
+static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
+                       petra_memory_until now) {
+  const petra_memory_stage *about = &observer->options.stage[owner - 1];
+  petra_account *account = &observer->accounts[owner - 1];
+  for (int i = 0; i < about->shared_count; i++) {
+    const petra_memory_shared *shared = &about->shared[i];
+    bool last = shared->until[acting] == now;
+    for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++)
+      last = last && lets_go(observer, shared, owner, place, action, now);
+    if (!last)
+      continue;
+    petra_account_add(account, shared->category, -shared->bytes);
+    if (observer->options.samples)
+      sample(observer, owner, now_ns, account);
   }
 }
 
-/* The other holder may have let go before. */
-static void release_shared(memory_observer *observer, const petra_action *action, changes *out) {
-  const int32_t stage = action->stage;
-  const bool w = action->kind == PETRA_ACTION_WEIGHT_GRADIENT;
-  if (!observer->shares || (!w && action->kind != PETRA_ACTION_BACKWARD))
+static void release_shared(memory_observer *observer, int64_t now_ns, const petra_action *action) {
+  const bool backward = action->kind == PETRA_ACTION_BACKWARD;
+  if (!backward && action->kind != PETRA_ACTION_WEIGHT_GRADIENT)
     return;
-  const petra_memory_holder holder = w ? PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT : PETRA_MEMORY_HELD_BY_BACKWARD;
-  if (stage < observer->options.stages &&
-      observer->stage[stage].done[PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
-    let_go(observer, stage, holder, PETRA_MEMORY_ABOVE, out);
-  for (int h = 0; w && stage > 1 && h < PETRA_MEMORY_HOLDERS; h++)
-    if (observer->stage[stage - 2].done[h] > action->microbatch)
-      let_go(observer, stage - 1, (petra_memory_holder)h, PETRA_MEMORY_OWN, out);
-  observer->stage[stage - 1].done[holder]++;
+  const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
+  for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++) {
+    const int32_t owner = action->stage - PETRA_MEMORY_HELD_FROM - place;
+    if (owner >= 1 && owner <= observer->options.stages)
+      release_of(observer, owner, place, now_ns, action, now);
+  }
+  observer->stage[action->stage - 1].done[now]++;
 }
 
 /* Of an action of `lag`, where it is a B. */
@@ -123,20 +130,21 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
   return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
 }
 
-/* What F (the head's too, in its one action) lets go of and U copies comes before all else that they do; what B and W let go of, after it. */
-static bool counts_first(const memory_observer *observer, const petra_action *action) {
+/* F, or the head's one action. */
+static bool forwards(const memory_observer *observer, const petra_action *action) {
   const petra_worker_cost_options *counting = &observer->options.counting;
-  return action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_UPDATE ||
-         petra_head_is_fused(action->stage, counting->stages, counting->split_head);
+  return action->kind == PETRA_ACTION_FORWARD ||
+         (action->kind == PETRA_ACTION_BACKWARD &&
+          petra_head_is_fused(action->stage, counting->stages, counting->split_head));
 }
 
 /* What stage 1 takes while an older copy of the weights is still there. */
-static void take(memory_observer *observer, const petra_action *action, int64_t now_ns) {
-  const int64_t bytes = observer->options.stage[action->stage - 1].taken_bytes;
+static void take(memory_observer *observer, int32_t stage, int64_t now_ns) {
+  const int64_t bytes = observer->options.stage[stage - 1].taken_bytes;
   petra_memory_change change = {.total_peak = bytes};
   change.peak[PETRA_MEMORY_MESSAGES] = bytes;
-  if (bytes > 0 && action->kind != PETRA_ACTION_UPDATE)
-    apply(observer, action->stage, now_ns, &change, 1u << PETRA_MEMORY_MESSAGES);
+  if (bytes > 0)
+    apply(observer, stage, now_ns, &change, 1u << PETRA_MEMORY_MESSAGES);
 }
 
 static petra_status count_action(memory_observer *observer, int64_t now_ns, const petra_action *action) {
@@ -145,20 +153,20 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   petra_action_result ignored;
   PETRA_TRY(observer->counting->ops->perform(observer->counting, now_ns, action, 1, &ignored));
   const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
-  changes all;
-  memcpy(all.change, observer->options.stage[stage - 1].change[w][action->kind], sizeof all.change);
-  memcpy(all.touched, observer->stage[stage - 1].touched[w][action->kind], sizeof all.touched);
-  release_shared(observer, action, &all);
-  const bool first = counts_first(observer, action);
-  if (first) {
-    take(observer, action, now_ns);
+  const petra_memory_change *change = observer->options.stage[stage - 1].change[w][action->kind];
+  const unsigned *touched = observer->stage[stage - 1].touched[w][action->kind];
+  /* The copy that F lets go of goes, and what U copies comes, before all else that they do; what B and W let go of goes after it. */
+  const bool takes = forwards(observer, action), first = takes || action->kind == PETRA_ACTION_UPDATE;
+  if (takes)
+    take(observer, stage, now_ns);
+  if (first)
     count(observer, stage, now_ns);
-  }
-  apply(observer, stage, now_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
+  apply(observer, stage, now_ns, &change[PETRA_MEMORY_OWN], touched[PETRA_MEMORY_OWN]);
   if (stage > 1)
-    apply(observer, stage - 1, now_ns, &all.change[PETRA_MEMORY_BELOW], all.touched[PETRA_MEMORY_BELOW]);
+    apply(observer, stage - 1, now_ns, &change[PETRA_MEMORY_BELOW], touched[PETRA_MEMORY_BELOW]);
   if (stage < observer->options.stages)
-    apply(observer, stage + 1, now_ns, &all.change[PETRA_MEMORY_ABOVE], all.touched[PETRA_MEMORY_ABOVE]);
+    apply(observer, stage + 1, now_ns, &change[PETRA_MEMORY_ABOVE], touched[PETRA_MEMORY_ABOVE]);
+  release_shared(observer, now_ns, action);
   if (!first)
     count(observer, stage, now_ns);
   return PETRA_OK;
@@ -180,14 +188,6 @@ static unsigned touched_by(const petra_memory_change *change) {
   return bits;
 }
 
-static bool shares_any(const petra_memory_stage *stage) {
-  for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
-    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-      if (stage->shared[h][c])
-        return true;
-  return false;
-}
-
 petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.started = started};
   memory_observer *observer;
@@ -201,7 +201,6 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
   PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
-    observer->shares = observer->shares || shares_any(stage);
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       petra_account_add(&observer->accounts[j], (petra_memory_category)c, stage->base[c]);
     for (int w = 0; w < PETRA_MEMORY_WHENS; w++)

@@ -27,13 +27,22 @@ typedef enum petra_memory_of {
   PETRA_MEMORY_NEIGHBOURS
 } petra_memory_of;
 
-/* Tensors that B or W of a stage and W of the stage above both hold, until the later of the two, of the same
- * microbatch. They are in none of the changes. */
-typedef enum petra_memory_holder {
-  PETRA_MEMORY_HELD_BY_BACKWARD,
-  PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT,
-  PETRA_MEMORY_HOLDERS
-} petra_memory_holder;
+/* Until when an action of a stage holds a tensor, of the microbatch that it is of. */
+typedef enum petra_memory_until {
+  PETRA_MEMORY_NOT_HELD,
+  PETRA_MEMORY_UNTIL_BACKWARD,
+  PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT,
+  PETRA_MEMORY_UNTILS
+} petra_memory_until;
+
+/* Bytes in the account of one stage that several actions hold, of it and of its neighbours, until the last of them: streams go through
+ * reversible blocks as they are. Their end is in none of the changes. */
+enum { PETRA_MEMORY_HELD_FROM = -1, PETRA_MEMORY_HELD_STAGES = 4, PETRA_MEMORY_SHARED_MOST = 16 };
+typedef struct petra_memory_shared {
+  int64_t bytes;
+  petra_memory_category category;
+  petra_memory_until until[PETRA_MEMORY_HELD_STAGES]; /* from the stage below on */
+} petra_memory_shared;
 
 /* An action may take more or less as the run goes on: B where the weights have changed since its F or are extrapolated ones, U
  * where a mitigation of delay has begun. */
@@ -49,9 +58,9 @@ typedef struct petra_memory_stage {
   int64_t mitigates_after;    /* so many updates U is LATER */
   int64_t
       taken_bytes; /* messages: samples that stage 1 takes before anything else that its F does; in `change` as well */
-  /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of
-   * microbatches at every stage; else 0. */
-  int64_t shared[PETRA_MEMORY_HOLDERS][PETRA_MEMORY_CATEGORIES];
+  /* With W split from B, whose actions then come in the order of microbatches at every stage; else none. */
+  petra_memory_shared shared[PETRA_MEMORY_SHARED_MOST];
+  int shared_count;
   int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
   int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
                             was forwarded with */

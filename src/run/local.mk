@@ -22,6 +22,8 @@ libpetra_a_SOURCES += \
 	src/run/folder.c src/run/folder.h \
 	src/run/folder_held.c \
 	src/run/footprint.c src/run/footprint.h \
+	src/run/footprint_held.c src/run/footprint_held.h \
+	src/run/footprint_pass.c src/run/footprint_pass.h \
 	src/run/groups.c src/run/groups.h \
 	src/run/header.c src/run/header.h \
 	src/run/libraries.c src/run/libraries.h \

@@ -164,6 +164,22 @@ int petra_stage_in_flight_max(const petra_stage *stage) {
   return stage->records.count_max;
 }
 
+petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
+                                   petra_status (*each)(void *context, petra_tensor *tensor), void *context) {
+  petra_record *record = petra_records_at(&stage->records, microbatch);
+  for (int b = 0; record && b < stage->blocks; b++) {
+    petra_tensor **places[PETRA_GRAPH_TENSORS];
+    petra_block_graph_places(&record->block[b].graph, places);
+    for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
+      if (*places[i])
+        PETRA_TRY(each(context, *places[i]));
+    for (int i = 0; i < 2; i++)
+      if (record->block[b].input.tensor[i])
+        PETRA_TRY(each(context, record->block[b].input.tensor[i]));
+  }
+  return PETRA_OK;
+}
+
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index) {
   petra_stage_sets *sets = &stage->sets[block - stage->options.first];
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];

@@ -103,6 +103,10 @@ petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petr
  * unless there were k. */
 petra_status petra_stage_update(petra_stage *stage, double lr);
 
+/* For counting memory: every tensor that is kept of the microbatch, if it is in flight here; some may come more than once. */
+petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
+                                   petra_status (*each)(void *context, petra_tensor *tensor), void *context);
+
 /* For counting the memory that is taken on the way. The step of U alone, with the gradients as they are: no version is kept, none is
  * made. And as many updates as begin the mitigation of delay and one more, with the weights as they are: what is kept of the version
  * before them is. */

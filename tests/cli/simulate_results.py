@@ -17,6 +17,8 @@ CASES = [
     ["--set", "method.name=backprop", *LIST, "--set", "model.family=resnet", "--set", "device.backend=ref"],
     ["--set", "method.name=zb-h1", "--set", "run.max_microbatches=40", "--set", "method.accumulate=20", "--set", "cluster.jitter.model=gamma"],
     ["--set", "method.name=zb-h1", *LIST, "--set", "method.keep=input", "--set", "model.depth=18"],
+    ["--set", "method.name=zb-h1", "--set", "method.accumulate=13", "--set", "method.keep=nothing", "--set", "cluster.jitter.model=gamma"],
+    ["--set", "method.name=zb-h1", "--set", "stages.partition=balanced", "--set", "stages.count=1", "--set", "method.head=fused"],
     ["--set", "method.name=ddg", "--set", "cluster.jitter.model=gamma", "--set", "optim.name=muon", "--set", "optim.lr=0.01", "--set", "optim.clip=0.01"],
     ["--set", "method.name=ddg", *LIST, "--set", "model.family=resnet", "--set", "run.drain=true", "--set", "cluster.engines=2", "--set",
      "optim.name=adamw", "--set", "optim.lr=0.001"],
