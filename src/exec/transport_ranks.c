@@ -299,7 +299,7 @@ int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
 }
 
 int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
-  return petra_way_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes, AHEAD);
+  return petra_way_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes, AHEAD + 1); /* one is read into tensors */
 }
 
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */

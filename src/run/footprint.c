@@ -12,9 +12,47 @@ static bool holds_a_copy(const petra_method *method) {
   return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 1;
 }
 
-petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out) {
+/* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */
+static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
+  const int replicas = (int)plan->config->cluster.replicas;
+  int32_t largest = 0;
+  int64_t most = 0;
+  int count = 0;
+  for (int32_t j = 0; j < plan->stages; j++) {
+    petra_stage_summary summary;
+    if (rank_of[j] != rank)
+      continue;
+    petra_plan_stage_summary(plan, j, &summary);
+    stages[j].base[PETRA_MEMORY_MESSAGES] += summary.gradient_bytes;
+    count++;
+    if (summary.gradient_bytes > most) {
+      most = summary.gradient_bytes;
+      largest = j;
+    }
+  }
+  if (count > 0)
+    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_replica_exchange_bytes(replicas, count, most);
+}
+
+static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {
+  for (int32_t j = 0; j + 1 < plan->stages; j++) {
+    petra_stage_summary low, high;
+    if (rank_of[j] == rank_of[j + 1])
+      continue;
+    petra_plan_stage_summary(plan, j, &low);
+    petra_plan_stage_summary(plan, j + 1, &high);
+    stages[j].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
+    stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
+  }
+  for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
+    add_exchange(plan, rank_of, rank, stages);
+}
+
+petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
   const int stages = plan->stages;
-  PETRA_TRY(petra_footprint_pass(plan, out));
+  PETRA_TRY(petra_footprint_pass(plan, rank_of, out));
   for (int j = 0; j < stages; j++) {
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
     if (petra_method_stashes(&plan->method))
@@ -22,6 +60,8 @@ petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage
     if (holds_a_copy(&plan->method))
       out[j].copy_bytes = parameters;
   }
+  if (rank_of)
+    add_buffers(plan, rank_of, out);
   return PETRA_OK;
 }
 
@@ -82,42 +122,4 @@ petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting ac
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
       PETRA_TRY(count_block(plan, accounting, b, &out[j]));
   return PETRA_OK;
-}
-
-/* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */
-static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
-  const int replicas = (int)plan->config->cluster.replicas;
-  int32_t largest = 0;
-  int64_t most = 0;
-  int count = 0;
-  for (int32_t j = 0; j < plan->stages; j++) {
-    petra_stage_summary summary;
-    if (rank_of[j] != rank)
-      continue;
-    petra_plan_stage_summary(plan, j, &summary);
-    stages[j].base[PETRA_MEMORY_MESSAGES] += summary.gradient_bytes;
-    count++;
-    if (summary.gradient_bytes > most) {
-      most = summary.gradient_bytes;
-      largest = j;
-    }
-  }
-  if (count > 0)
-    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_replica_exchange_bytes(replicas, count, most);
-}
-
-void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {
-  for (int32_t j = 0; j + 1 < plan->stages; j++) {
-    petra_stage_summary low, high;
-    if (rank_of[j] == rank_of[j + 1])
-      continue;
-    petra_plan_stage_summary(plan, j, &low);
-    petra_plan_stage_summary(plan, j + 1, &high);
-    stages[j].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
-    stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
-  }
-  for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
-    add_exchange(plan, rank_of, rank, stages);
 }

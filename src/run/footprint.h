@@ -15,13 +15,10 @@
 #include "sim/ledger.h"
 #include "sim/observer_memory.h"
 
-/* Fills `out`, one a stage. `plan` has its program. */
-petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out);
+/* Fills `out`, one a stage. `plan` has its program. rank_of: the process of each stage, whose buffers for messages to other processes, through
+ * their hosts, and for what it exchanges with its replicas count as well (docs/semantics.md, "Memory"); NULL: one process has all stages. */
+petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
 petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
-
-/* Adds to what was measured the buffers of the messages between processes, through their hosts, and of what they exchange with their
- * replicas (docs/semantics.md, "Memory"). rank_of: of each stage. */
-void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages);
 
 /* How the ledger counts the plan; whether inputs and weights are kept is left to say. */
 petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting);

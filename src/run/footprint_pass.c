@@ -19,8 +19,9 @@ typedef enum passing {
 /* One microbatch on its way through dry stages. */
 typedef struct passage {
   passing how;
-  petra_network network; /* dry */
-  petra_held held;       /* of HELD */
+  petra_network network;  /* dry */
+  const int32_t *rank_of; /* of each stage; NULL: one process has all */
+  petra_held held;        /* of HELD */
   const petra_program_options *program;
   petra_memory_stage *out;
   petra_account *before;             /* for each stage, from 0 */
@@ -63,12 +64,30 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
   return PETRA_OK;
 }
 
+/* Between processes a message is written into a buffer, which goes by counts, and read into tensors of the receiver's own. */
+static petra_status cross(passage *p, int receiver, petra_streams *streams) {
+  for (int i = 0; i < 2; i++) {
+    petra_tensor *sent = streams->tensor[i];
+    if (!sent)
+      continue;
+    PETRA_TRY(petra_tensor_create(p->network.backend, sent->kind, sent->shape, account_of(p, receiver),
+                                  PETRA_MEMORY_MESSAGES, &streams->tensor[i]));
+    petra_tensor_release(&sent);
+  }
+  return PETRA_OK;
+}
+
 /* As the worker posts: what is sent counts at the receiver. */
-static void post(passage *p, petra_message *box, int receiver, petra_message *message) {
-  petra_streams_charge(&message->streams, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
-  petra_streams_charge(&message->gradients, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
+static petra_status post(passage *p, int stage, int receiver, petra_message *box, petra_message *message) {
   *box = *message;
   *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
+  if (p->rank_of && p->rank_of[stage] != p->rank_of[receiver]) {
+    PETRA_TRY(cross(p, receiver, &box->streams));
+    return cross(p, receiver, &box->gradients);
+  }
+  petra_streams_charge(&box->streams, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
+  petra_streams_charge(&box->gradients, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
+  return PETRA_OK;
 }
 
 static petra_status take_samples(passage *p, petra_message *out) {
@@ -95,7 +114,7 @@ static petra_status pass_forward(passage *p, int stage) {
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
-    post(p, &p->forward[stage + 1], stage + 1, &out);
+    PETRA_TRY(post(p, stage, stage + 1, &p->forward[stage + 1], &out));
   return end(p, stage, PETRA_ACTION_FORWARD);
 }
 
@@ -115,7 +134,7 @@ static petra_status pass_backward(passage *p, int stage) {
   petra_message_release(in);
   PETRA_TRY(status);
   if (stage > 0)
-    post(p, &p->backward[stage - 1], stage - 1, &out);
+    PETRA_TRY(post(p, stage, stage - 1, &p->backward[stage - 1], &out));
   else
     petra_message_release(&out);
   return end(p, stage, PETRA_ACTION_BACKWARD);
@@ -169,9 +188,9 @@ static petra_status pass(passage *p) {
   return PETRA_OK;
 }
 
-static petra_status pass_dry(const petra_plan *plan, passing how, petra_memory_stage *out) {
+static petra_status pass_dry(const petra_plan *plan, const int32_t *rank_of, passing how, petra_memory_stage *out) {
   const petra_config *config = plan->config;
-  passage p = {.how = how, .program = &plan->program, .out = out};
+  passage p = {.how = how, .rank_of = rank_of, .program = &plan->program, .out = out};
   petra_backend *dry;
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
@@ -222,17 +241,17 @@ static void take_later(const petra_plan *plan, int j, const petra_memory_stage *
   out->mitigates_after = mitigation.start;
 }
 
-petra_status petra_footprint_pass(const petra_plan *plan, petra_memory_stage *out) {
+petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
   const bool split = plan->method.program->split_backward;
   petra_memory_stage *again;
   petra_status status;
-  PETRA_TRY(pass_dry(plan, ONCE, out));
+  PETRA_TRY(pass_dry(plan, rank_of, ONCE, out));
   PETRA_TRY(petra_allocate(&again, (size_t)plan->stages, sizeof *again));
-  PETRA_TRY_GOTO(status, pass_dry(plan, AGED, again), done);
+  PETRA_TRY_GOTO(status, pass_dry(plan, rank_of, AGED, again), done);
   for (int j = 0; j < plan->stages; j++)
     take_later(plan, j, &again[j], &out[j]);
   if (split)
-    PETRA_TRY_GOTO(status, pass_dry(plan, HELD, again), done);
+    PETRA_TRY_GOTO(status, pass_dry(plan, rank_of, HELD, again), done);
   for (int j = 0; j < plan->stages && split; j++)
     take_shared(again, out, j);
 done:

@@ -6,7 +6,7 @@
 #include "run/plan.h"
 #include "sim/observer_memory.h"
 
-/* Fills `out`, one a stage, but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). `plan` has its program. */
-petra_status petra_footprint_pass(const petra_plan *plan, petra_memory_stage *out);
+/* Fills `out`, one a stage, of stages on processes `rank_of` (NULL: one has all), but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). `plan` has its program. */
+petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
 
 #endif

@@ -135,10 +135,7 @@ static petra_status plan_memory(petra_simulation *s) {
   PETRA_TRY(petra_allocate(&s->memory, (size_t)s->plan.program.stages, sizeof *s->memory));
   if (!measured)
     return petra_footprint_counted(&s->plan, counted, s->memory);
-  PETRA_TRY(petra_footprint_measured(&s->plan, s->memory));
-  if (s->rank_of)
-    petra_footprint_buffers(&s->plan, s->rank_of, s->memory);
-  return PETRA_OK;
+  return petra_footprint_measured(&s->plan, s->rank_of, s->memory);
 }
 
 static petra_status open_log(petra_simulation *s) {
