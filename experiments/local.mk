@@ -80,12 +80,14 @@ EXTRA_DIST += experiments/13-mitigations/README.md \
 EXTRA_DIST += experiments/14-table-4/README.md \
 	experiments/14-table-4/base-mini.yaml \
 	experiments/14-table-4/base.yaml \
+	experiments/14-table-4/cells.csv \
 	experiments/14-table-4/row_6.py \
 	experiments/14-table-4/summary.csv \
 	experiments/14-table-4/table-4-cifar10.yaml \
 	experiments/14-table-4/table-4-mini.yaml \
 	experiments/14-table-4/table-4.yaml \
-	experiments/14-table-4/table_4.py
+	experiments/14-table-4/table_4.py \
+	experiments/14-table-4/table_4_cifar10.py
 EXTRA_DIST += experiments/15-fig-4/README.md \
 	experiments/15-fig-4/base-mini.yaml \
 	experiments/15-fig-4/base.yaml \

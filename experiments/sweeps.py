@@ -63,13 +63,13 @@ def update_table(path, rows, keys):
     sim.write_table(path, rows)
 
 
-def table_and_figure(path, collect, keys, tables, draw):
-    """What such a script does: the table of the rows that `collect` yields, those printed by `tables`, and drawn by `draw`."""
+def table_and_figure(path, collect, keys, tables, draw=None):
+    """What such a script does: the table of the rows that `collect` yields, those printed by `tables`, and drawn by `draw` where there is a figure."""
     if not sim.DRAW_ONLY:
         update_table(path, list(collect()), keys)
     rows = sim.read_table(path)
     tables(rows)
-    if not sim.TABLES_ONLY:
+    if draw and not sim.TABLES_ONLY:
         draw(rows)
 
 
