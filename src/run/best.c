@@ -67,12 +67,17 @@ petra_status petra_best_check(const petra_config *config, int64_t epochs) {
 
 /* What best.h5 has at the beginning or, of a run that had come to its end, weights.h5, which stays where it is. Weights of a later
  * epoch than the checkpoint's are found again on the way there. */
-static petra_status find(petra_best *best, const petra_plan *plan) {
+static petra_status find(petra_best *best, const petra_plan *plan, int64_t logged) {
   const int64_t epochs = plan->program.microbatches / plan->program.batches;
   best->in_weights = access(best->path, F_OK) != 0;
   const char *path = best->in_weights ? best->weights_path : best->path;
   if (access(path, F_OK) != 0)
-    return PETRA_OK;
+    return logged < plan->config->run.eval_every
+               ? PETRA_OK
+               : petra_fail(PETRA_DATA,
+                            "%s: is not there, nor is %s, and %lld epochs of the run are done; expected one of them, "
+                            "with the weights of the best evaluation, or a run from the beginning (--overwrite)",
+                            best->path, best->weights_path, (long long)logged);
   PETRA_TRY(petra_weights_read_moment(path, &best->moment));
   if (best->moment.epoch > epochs)
     return petra_config_fail(plan->config, "run.keep",
@@ -82,7 +87,7 @@ static petra_status find(petra_best *best, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-petra_status petra_best_create(const petra_network *network, const char *folder, bool resumed, petra_best **out) {
+petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out) {
   static const petra_stage_observer_ops ops = {.evaluated_weights = on_weights};
   petra_best *best;
   petra_status status;
@@ -91,8 +96,8 @@ petra_status petra_best_create(const petra_network *network, const char *folder,
   best->network = network;
   PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
   PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
-  if (resumed)
-    PETRA_TRY_GOTO(status, find(best, network->plan), fail);
+  if (logged >= 0)
+    PETRA_TRY_GOTO(status, find(best, network->plan, logged), fail);
   *out = best;
   return PETRA_OK;
 fail:

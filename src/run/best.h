@@ -14,10 +14,10 @@ typedef struct petra_best petra_best;
 
 #define PETRA_BEST_FILE "best.h5"
 
-/* Of the run in `folder`, which is not changed yet. `resumed`: goes on with what best.h5 there says, or weights.h5 of a run that
- * becomes longer; else a run begins. PETRA_CONFIG where that has the weights of an epoch that the run is not to come to. What is given
- * is borrowed. */
-petra_status petra_best_create(const petra_network *network, const char *folder, bool resumed, petra_best **out);
+/* Of the run in `folder`, which is not changed yet. It goes on with so many `logged` epochs and with what best.h5 there says, or
+ * weights.h5 of a run that becomes longer; -1: a run begins. PETRA_CONFIG where that has the weights of an epoch that the run is not to
+ * come to, PETRA_DATA where neither file is there, and an evaluation was. What is given is borrowed. */
+petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out);
 void petra_best_destroy(petra_best *best); /* NULL is fine */
 
 petra_stage_observer *petra_best_observer(petra_best *best);

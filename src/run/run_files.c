@@ -49,6 +49,16 @@ static void print_resumed(const petra_run *run) {
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
+/* With run.keep: best. */
+static petra_status keep_best(petra_run *run) {
+  int64_t logged = -1;
+  if (run->config->run.keep != PETRA_KEEP_BEST)
+    return PETRA_OK;
+  if (run->resume)
+    PETRA_TRY(petra_training_log_archived(run->resume, &logged));
+  return petra_best_create(&run->main.network, run->folder.path, logged, &run->best);
+}
+
 /* The run's folder with run.h5 and config.yaml. */
 petra_status petra_run_open_files(petra_run *run) {
   char *log = NULL;
@@ -75,9 +85,7 @@ petra_status petra_run_open_files(petra_run *run) {
     about.image = log;
     about.image_bytes = (size_t)begin.log_bytes;
   }
-  petra_status status = run->config->run.keep == PETRA_KEEP_BEST
-                            ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
-                            : PETRA_OK;
+  petra_status status = keep_best(run);
   if (status == PETRA_OK && run->options.resume && run->options.print)
     print_resumed(run);
   if (status == PETRA_OK)

@@ -349,6 +349,15 @@ done:
   return status;
 }
 
+petra_status petra_training_log_archived(petra_archive *archive, int64_t *epochs) {
+  int64_t counts[4] = {0};
+  PETRA_TRY(petra_archive_enter(archive, "training_log"));
+  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
+  petra_archive_leave(archive);
+  *epochs = counts[0];
+  return status;
+}
+
 void petra_training_log_finish(petra_training_log *log, bool succeeded) {
   if (succeeded)
     petra_progress_finish(&log->progress);

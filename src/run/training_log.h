@@ -34,6 +34,9 @@ double petra_training_log_mean_loss(const petra_training_log *log, int64_t *micr
 /* What it knows, in a checkpoint; one that is read into must be new. Times go on where they were. */
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive);
 
+/* How many rows of /epoch one in a checkpoint, which is read, has. */
+petra_status petra_training_log_archived(petra_archive *archive, int64_t *epochs);
+
 /* What is between these, in pairs, is not in the images (tokens) per second: a checkpoint. An evaluation begins and ends such a pause, too. */
 void petra_training_log_pause(petra_training_log *log);
 void petra_training_log_go_on(petra_training_log *log);

@@ -375,6 +375,20 @@ class Keep(ProgramTest):
         self.bad(2, "parts/run.h5: was written with run.keep: best, and the config has last", "train", "small.yaml", "--resume", "--output", "parts",
                  *self.set_options(run__epochs=5, run__keep="last"))
 
+    def test_resume_without_the_best_weights(self):
+        """Told before anything of the folder is changed; the file put back, the run goes on."""
+        values = {"run__keep": "best", "run__keep_checkpoint": "true"}
+        self.train("whole", run__keep="best")
+        sets = self.train("out", "--set", "run.epochs=3", **values)
+        os.rename(self.path("out/weights.h5"), self.path("elsewhere.h5"))
+        before = self.read("out/run.h5")
+        self.bad(1, "out/best.h5: is not there, nor is out/weights.h5, and 2 epochs of the run are done", "train", "small.yaml", *sets, "--output", "out",
+                 "--resume")
+        self.assertEqual(self.read("out/run.h5"), before)
+        os.rename(self.path("elsewhere.h5"), self.path("out/weights.h5"))
+        self.train("out", "--resume", **values)
+        self.assertEqual(self.read("out/weights.h5"), self.read("whole/weights.h5"))
+
     def test_what_cannot_be_gone_on_with_stays(self):
         """A run that is to become shorter than its best weights is refused before anything of it is changed."""
         sets = self.train("out", run__keep="best", run__keep_checkpoint="true")

@@ -303,6 +303,8 @@ def moves_backward(mitigation):
 
 
 def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     program = os.path.abspath(sys.argv[1])
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
