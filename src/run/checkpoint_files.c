@@ -94,16 +94,24 @@ static petra_status length_of(petra_archive *archive, const petra_plan *plan, in
 
 static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin) {
   const petra_program_options *program = &plan->program;
+  const petra_program_ops *ops = plan->method.program;
   int64_t microbatches;
   PETRA_TRY(length_of(archive, plan, &microbatches));
-  return petra_program_begins_alike(plan->method.program, program, microbatches, begin->read)
-             ? PETRA_OK
-             : petra_config_fail(plan->config, "run.epochs",
-                                 "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
-                                 "(%lld) than stages (%d) the two begin with different evaluations; expected a run as "
-                                 "long, or one from the beginning",
-                                 (long long)program->microbatches, archive->path, (long long)microbatches,
-                                 (long long)program->batches, program->stages);
+  if (!petra_program_begins_alike(ops, program, microbatches, begin->read))
+    return petra_config_fail(plan->config, "run.epochs",
+                             "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
+                             "(%lld) than stages (%d) the two begin with different evaluations; expected a run as "
+                             "long, or one from the beginning",
+                             (long long)program->microbatches, archive->path, (long long)microbatches,
+                             (long long)program->batches, program->stages);
+  if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, begin->read))
+    return petra_config_fail(
+        plan->config, "run.epochs",
+        "%lld microbatches in all, and the run that wrote %s had %lld, none of which made an "
+        "update after the checkpoint: end-to-end gradients of probes may be at other weights than in "
+        "the longer run; expected a run as long, or one from the beginning",
+        (long long)program->microbatches, archive->path, (long long)microbatches);
+  return PETRA_OK;
 }
 
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,

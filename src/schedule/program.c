@@ -127,3 +127,15 @@ int64_t petra_program_reference(const petra_program_ops *program, const petra_pr
     done = warmup;
   return (done < options->microbatches ? done : options->microbatches) / options->accumulate;
 }
+
+bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
+                                int64_t microbatches, int64_t read) {
+  const int64_t last = microbatches / options->accumulate;
+  if (options->microbatches <= microbatches || last > read / options->accumulate)
+    return true;
+  for (int32_t stage = 1; stage <= options->stages; stage++)
+    for (int32_t of = 1; of <= options->stages; of++)
+      if (petra_program_reference(program, options, read - 1, stage, of) > last)
+        return false;
+  return true;
+}

@@ -197,6 +197,11 @@ int64_t petra_program_losses(const petra_program_ops *program, const petra_progr
 bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 
+/* The same of what a probe computes before that, where the run of so many microbatches is the one that has come there: not where its updates
+ * are over, a longer one's are not, and end-to-end networks are at weights that the longer one changes. */
+bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
+                                int64_t microbatches, int64_t read);
+
 /* Updates that stage `of` has made in the network of the end-to-end reference for B of `microbatch` at `stage`; for
  * PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,

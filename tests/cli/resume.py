@@ -229,6 +229,21 @@ class Resume(ProgramTest):
             self.train("cut", [*few, *settings, f"run.epochs={longer}"], "--resume")
             self.same("long", "cut", settings)
 
+    def test_more_epochs_behind_the_last_update(self):
+        """Six microbatches and an update after ten: the shorter run takes end-to-end gradients of its third at the first weights, a run of
+        twelve those of stage 1 at weights of stage 10 that it changes before; of nine it does not."""
+        self.write("c.yaml", CONFIG)
+        few = ["stages.count=10", "data.limit=12", "run.eval_every=0", "method.accumulate=10", "probe.per_epoch=3"]
+        self.train("short", [*few, "run.epochs=2"])
+        self.bad(2, "run.epochs=4: 12 microbatches in all, and the run that wrote short/checkpoint.h5 had 6, none of which made an update after the checkpoint: "
+                 "end-to-end gradients of probes may be at other weights than in the longer run; expected a run as long, or one from the beginning",
+                 "train", "c.yaml", *self.options([*few, "run.epochs=4"]), "--output", "short", "--resume", overwrite=False)
+        for epochs, longer, settings in (2, 3, []), (4, 5, []), (2, 4, ["method.accumulate=1"]), (2, 4, ["probe.per_epoch=0"]):
+            self.train("long", [*few, *settings, f"run.epochs={longer}"])
+            self.train("cut", [*few, *settings, f"run.epochs={epochs}"])
+            self.train("cut", [*few, *settings, f"run.epochs={longer}"], "--resume")
+            self.same("long", "cut", [*few, *settings])
+
     def test_a_run_that_was_cut_within_an_epoch(self):
         """The losses of the epoch that it was cut in count when a longer run goes on."""
         self.write("c.yaml", CONFIG)
