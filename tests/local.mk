@@ -110,7 +110,7 @@ EXTRA_DIST += \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_optimisers.py tests/golden/optimisers.txt tests/reference/optimisers.py \
   tests/reference/make_transformers.py tests/golden/transformers.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
-  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
+  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py tests/reference/random_probes.py
 
 # Golden files are remade by this target alone: make regen-golden PYTORCH_INTERPRETER=PATH (a Python with PyTorch and h5py).
 PYTORCH_INTERPRETER = python3

@@ -23,7 +23,7 @@ def arguments():
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--stem", choices=("cifar", "imagenet"), default="cifar")
     p.add_argument("--downsample", choices=("conv", "invertible"), default="conv")
-    p.add_argument("--classes", type=int, default=10)
+    p.add_argument("--classes", type=int, help="default: 10; gpt, revgpt: 256, one for each byte")
     p.add_argument("--heads", type=int, default=0, help="transformers: of attention")
     p.add_argument("--context", type=int, default=0, help="gpt, revgpt: tokens of a window")
     p.add_argument("--patch", type=int, default=0, help="vit, revvit: side of a patch, pixels")
@@ -47,7 +47,9 @@ def arguments():
     p.add_argument("--extra-delay", type=int, default=0, help="ticks more between forward and backward at every stage")
     p.add_argument("--stages", type=int, choices=(0, 1), default=0, help="1: all blocks in one stage; 0: one block a stage")
     p.add_argument("--perturb", type=int, default=0, help="seed: moves every weight by one unit in the last place or not at all")
-    return p.parse_args()
+    a = p.parse_args()
+    a.classes = a.classes or (256 if a.context else 10)
+    return a
 
 
 def perturbed(weights, seed):
