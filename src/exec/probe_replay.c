@@ -35,8 +35,8 @@ static petra_status weights(const petra_probe_source *source, int32_t stage, pet
 
 static bool predicts(const petra_probe_source *source, int32_t stage) {
   const petra_probe_replay_options *options = &of_source(source)->options;
-  const petra_stage_mitigation mitigation =
-      petra_method_stage_mitigation(options->method, options->program_options, stage);
+  const petra_stage_mitigation mitigation = petra_method_stage_mitigation(
+      options->method, options->program_options->stages, options->program_options->warmup, stage);
   return petra_mitigation_predicts(&mitigation);
 }
 

@@ -18,13 +18,10 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
                             .sync_period = method->sync_period};
 }
 
-petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, const petra_program_options *program,
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
                                                      int32_t stage) {
-  const int32_t stages = program->stages;
-  petra_stage_mitigation mitigation = {.choice = method->mitigation,
-                                       .distance = stages - stage,
-                                       .stages = stages,
-                                       .start = program->warmup / method->accumulate};
+  petra_stage_mitigation mitigation = {
+      .choice = method->mitigation, .distance = stages - stage, .stages = stages, .start = warmup / method->accumulate};
   if (petra_mitigation_key(&method->mitigation))
     mitigation.delay = petra_method_delay(method, stages, stage);
   if (method->mitigation.weight_prediction == PETRA_PREDICTION_SPECTRAIN)

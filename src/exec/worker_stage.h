@@ -33,9 +33,9 @@ typedef struct petra_worker_stage_options {
 /* What a method has a stage do; `inverts`: it inverts and the network has blocks for that. */
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts);
 
-/* What stage `stage` (from 1) does against its delay; nothing where the method has no mitigation. Of the options stages and
- * warm-up are read. */
-petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, const petra_program_options *program,
+/* What stage `stage` of `stages` (from 1) does against its delay, after `warmup` microbatches of a synchronous warm-up; nothing where
+ * the method has no mitigation. */
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int64_t warmup,
                                                      int32_t stage);
 
 /* Everything in `options` is borrowed and outlives the worker. */

@@ -231,7 +231,8 @@ static void take_shared(const petra_memory_stage *held, petra_memory_stage *out,
 
 /* What actions do later in the run. The head's one action begins and ends with the same weights. */
 static void take_later(const petra_plan *plan, int j, const petra_memory_stage *aged, petra_memory_stage *out) {
-  const petra_stage_mitigation mitigation = petra_method_stage_mitigation(&plan->method, &plan->program, j + 1);
+  const petra_stage_mitigation mitigation =
+      petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1);
   petra_memory_changes *first = out->change[PETRA_MEMORY_FIRST], *later = out->change[PETRA_MEMORY_LATER];
   memcpy(later, aged->change[PETRA_MEMORY_FIRST], sizeof out->change[PETRA_MEMORY_LATER]);
   if (petra_program_fused(&plan->program, j + 1))

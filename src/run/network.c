@@ -44,15 +44,15 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
   for (int j = 0; j < plan->stages; j++) {
     if (placement && !petra_placement_has(placement, j + 1))
       continue;
-    const petra_stage_options stage = {.model = &plan->model,
-                                       .number = j + 1,
-                                       .first = plan->partition.first[j],
-                                       .end = plan->partition.first[j + 1],
-                                       .backend = network->backend,
-                                       .rule = petra_method_stage_rule(&plan->method, plan->inverts),
-                                       .optim = petra_optim_from_config(plan->config),
-                                       .mitigation =
-                                           petra_method_stage_mitigation(&plan->method, &plan->program, j + 1)};
+    const petra_stage_options stage = {
+        .model = &plan->model,
+        .number = j + 1,
+        .first = plan->partition.first[j],
+        .end = plan->partition.first[j + 1],
+        .backend = network->backend,
+        .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+        .optim = petra_optim_from_config(plan->config),
+        .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1)};
     PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));
   }
   return PETRA_OK;

@@ -100,6 +100,7 @@ class Profile(ProgramTest):
 
     def test_other_configs(self):
         for options in (["model.family=resnet", "method.name=backprop"], ["model.depth=50", "data.batch=1", "profile.repetitions=1"], ["method.accumulate=3"],
+                        ["method.name=delayed", "profile.repetitions=1"], ["method.name=pipedream-2bw", "method.accumulate=10", "profile.repetitions=1"],
                         ["device.precision=fp64", "data.batch=2"], ["stages.partition=balanced", "stages.count=1"],
                         ["stages.partition=list", "stages.blocks=[3, 4, 3]"], ["profile.repetitions=1", "profile.warmup=0"]):
             found = self.profile(*[word for option in options for word in ("--set", option)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random configs, whatever they combine: petra simulate has the actions and the memory of petra train, to the nanosecond and the byte; a run that --resume
-makes longer, and one on several processes, have its bits. What is refused is refused in one line.
+makes longer, and one on several processes, have its bits; the other commands take the config too. What is refused is refused in one line.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many configs are run."""
 
@@ -128,6 +128,17 @@ class RandomRuns(ProgramTest):
             for name in "peak_bytes", "total_peak_bytes":
                 self.assertEqual(run[f"memory/{name}"][:].tolist(), said[f"memory/{name}"][:].tolist(), f"{name}: {what}")
 
+    def taken(self, settings, what):
+        """By the commands that compute and do not train."""
+        for command in (["init", "--output", "drawn"], ["evaluate", "--json", "--set", "model.weights=one/weights.h5"],
+                        ["profile", "--quiet", "--output", "drawn/profile.h5", "--set", "profile.repetitions=1", "--set", "profile.warmup=0"],
+                        ["simulate", "--json", "--set", "run.trace_actions=false", "--set", "cluster.cost.model=profile",
+                         "--set", "cluster.cost.profile=drawn/profile.h5", "--set", "run.max_microbatches=7"]):
+            code, _, error = self.run_petra(command[0], "small.yaml", *options(settings), *command[1:])
+            said = [line for line in error.splitlines() if not line.startswith("petra: warning: ")]
+            self.assertEqual((code, said), (0, []), f"{command[0]}: {what}")
+        shutil.rmtree(self.path("drawn"))
+
     def test_all_agree(self):
         executes = shutil.which("mpirun") and petra_info_says_mpi()
         for seed in range(FIRST, FIRST + COUNT):
@@ -135,6 +146,7 @@ class RandomRuns(ProgramTest):
             settings = self.accepted(r)
             what = f"PETRA_TEST_RANDOM={seed}:1, {json.dumps(settings)}"
             self.simulated(settings, what)
+            self.taken(settings, what)
             self.resumed(settings, what)
             if executes and settings["method.name"] != "petra-arrival":
                 self.executed(settings, r.choice([2, 3]) * settings.get("cluster.replicas", 1), what)

@@ -284,7 +284,7 @@ class Train(ProgramTest):
 
     def test_evaluate_equals_the_last_row(self):
         for backend, precision in [("cpu", "fp32"), ("ref", "fp32"), ("ref", "fp64")]:
-            values = self.set_options(device__backend=backend, device__precision=precision)
+            values = self.set_options(device__backend=backend, device__precision=precision, method__mitigation__spike_compensation="true")
             self.good("train", "small.yaml", *values, "--output", "out", "--quiet")
             found = self.good_json("evaluate", "small.yaml", *values, "--set", "model.weights=out/weights.h5")
             with h5py.File(self.path("out/run.h5"), "r") as run:
