@@ -211,7 +211,7 @@ void petra_profile_pipeline_destroy(petra_profile_pipeline *p) {
   for (int j = 0; p->places && j <= p->last; j++) {
     petra_message_release(&p->places[j].up);
     petra_message_release(&p->places[j].down);
-    petra_stage_empty(p->places[j].stage); /* all of them first: a stage holds tensors that another one's account counts */
+    petra_stage_empty(p->places[j].stage); /* all of them first (stage/stage.h) */
   }
   for (int j = 0; p->places && j <= p->last; j++)
     petra_stage_destroy(p->places[j].stage);
