@@ -33,10 +33,10 @@ static bool fed(const petra_executor_virtual *executor, const petra_action *acti
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD ||
       (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, stage)))
-    return stage == 1 || petra_inbox_has(&executor->forward[stage - 1], action->microbatch);
+    return stage == 1 || petra_microbatch_set_has(&executor->forward[stage - 1], action->microbatch);
   /* A split head's own loss counts as a message: with two engines its F may still run. */
   if (action->kind == PETRA_ACTION_BACKWARD)
-    return petra_inbox_has(&executor->backward[stage - 1], action->microbatch);
+    return petra_microbatch_set_has(&executor->backward[stage - 1], action->microbatch);
   return true;
 }
 

@@ -7,18 +7,6 @@
 
 enum { PETRA_ENGINES = 2 };
 
-/* Messages of one direction that have come for a stage: microbatches 0 .. next - 1, and those in the bitmap beyond. */
-typedef struct petra_inbox {
-  int64_t next;
-  int64_t words;
-  uint64_t *beyond; /* bit i: microbatch next + 1 + i, as a ring over microbatch numbers; NULL: none ever */
-} petra_inbox;
-
-/* PETRA_SCHEDULE if it has come before. */
-petra_status petra_inbox_put(petra_inbox *box, int64_t microbatch);
-bool petra_inbox_has(const petra_inbox *box, int64_t microbatch);
-void petra_inbox_fini(petra_inbox *box);
-
 /* An action with what came before it in the order. */
 typedef struct petra_step {
   petra_action action;

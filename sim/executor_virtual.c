@@ -170,8 +170,10 @@ static petra_status deliver(petra_executor_virtual *executor, const petra_packet
   }
   if (executor->arrival)
     return petra_arrival_message(executor, packet);
-  petra_inbox *box = packet->backward ? &executor->backward[packet->stage - 1] : &executor->forward[packet->stage - 1];
-  return petra_inbox_put(box, packet->microbatch);
+  petra_microbatch_set *arrived = &(packet->backward ? executor->backward : executor->forward)[packet->stage - 1];
+  if (petra_microbatch_set_has(arrived, packet->microbatch))
+    return petra_fail(PETRA_SCHEDULE, "a message of microbatch %lld comes twice", (long long)packet->microbatch);
+  return petra_microbatch_set_put(arrived, packet->microbatch);
 }
 
 static petra_status send(petra_executor_virtual *executor, const petra_action *action, int32_t to, int64_t bytes) {
@@ -330,9 +332,9 @@ static petra_status begin_run(petra_executor_virtual *executor) {
 static void end_run(petra_executor_virtual *executor) {
   for (int32_t s = 0; s < executor->options->stages; s++) {
     if (executor->forward)
-      petra_inbox_fini(&executor->forward[s]);
+      petra_microbatch_set_fini(&executor->forward[s]);
     if (executor->backward)
-      petra_inbox_fini(&executor->backward[s]);
+      petra_microbatch_set_fini(&executor->backward[s]);
   }
   petra_arrival_destroy(executor->arrival);
   petra_hosts_destroy(executor->hosts);

@@ -5,6 +5,7 @@
 
 #include "sim/executor_device.h"
 #include "sim/executor_virtual.h"
+#include "sim/microbatch_set.h"
 
 typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
@@ -31,7 +32,7 @@ typedef struct petra_executor_virtual {
   petra_observer *observers;
   int32_t devices;
   petra_device *device;                       /* per device, from 0 */
-  petra_inbox *forward, *backward;            /* per stage, from 0 */
+  petra_microbatch_set *forward, *backward;   /* per stage, from 0: of which a message has come */
   petra_exchange *exchanges;                  /* per stage, from 0; NULL: there are no replicas */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;

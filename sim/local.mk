@@ -8,13 +8,13 @@ libpetra_a_SOURCES += \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_exchange.c \
 	sim/executor_host.c \
-	sim/executor_inbox.c \
 	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
 	sim/jitter.c sim/jitter.h \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
+	sim/microbatch_set.c sim/microbatch_set.h \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
 	sim/roofline.c sim/roofline.h \

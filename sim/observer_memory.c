@@ -2,6 +2,7 @@
 #include "sim/observer_memory.h"
 
 #include "base/mem.h"
+#include "sim/microbatch_set.h"
 
 #include <string.h>
 
@@ -15,7 +16,7 @@ typedef struct memory_observer {
   petra_account *accounts;
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
-    int64_t done[PETRA_MEMORY_UNTILS];                                                 /* B and W so far */
+    petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
   } stage[];                                                                           /* per stage */
 } memory_observer;
 
@@ -86,7 +87,7 @@ static bool lets_go(const memory_observer *observer, const petra_memory_shared *
   const petra_memory_until until = shared->until[place];
   const int32_t stage = owner + PETRA_MEMORY_HELD_FROM + place;
   return until == PETRA_MEMORY_NOT_HELD || (stage == action->stage && until == now) ||
-         observer->stage[stage - 1].done[until] > action->microbatch;
+         petra_microbatch_set_has(&observer->stage[stage - 1].done[until], action->microbatch);
 }
 
 /* What stage `owner` has and this action is the last to hold; the action's stage is `acting` of those that may. */
@@ -107,17 +108,17 @@ static void release_of(memory_observer *observer, int32_t owner, int acting, int
   }
 }
 
-static void release_shared(memory_observer *observer, int64_t now_ns, const petra_action *action) {
+static petra_status release_shared(memory_observer *observer, int64_t now_ns, const petra_action *action) {
   const bool backward = action->kind == PETRA_ACTION_BACKWARD;
   if (!backward && action->kind != PETRA_ACTION_WEIGHT_GRADIENT)
-    return;
+    return PETRA_OK;
   const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
   for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++) {
     const int32_t owner = action->stage - PETRA_MEMORY_HELD_FROM - place;
     if (owner >= 1 && owner <= observer->options.stages)
       release_of(observer, owner, place, now_ns, action, now);
   }
-  observer->stage[action->stage - 1].done[now]++;
+  return petra_microbatch_set_put(&observer->stage[action->stage - 1].done[now], action->microbatch);
 }
 
 /* Of an action of `lag`, where it is a B. */
@@ -166,7 +167,7 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
     apply(observer, stage - 1, now_ns, &change[PETRA_MEMORY_BELOW], touched[PETRA_MEMORY_BELOW]);
   if (stage < observer->options.stages)
     apply(observer, stage + 1, now_ns, &change[PETRA_MEMORY_ABOVE], touched[PETRA_MEMORY_ABOVE]);
-  release_shared(observer, now_ns, action);
+  PETRA_TRY(release_shared(observer, now_ns, action));
   if (!first)
     count(observer, stage, now_ns);
   return PETRA_OK;
@@ -222,6 +223,9 @@ void petra_memory_observer_destroy(petra_observer *base) {
   if (!observer)
     return;
   petra_worker_cost_destroy(observer->counting);
+  for (int32_t j = 0; j < observer->options.stages; j++)
+    for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
+      petra_microbatch_set_fini(&observer->stage[j].done[until]);
   petra_free(observer->accounts);
   petra_free(observer);
 }

@@ -58,7 +58,7 @@ typedef struct petra_memory_stage {
   int64_t mitigates_after;    /* so many updates U is LATER */
   int64_t
       taken_bytes; /* messages: samples that stage 1 takes before anything else that its F does; in `change` as well */
-  /* With W split from B, whose actions then come in the order of microbatches at every stage; else none. */
+  /* With W split from B; else none. */
   petra_memory_shared shared[PETRA_MEMORY_SHARED_MOST];
   int shared_count;
   int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */

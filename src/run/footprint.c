@@ -9,7 +9,7 @@
 
 /* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
 static bool holds_a_copy(const petra_method *method) {
-  return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 1;
+  return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 0;
 }
 
 /* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */

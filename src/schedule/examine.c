@@ -159,6 +159,12 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
   if (a->stage == 1 && a->microbatch != p->read)
     return petra_schedule_refuse(t->schedule, t->name, entry,
                                  "the training data is read in order; expected microbatch %lld", (long long)p->read);
+  return PETRA_OK;
+}
+
+/* F or B: with a double buffer the weights that it reads are the latest or those before them. */
+static petra_status check_version(const trainer *t, int64_t entry, const progress *p) {
+  const petra_action *a = &t->schedule->entries[entry].action;
   int64_t version = petra_buffered_version(a->microbatch, t->demands->accumulate);
   if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
     return petra_schedule_refuse(t->schedule, t->name, entry,
@@ -174,6 +180,8 @@ static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
     PETRA_TRY(check_reading(t, entry, p));
     p->read++;
   }
+  if (a->kind == PETRA_ACTION_FORWARD || a->kind == PETRA_ACTION_BACKWARD)
+    PETRA_TRY(check_version(t, entry, p));
   if (a->kind == PETRA_ACTION_UPDATE) {
     PETRA_TRY(check_update(t, entry, p));
     p->updates++;

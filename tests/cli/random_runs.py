@@ -73,18 +73,11 @@ def options(settings, **more):
     return [word for key, value in {**settings, **more}.items() for word in ("--set", f"{key}={value}")]
 
 
-class RandomRuns(ProgramTest):
+class Compared(ProgramTest):
+    """Runs of the same settings: trained, simulated, on processes."""
+
     def train(self, settings, output, *more):
         return self.run_petra("train", "small.yaml", *options(settings), "--output", output, "--quiet", *more)
-
-    def accepted(self, r):
-        """Settings with which the run "one" was trained."""
-        while True:
-            settings = draw(r)
-            code, out, error = self.train(settings, "one")
-            if code == 0:
-                return settings
-            self.assertEqual((code, out, len(error.splitlines()), error[:7]), (2, "", 1, "petra: "), f"{settings}: {error}")
 
     def same(self, other, what, left_out=()):
         """`other` has the bits of "one": the weights and the log, but for what begins with one of `left_out`."""
@@ -94,16 +87,6 @@ class RandomRuns(ProgramTest):
             if name != "complete" and not name.startswith(tuple(left_out)):
                 first, second = (log[name].tobytes() if log[name].dtype.kind in "fiub" else log[name].tolist() for log in found)
                 self.assertEqual(first, second, f"{name}: {what}")
-
-    def resumed(self, settings, what):
-        code, _, error = self.train({**settings, "run.epochs": 2, "run.keep_checkpoint": "true"}, "longer")
-        self.assertEqual((code, error), (0, ""), what)
-        code, _, error = self.train(settings, "longer", "--resume")
-        if code == 2:
-            self.assertIn("expected a run as long, or one from the beginning", error, what)
-        else:
-            self.assertEqual((code, error), (0, ""), what)
-            self.same("longer", f"--resume: {what}")
 
     def executed(self, settings, ranks, what):
         command = ["mpirun", "-n", str(ranks), PETRA, *overwriting(("train", "small.yaml")), *options(settings), "--set", "run.mode=execute",
@@ -127,6 +110,27 @@ class RandomRuns(ProgramTest):
                 self.assertEqual(run[f"trace/actions/{name}"][:].tolist(), said[f"trace/actions/{name}"][:].tolist(), f"{name}: {what}")
             for name in "peak_bytes", "total_peak_bytes":
                 self.assertEqual(run[f"memory/{name}"][:].tolist(), said[f"memory/{name}"][:].tolist(), f"{name}: {what}")
+
+
+class RandomRuns(Compared):
+    def accepted(self, r):
+        """Settings with which the run "one" was trained."""
+        while True:
+            settings = draw(r)
+            code, out, error = self.train(settings, "one")
+            if code == 0:
+                return settings
+            self.assertEqual((code, out, len(error.splitlines()), error[:7]), (2, "", 1, "petra: "), f"{settings}: {error}")
+
+    def resumed(self, settings, what):
+        code, _, error = self.train({**settings, "run.epochs": 2, "run.keep_checkpoint": "true"}, "longer")
+        self.assertEqual((code, error), (0, ""), what)
+        code, _, error = self.train(settings, "longer", "--resume")
+        if code == 2:
+            self.assertIn("expected a run as long, or one from the beginning", error, what)
+        else:
+            self.assertEqual((code, error), (0, ""), what)
+            self.same("longer", f"--resume: {what}")
 
     def taken(self, settings, what):
         """By the commands that compute and do not train."""

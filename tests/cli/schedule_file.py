@@ -205,6 +205,9 @@ class ScheduleFile(ProgramTest):
                 ("1: 1F0 1F1 1F2 1F3 1F4 1B0\n2: 2B0 2B1\n",
                  "action 5 (1F4): it comes after 0 updates of its stage; the double buffer expects 1 or 2",
                  ["method.name=pipedream-2bw", "method.accumulate=2", "method.head=fused"]),
+                ("1: 1F0 1F1 1F2 1F3 1B1 1B2 1U2 1F4 1B3 1B4 1U4 1B0\n2: 2B0 2B1 2U1 2B2 2B3 2U3 2B4\n",
+                 "action 12 (1B0): it comes after 2 updates of its stage; the double buffer expects 0 or 1",
+                 ["method.name=pipedream-2bw", "method.accumulate=2", "method.head=fused"]),
                 ("1: 1F99 1F0\n2: " + "2E0 " * 99 + "\n", "2E0", []),
                 (f"1: {many[0]} {many[1]}\n2: {many[2]}\n", "17 microbatches, but 2 epochs have 16", [])):
             self.refuse(text, words, *base, *[o for value in more for o in ("--set", value)], command="train", config="small.yaml")
