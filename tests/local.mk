@@ -110,7 +110,7 @@ EXTRA_DIST += \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_optimisers.py tests/golden/optimisers.txt tests/reference/optimisers.py \
   tests/reference/make_transformers.py tests/golden/transformers.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
-  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py tests/reference/random_probes.py
+  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py tests/reference/random_probes.py tests/reference/random_weights.py
 
 # Golden files are remade by this target alone: make regen-golden PYTORCH_INTERPRETER=PATH (a Python with PyTorch and h5py).
 PYTORCH_INTERPRETER = python3
@@ -129,7 +129,7 @@ TESTS += tests/cli/bad_input.py tests/cli/examples.py tests/cli/usage.py tests/c
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/examples.py tests/cli/usage.py tests/cli/reproducible.py \
   tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 TESTS += tests/cli/probe.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_runs.py tests/cli/runs.py tests/cli/report.py
-EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_runs.py tests/cli/runs.py tests/cli/report.py tests/cli/walk_report.js
+EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py tests/cli/orders.py tests/cli/random_orders.py tests/cli/random_runs.py tests/cli/runs.py tests/cli/report.py tests/cli/walk_report.js
 # The pages: what they show is what the commands print.
 TESTS += tests/cli/pages.py
 EXTRA_DIST += tests/cli/pages.py tests/cli/console.py

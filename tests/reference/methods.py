@@ -279,6 +279,56 @@ class Lockstep:
             self.stages[j].update_if_due()
 
 
+class Ordered(Lockstep):
+    """The actions of a file, as `petra schedule` prints it, one line a device: each as soon as those before it in its line are done and what it
+    needs is there. A head without F goes back at once; an update takes what was counted."""
+
+    def __init__(self, lines, *rest):
+        super().__init__(*rest)
+        self.lines = [[self.action(word) for word in line.split(":")[1].split() if word not in ("|", "||")] for line in lines]
+        self.fused = not any(kind == "F" and j == len(self.stages) - 1 for line in self.lines for kind, j, _ in line)
+
+    @staticmethod
+    def action(word):
+        kind = word.strip("0123456789")
+        stage, microbatch = word.split(kind)
+        return kind, int(stage) - 1, int(microbatch)
+
+    def act(self, kind, j, m):
+        """False: what it needs is not there yet."""
+        last = j == len(self.stages) - 1
+        if kind == "U":
+            self.stages[j].update_if_due()
+        elif kind == "B" and last and self.fused:
+            if m not in self.up[j]:
+                return False
+            self.head(m)
+        elif kind == "F":
+            if j > 0 and m not in self.up[j]:
+                return False
+            if last:
+                self.late_head(m, -1)
+            else:
+                self.forward(j, m)
+        elif last:
+            self.late_head(-1, m)
+        elif m not in self.down[j]:
+            return False
+        else:
+            self.backward(j, m)
+        return True
+
+    def run(self):
+        while any(self.lines):
+            before = sum(map(len, self.lines))
+            for line in self.lines:
+                while line and self.act(*line[0]):
+                    line.pop(0)
+            if sum(map(len, self.lines)) == before:
+                raise ValueError("the order comes to a halt")
+        return result(self.stages), self.losses
+
+
 def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
              extra_delay=0):
     """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
@@ -358,10 +408,12 @@ def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser
 
 
 def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, extra_delay=0,
-          stages=0):
+          stages=0, order=None):
     """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage."""
     if extra_delay and method not in LOCKSTEP:
         raise ValueError(f"--extra-delay: not written for {method}")
+    if order:
+        return Ordered(order, blocks, weights, batches, accumulate, optimiser, method, 0, observe).run()
     if stages == 1:
         return one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, extra_delay)
     if method in FORWARD_LOCKED:

@@ -34,18 +34,27 @@ MITIGATIONS = [{"weight_prediction": "velocity"}, {"weight_prediction": "spectra
                {"spike_compensation": "true"}, {"discrepancy_correction": 0.3}, {"stage_momentum": 0.99}, {"gradient_shrinking": 0.7}]
 
 
+def draw_network(r):
+    family = r.choice(["revnet", "revnet", "resnet", "gpt", "revgpt", "vit", "revvit"])
+    network = {"family": family, "depth": 18, "width": 2, "stem": "cifar", "classes": 10}
+    if family in ("gpt", "revgpt", "vit", "revvit"):
+        network |= {"depth": r.choice([1, 2, 3]), "width": 8, "heads": 2}
+        network |= {"context": 5, "classes": 256} if "gpt" in family else {"patch": 8}
+    elif family == "revnet" and r.random() < 0.3:
+        network["downsample"] = "invertible"
+    return network
+
+
+def open_data(network, data, batch):
+    return store.Windows(data, batch, network["context"]) if "context" in network else store.Records(data, batch, torch.float64)
+
+
 class Case:
     """What a seed draws: of the network for both programs, all else by name."""
 
     def __init__(self, seed):
         r = random.Random(seed)
-        family = r.choice(["revnet", "revnet", "resnet", "gpt", "revgpt", "vit", "revvit"])
-        self.network = {"family": family, "depth": 18, "width": 2, "stem": "cifar", "classes": 10}
-        if family in ("gpt", "revgpt", "vit", "revvit"):
-            self.network |= {"depth": r.choice([1, 2, 3]), "width": 8, "heads": 2}
-            self.network |= {"context": 5, "classes": 256} if "gpt" in family else {"patch": 8}
-        elif family == "revnet" and r.random() < 0.3:
-            self.network["downsample"] = "invertible"
+        self.network = draw_network(r)
         self.blocks = run.build(self.network)
         self.method = r.choice(LOCKSTEP + ["ddg", "fr"])
         self.drains = self.method in DRAINED and r.random() < 0.5
@@ -64,8 +73,7 @@ class Case:
         return self.file(microbatch % self.per_epoch)
 
     def open(self, data):
-        tokens = "context" in self.network
-        self.file = store.Windows(data, self.batch, 5) if tokens else store.Records(data, self.batch, torch.float64)
+        self.file = open_data(self.network, data, self.batch)
 
     def moments(self, stage, microbatch):
         """The ticks (rounds) behind which the microbatch's F reads this stage (from 0), and B of it runs there."""
@@ -120,20 +128,14 @@ def figures(case, after, read, gradients, first):
     return values
 
 
-def petra(program, folder, case):
-    """petra's run; what it says where it refuses."""
-    n = case.network
-    settings = {"model.family": n["family"], "model.width": n["width"], "model.depth": n["depth"], "model.weights": f"{folder}/init.h5",
-                "data.set": "text" if "context" in n else "cifar10", "data.path": f"{folder}/data.bin", "data.batch": case.batch,
-                "data.limit": case.per_epoch * case.batch, "data.shuffle": "false", "data.augment": "[]", "probe.per_epoch": PER_EPOCH,
-                "method.accumulate": case.accumulate, "method.extra_delay": case.extra_delay,
-                "run.epochs": 1000, "run.max_microbatches": case.microbatches, "run.eval_every": 0, "optim.lr": mitigations.LR,
-                "optim.lr_scaling": "none", "optim.weight_decay": mitigations.DECAY, "lr.warmup_epochs": 0, "lr.milestones": "[]",
-                "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
-    settings |= {f"model.{key}": n[key] for key in ("heads", "context", "patch", "downsample") if key in n}
-    settings |= {"data.eval_share": 0} if "context" in n else {}
-    settings |= DRAINED[case.method] if case.drains else {"method.name": case.method}
-    settings |= {f"method.mitigation.{key}": value for key, value in case.mitigation.items()}
+def train(program, folder, network, settings):
+    """petra's run from init.h5 on data.bin, at a constant rate; what it says where it refuses."""
+    settings |= {"model.family": network["family"], "model.width": network["width"], "model.depth": network["depth"],
+                 "model.weights": f"{folder}/init.h5", "data.set": "text" if "context" in network else "cifar10", "data.path": f"{folder}/data.bin",
+                 "data.shuffle": "false", "data.augment": "[]", "run.epochs": 1000, "run.eval_every": 0, "optim.lr_scaling": "none",
+                 "lr.warmup_epochs": 0, "lr.milestones": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
+    settings |= {f"model.{key}": network[key] for key in ("heads", "context", "patch", "downsample") if key in network}
+    settings |= {"data.eval_share": 0} if "context" in network else {}
     with open(f"{folder}/config.yaml", "w", encoding="ascii") as file:
         file.write("run: {seed: 1}\n")
     command = [program, "train", f"{folder}/config.yaml", "--quiet", "--overwrite", "--output", f"{folder}/run"]
@@ -141,6 +143,15 @@ def petra(program, folder, case):
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     return done.stderr if done.returncode else None
+
+
+def petra(program, folder, case):
+    settings = {"data.batch": case.batch, "data.limit": case.per_epoch * case.batch, "probe.per_epoch": PER_EPOCH,
+                "method.accumulate": case.accumulate, "method.extra_delay": case.extra_delay, "run.max_microbatches": case.microbatches,
+                "optim.lr": mitigations.LR, "optim.weight_decay": mitigations.DECAY}
+    settings |= DRAINED[case.method] if case.drains else {"method.name": case.method}
+    settings |= {f"method.mitigation.{key}": value for key, value in case.mitigation.items()}
+    return train(program, folder, case.network, settings)
 
 
 def worst_of(case, log, expected):
@@ -180,17 +191,18 @@ def hold(program, folder, seed):
     return worst <= TOLERANCE
 
 
-def main():
+def main(usage, hold_seed):
+    """PROGRAM [FIRST COUNT]: the exit status of hold_seed(program, folder, seed) for all of them."""
     if len(sys.argv) not in (2, 4) or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
+        sys.exit(usage)
     first, count = map(int, sys.argv[2:] or (1, 20))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/data.bin", "wb") as file:
             file.write(make_data.records(RECORDS).tobytes())
-        right = [hold(os.path.abspath(sys.argv[1]), folder, seed) for seed in range(first, first + count)]
+        right = [hold_seed(os.path.abspath(sys.argv[1]), folder, seed) for seed in range(first, first + count)]
     return 0 if all(right) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, hold))

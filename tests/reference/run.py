@@ -46,6 +46,7 @@ def arguments():
     p.add_argument("--lag-error", type=int, default=0, help="a deliberate mistake: backwards so many ticks late")
     p.add_argument("--extra-delay", type=int, default=0, help="ticks more between forward and backward at every stage")
     p.add_argument("--stages", type=int, choices=(0, 1), default=0, help="1: all blocks in one stage; 0: one block a stage")
+    p.add_argument("--order", help="a file with the order of actions, in place of the method's")
     p.add_argument("--perturb", type=int, default=0, help="seed: moves every weight by one unit in the last place or not at all")
     a = p.parse_args()
     a.classes = a.classes or (256 if a.context else 10)
@@ -84,7 +85,7 @@ def execute(settings, data, weights):
     batches = store.Windows(data, s["batch"], s["context"]) if s.get("context") else store.Records(data, s["batch"], dtype)
     return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimisers.of(s),
                          s["method"], s.get("lag_error", 0), extra_delay=s.get("extra_delay", 0),
-                         stages=s.get("stages", 0))
+                         stages=s.get("stages", 0), order=s.get("order"))
 
 
 def columns(losses):
@@ -108,7 +109,7 @@ def main():
         settings["optimiser"] = a.optimiser
     settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
     start = time.time()
-    final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)
+    final, losses = execute({**settings, "lag_error": a.lag_error, "order": open(a.order).read().splitlines() if a.order else None}, a.data, weights)
     store.write(a.out, final, settings, columns(losses))
     if losses:
         print(f"{a.method} {a.family}-{a.depth}: {len(losses)} losses, first {losses[0][1]:.4f}, "
