@@ -62,6 +62,7 @@ petra_status petra_backend_create_with(const petra_backend_options *options, pet
                                                         [PETRA_BACKEND_CUDA] = create_cuda};
   petra_backend_options chosen = *options;
   petra_backend *backend;
+  petra_cpu_blas_alone();
   chosen.kind = petra_backend_choose(options->kind, options->precision);
   PETRA_TRY(petra_backend_check_precision(chosen.kind, chosen.precision));
   PETRA_TRY(creators[chosen.kind](chosen.kind == PETRA_BACKEND_CUDA ? options : &chosen, &backend));

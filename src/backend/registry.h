@@ -9,6 +9,10 @@
 petra_status petra_ref_create(const petra_backend_options *options, petra_backend **out);
 petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out);
 
+/* For any backend: what the host does by CBLAS (the bases of basis rotation, by way of GSL) is done by one thread from now on. By as many threads as there are
+ * cores its bits would depend on these. */
+void petra_cpu_blas_alone(void);
+
 /* In builds with CUDA (PETRA_HAVE_CUDA). */
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out);
 bool petra_cuda_present(void); /* there is a device */

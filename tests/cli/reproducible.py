@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same config and seed give the same bits, whatever loads the images; another seed gives others."""
 
+import os
+
 import h5py
 import numpy
 
@@ -56,6 +58,18 @@ class Reproducible(ProgramTest):
                 other = self.result(config, run__seed=8, **values)
                 self.assertNotEqual(first["train/loss"], other["train/loss"])
                 self.assertNotEqual(first["weights.h5"], other["weights.h5"])
+
+    def test_cores_of_what_gsl_multiplies(self):
+        """Basis rotation has its bases by GSL, which has OpenBLAS with as many threads as it finds cores."""
+        turned = self.set_options(data__batch=4, data__limit=16, run__epochs=2, run__eval_every=0, model__family="revvit", model__depth=1, model__width=16,
+                                  model__heads=2, model__patch=8, optim__name="basis-rotation", optim__rotation_every=2, optim__lr=0.01)
+        for backend in "ref", "cpu":
+            found = []
+            for threads in "1", "2":
+                self.good("train", "small.yaml", "--output", "out", "--quiet", "--set", f"device.backend={backend}", *turned,
+                          env={**os.environ, "OPENBLAS_NUM_THREADS": threads})
+                found.append(self.read("out/weights.h5"))
+            self.assertEqual(*found, backend)
 
     def test_what_the_options_of_the_data_change(self):
         first = self.result("cifar.yaml", method__name="backprop")

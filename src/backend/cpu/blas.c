@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "backend/cpu/product.h"
+#include "backend/registry.h"
 #include "base/mem.h"
 
 #include <cblas.h>
@@ -12,10 +13,15 @@
 /* What OpenBLAS takes on x86-64 for a thread that multiplies, when it first does; it keeps it. Where it gets none it asks for ever. */
 enum { BUFFER_BYTES = 128 << 20 };
 
+void petra_cpu_blas_alone(void) {
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+  openblas_set_num_threads(1);
+#endif
+}
+
 petra_status cpu_blas_init(int threads) {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
   float one = 1;
-  openblas_set_num_threads(1);
   PETRA_TRY(petra_reserve((size_t)threads * BUFFER_BYTES));
   cblas_ssyrk(CblasRowMajor, CblasUpper, CblasNoTrans, 1, 1, 1, &one, 1, 0, &one, 1);
 #else
