@@ -33,7 +33,7 @@ def collect():
 
 
 def with_thirty(rows):
-    return rows + [row for row in sim.read_table(THIRTY) if (row["method"], row["accumulate"]) in LINES.values()]
+    return rows + [row for row in sim.read_table(THIRTY) if row["accumulate"] in {k for _, k in LINES.values()}]
 
 
 def top1(row):
@@ -47,6 +47,10 @@ def complete(rows, method, accumulate, epochs):
 def best(rows, method, accumulate, epochs):
     """The row with the highest accuracy of the rates that were tried; None: no run has ended."""
     return max(complete(rows, method, accumulate, epochs), key=top1, default=None)
+
+
+def behind(reference, row):
+    return f"{top1(reference) - top1(row):.1f}" if reference and row is not reference else "–"
 
 
 def updates(row):
@@ -71,10 +75,10 @@ def tables(rows):
         for name, (method, accumulate) in LINES.items():
             row = best(rows, method, accumulate, epochs)
             if row:
-                gap = f"{top1(reference) - top1(row):.1f}" if reference and row is not reference else "–"
                 body.append([epochs, f"`{method}`", accumulate, updates(row), f"{row['lr']:g}", f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}",
-                             f"{top1(row):.1f}", gap, f"{row['wall_s'] / 60:.0f} min"])
-    sim.markdown(["epochs", "method", "k", "updates", "rate", "train loss", "evaluation loss", "top-1, %", "behind `backprop`, points", "wall time"], body)
+                             f"{top1(row):.1f}", behind(reference, row), behind(best(rows, "backprop", accumulate, epochs), row), f"{row['wall_s'] / 60:.0f} min"])
+    sim.markdown(["epochs", "method", "k", "updates", "rate", "train loss", "evaluation loss", "top-1, %", "behind `backprop` of k = 1, points", "of the same k",
+                  "wall time"], body)
 
 
 def draw(rows):
