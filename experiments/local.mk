@@ -71,7 +71,9 @@ EXTRA_DIST += experiments/12-fig-5-6/README.md \
 	experiments/12-fig-5-6/scales.csv
 EXTRA_DIST += experiments/13-mitigations/README.md \
 	experiments/13-mitigations/base.yaml \
+	experiments/13-mitigations/cells.csv \
 	experiments/13-mitigations/mitigations.csv \
+	experiments/13-mitigations/mitigations-cifar10.png \
 	experiments/13-mitigations/mitigations.png \
 	experiments/13-mitigations/mitigations.py \
 	experiments/13-mitigations/mitigations_cifar10.py \
