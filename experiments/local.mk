@@ -170,3 +170,11 @@ EXTRA_DIST += experiments/24-bf16-beside-fp32/README.md \
 	experiments/24-bf16-beside-fp32/precision.png \
 	experiments/24-bf16-beside-fp32/precision.py \
 	experiments/24-bf16-beside-fp32/precision.yaml
+EXTRA_DIST += experiments/25-longer-under-delay/README.md \
+	experiments/25-longer-under-delay/base-16.yaml \
+	experiments/25-longer-under-delay/base.yaml \
+	experiments/25-longer-under-delay/cells.csv \
+	experiments/25-longer-under-delay/long.yaml \
+	experiments/25-longer-under-delay/longer.png \
+	experiments/25-longer-under-delay/longer.py \
+	experiments/25-longer-under-delay/rates.yaml

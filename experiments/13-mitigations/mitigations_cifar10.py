@@ -72,7 +72,7 @@ def tables(rows):
         without, body = best(rows, method, "none"), []
         for name in mitigations(rows, method):
             found = best(rows, method, name)
-            gain = f"{found[0] - without[0]:+.1f}" if found and without and name != "none" else "–"
+            gain = f"{round(found[0] - without[0], 1) + 0:+.1f}" if found and without and name != "none" else "–"
             texts = [shown(top1(rows, method, name, rate)) for rate in rates]
             body.append([name, *(f"**{text}**" if found and rate == found[1] else text for rate, text in zip(rates, texts)), gain])
         sim.markdown(["mitigation", *(f"rate {rate:g}" for rate in rates), "best, over none, points"], body)
