@@ -7,6 +7,7 @@
 #include "backend/cuda/device.h"
 #include "backend/backend.h"
 #include "base/rng.h"
+#include "cuda_host/arithmetic.h"
 #include "harness.h"
 
 #include <math.h>
@@ -48,6 +49,16 @@ static inline float *rig_normal(int64_t count, uint64_t seed, double mean, doubl
   return data;
 }
 
+/* `values` in bf16; they are changed to what that holds. */
+static inline uint16_t *rig_narrow(float *values, int64_t count) {
+  uint16_t *narrow = rig_bytes((size_t)count * sizeof *narrow);
+  for (int64_t i = 0; i < count; i++) {
+    narrow[i] = host_to_bf16(values[i]);
+    values[i] = host_from_bf16(narrow[i]);
+  }
+  return narrow;
+}
+
 static inline float *rig_copy(const float *from, int64_t count) {
   return memcpy(rig_empty(count), from, (size_t)count * sizeof(float));
 }
@@ -76,11 +87,14 @@ typedef struct rig_output {
 } rig_output;
 
 static inline void rig_launch_once(cuda_launch launch, const void *arguments, size_t scratch_bytes) {
-  cuda_lane lane = {NULL, NULL, scratch_bytes};
+  static unsigned counters[CUDA_COUNTERS];
+  cuda_lane lane = {NULL, NULL, scratch_bytes, counters};
   ck_assert(posix_memalign(&lane.scratch, 256, scratch_bytes) == 0);
   memset(lane.scratch, 0xff, scratch_bytes);
   ck_assert_int_eq(launch(&lane, arguments), PETRA_OK);
   free(lane.scratch);
+  for (int i = 0; i < CUDA_COUNTERS; i++)
+    ck_assert_msg(counters[i] == 0, "a launch leaves counter %d at %u", i, counters[i]);
 }
 
 /* Forwards and in reverse, from the same content of the outputs: true where both give the same bits. The outputs are

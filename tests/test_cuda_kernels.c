@@ -13,7 +13,7 @@ START_TEST(elements_one_by_one) {
     int64_t n = counts[k];
     float *a = rig_normal(n, 1, 0, 1), *b = rig_normal(n, 2, 0, 1), *y = rig_empty(n);
     a[n / 2] = NAN;
-    RIG_LAUNCH(cuda_fill_launch, (&(cuda_fill_args){y, n, 0.1f}), 0, FLOATS(y, n));
+    RIG_LAUNCH(cuda_fill_launch, (&(cuda_fill_args){y, n, 0.1f, false}), 0, FLOATS(y, n));
     for (int64_t i = 0; i < n; i++)
       HOLDS(y[i] == 0.1f);
     float *sum = rig_copy(a, n), *moved = rig_copy(b, n), *dx = rig_copy(b, n);
@@ -38,7 +38,7 @@ END_TEST
 START_TEST(grids_go_round) {
   int64_t n = 4096 * 1024 + 77;
   float *y = rig_empty(n);
-  rig_launch_once(cuda_fill_launch, &(cuda_fill_args){y, n, 3}, 0);
+  rig_launch_once(cuda_fill_launch, &(cuda_fill_args){y, n, 3, false}, 0);
   rig_launch_once(cuda_add_launch, &(cuda_add_args){y, y, y, n}, 0);
   for (int64_t i = 0; i < n; i++)
     HOLDS(y[i] == 6);
@@ -51,7 +51,7 @@ START_TEST(dot_products) {
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     float *a = rig_normal(sizes[k], 1, 100, 1), *b = rig_normal(sizes[k], 2, 0, 1);
     double *out = rig_bytes(sizeof *out), expected = 0, scale = 0;
-    RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){a, b, out, sizes[k]}), cuda_dot_scratch(sizes[k]),
+    RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){a, b, out, sizes[k], false}), cuda_dot_scratch(sizes[k]),
                {out, sizeof *out});
     for (int64_t i = 0; i < sizes[k]; i++) {
       expected += (double)a[i] * b[i];
@@ -113,13 +113,39 @@ START_TEST(permutations) {
     int n = sizes[k][0], c = sizes[k][1], plane = sizes[k][2], count = n * c * plane;
     const int32_t shape[4] = {n, c, plane, 1};
     float *x = rig_normal(count, 1, 0, 1), *y = rig_empty(count), *back = rig_empty(count);
-    RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){x, y, n, c, plane, true}), 0, FLOATS(y, count));
+    RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){x, y, n, c, plane, true, false}), 0, FLOATS(y, count));
     for (int i = 0; i < count; i++)
       HOLDS(y[rig_last(shape, i)] == x[i]);
-    RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){y, back, n, c, plane, false}), 0, FLOATS(back, count));
+    RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){y, back, n, c, plane, false, false}), 0, FLOATS(back, count));
     ck_assert_mem_eq(x, back, (size_t)count * sizeof *x);
     rig_end();
   }
+}
+END_TEST
+
+/* Of bf16: what has its channels last, fills and dot products. */
+START_TEST(narrow_elements) {
+  const int64_t n = 3, c = 5, plane = 77, count = n * c * plane;
+  float *x = rig_normal(count, 1, 0, 1), *wide = rig_empty(count), *plain = rig_empty(count);
+  uint16_t *narrow = rig_bytes((size_t)count * sizeof *narrow), *filled = rig_bytes((size_t)count * sizeof *filled);
+  double *out = rig_bytes(sizeof *out), sum = 0, scale = 0;
+  rig_launch_once(cuda_permute_launch, &(cuda_permute_args){x, wide, n, c, plane, true, false}, 0);
+  RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){x, narrow, n, c, plane, true, true}), 0,
+             {narrow, (size_t)count * sizeof *narrow});
+  RIG_LAUNCH(cuda_permute_launch, (&(cuda_permute_args){narrow, plain, n, c, plane, false, true}), 0,
+             FLOATS(plain, count));
+  RIG_LAUNCH(cuda_fill_launch, (&(cuda_fill_args){filled, count, 0.1f, true}), 0,
+             {filled, (size_t)count * sizeof *filled});
+  for (int64_t i = 0; i < count; i++) {
+    HOLDS(narrow[i] == host_to_bf16(wide[i]) && plain[i] == host_from_bf16(host_to_bf16(x[i])));
+    HOLDS(filled[i] == host_to_bf16(0.1f));
+    sum += (double)host_from_bf16(narrow[i]) * host_from_bf16(filled[i]);
+    scale += fabs((double)host_from_bf16(narrow[i]) * host_from_bf16(filled[i]));
+  }
+  RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){narrow, filled, out, count, true}), cuda_dot_scratch(count),
+             {out, sizeof *out});
+  HOLDS(fabs(*out - sum) <= 1e-13 * scale);
+  rig_end();
 }
 END_TEST
 
@@ -305,7 +331,8 @@ static void check_sgd(int tensors, bool nesterov, bool first) {
   for (int t = 0; t < tensors; t++) {
     int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
     float *velocity = first ? rig_empty(count) : rig_copy(before[1], count); /* the first step does not read it */
-    a.tensor[t] = (cuda_sgd_tensor){rig_copy(before[0], count), velocity, before[2], count, t % 2 ? 1e-4 : 0};
+    uint16_t *rounded = t % 4 == 1 ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
+    a.tensor[t] = (cuda_sgd_tensor){rig_copy(before[0], count), velocity, rounded, before[2], count, t % 2 ? 1e-4 : 0};
   }
   petra_cuda_host_reverse(first !=
                           nesterov); /* every tensor is its own output: both orders, each against the formula */
@@ -316,6 +343,7 @@ static void check_sgd(int tensors, bool nesterov, bool first) {
       double g = before[2][i] + a.tensor[t].decay * before[0][i], v = first ? g : 0.9 * before[1][i] + g;
       double p = before[0][i] - 0.1 * (nesterov ? g + 0.9 * v : v);
       HOLDS(rig_near(a.tensor[t].velocity[i], v, 1) && rig_near(a.tensor[t].parameter[i], p, 1));
+      HOLDS(!a.tensor[t].rounded || a.tensor[t].rounded[i] == host_to_bf16(a.tensor[t].parameter[i]));
     }
   rig_end();
 }
@@ -344,6 +372,7 @@ static void check_adam(int tensors, bool lion, bool reverse) {
     a.tensor[t] = (cuda_adam_tensor){rig_copy(before[0], count),
                                      rig_copy(before[1], count),
                                      rig_copy(before[3], count),
+                                     t % 4 == 1 ? rig_bytes((size_t)count * sizeof(uint16_t)) : NULL,
                                      before[2],
                                      count,
                                      t % 2 ? 1e-2 : 0};
@@ -360,6 +389,7 @@ static void check_adam(int tensors, bool lion, bool reverse) {
                       : petra_element_adam(&element, before[0][i], before[2][i], &m, &s);
       HOLDS(rig_near(a.tensor[t].parameter[i], p, 1) && rig_near(a.tensor[t].mean[i], m, 1) &&
             rig_near(a.tensor[t].square[i], s, 1));
+      HOLDS(!a.tensor[t].rounded || a.tensor[t].rounded[i] == host_to_bf16(a.tensor[t].parameter[i]));
     }
   }
   rig_end();
@@ -388,7 +418,8 @@ START_TEST(augmentation) {
     pixels[i] = (uint8_t)petra_rng_u32(&rng);
   for (int n = 0; n < N; n++)
     choices[n] = (petra_augment_choice){n % 9 - 4, n / 9 % 9 - 4, n / 81};
-  cuda_augment_args a = {.pixels = pixels, .choices = choices, .y = y, .n = N, .h = H, .w = W};
+  uint16_t *rounded = rig_bytes(N * IMAGE * sizeof *rounded);
+  cuda_augment_args a = {.pixels = pixels, .choices = choices, .y = y, .rounded = rounded, .n = N, .h = H, .w = W};
   memcpy(a.mean, mean, sizeof mean);
   memcpy(a.deviation, deviation, sizeof deviation);
   RIG_LAUNCH(cuda_augment_launch, &a, 0, FLOATS(y, N * IMAGE));
@@ -396,16 +427,17 @@ START_TEST(augmentation) {
   for (int n = 0; n < N; n++) {
     petra_augment_apply(&choices[n], &table, pixels + n * IMAGE, H, W, expected);
     for (int i = 0; i < IMAGE; i++)
-      HOLDS(y[n * IMAGE + i] == (float)expected[i % 3 * H * W + i / 3]);
+      HOLDS(y[n * IMAGE + i] == (float)expected[i % 3 * H * W + i / 3] &&
+            rounded[n * IMAGE + i] == host_to_bf16(y[n * IMAGE + i]));
   }
   rig_end();
 }
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {elements_one_by_one, grids_go_round, dot_products,   bf16_rounds_to_nearest_even,
-                          permutations,        splits,         space_to_depth, max_pools,
-                          average_pools,       biases,         losses,         sgd_steps,
-                          steps_with_averages, augmentation};
+  const TTest *tests[] = {elements_one_by_one, grids_go_round,      dot_products, bf16_rounds_to_nearest_even,
+                          permutations,        narrow_elements,     splits,       space_to_depth,
+                          max_pools,           average_pools,       biases,       losses,
+                          sgd_steps,           steps_with_averages, augmentation};
   return harness_run("cuda_kernels", tests, HARNESS_COUNT(tests));
 }

@@ -2,13 +2,21 @@
 /* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
 #include "cuda_rig.h"
 
-static const int shapes[][2] = {{1, 1}, {2, 3}, {50, 10}, {300, 64}, {97, 513}, {2100, 3}, {9001, 1}}; /* pixels, c */
+#include "backend/element.h"
+
+static const int shapes[][2] = {{1, 1},    {2, 3},    {1, 4},    {50, 10},  {300, 64},
+                                {97, 513}, {2100, 3}, {9001, 1}, {5000, 36}}; /* pixels, c */
 
 /* What a norm works on; element (p, c) of x is its own channel's. */
 typedef struct norm_case {
   int pixels, c;
   float *x, *scale, *shift, *mean, *variance, *dy, *addend;
+  uint16_t *narrow_x; /* x in bf16; NULL: x is of f32 */
 } norm_case;
+
+static const void *data_of(const norm_case *s) {
+  return s->narrow_x ? (const void *)s->narrow_x : s->x;
+}
 
 static norm_case make_case(int pixels, int c, double mean, double deviation) {
   norm_case s = {.pixels = pixels, .c = c};
@@ -23,7 +31,8 @@ static norm_case make_case(int pixels, int c, double mean, double deviation) {
 }
 
 static void statistics(const norm_case *s) {
-  RIG_LAUNCH(cuda_norm_statistics_launch, (&(cuda_norm_statistics_args){s->x, s->mean, s->variance, s->pixels, s->c}),
+  RIG_LAUNCH(cuda_norm_statistics_launch,
+             (&(cuda_norm_statistics_args){data_of(s), s->mean, s->variance, s->pixels, s->c, s->narrow_x}),
              cuda_norm_scratch(s->pixels, s->c), FLOATS(s->mean, s->c), FLOATS(s->variance, s->c));
 }
 
@@ -45,12 +54,15 @@ static void check_statistics(const norm_case *s) {
 }
 
 START_TEST(statistics_of_batches) {
-  for (int k = 0; k < HARNESS_COUNT(shapes); k++) {
-    norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
-    statistics(&s);
-    check_statistics(&s);
-    rig_end();
-  }
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++)
+    for (int narrow = 0; narrow < 2; narrow++) {
+      norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+      if (narrow)
+        s.narrow_x = rig_narrow(s.x, (int64_t)s.pixels * s.c);
+      statistics(&s);
+      check_statistics(&s);
+      rig_end();
+    }
 }
 END_TEST
 
@@ -89,9 +101,15 @@ END_TEST
 static void check_apply(norm_case *s, petra_join join, bool relu) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *y = rig_copy(s->addend, count); /* y may alias addend */
-  const cuda_norm_apply_args a = {s->x, s->scale,  s->shift, s->mean, s->variance, join ? y : NULL,
-                                  y,    s->pixels, s->c,     join,    relu};
-  RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
+  uint16_t *rounded = relu ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
+  const cuda_norm_apply_args a = {s->x,    s->scale,  s->shift, s->mean, s->variance, join ? y : NULL, y,
+                                  rounded, s->pixels, s->c,     join,    relu,        false,           false};
+  if (join && !rounded) /* where y is read, it is another after the first launch */
+    RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
+  else
+    rig_launch_once(cuda_norm_apply_launch, &a, 0);
+  for (int64_t i = 0; rounded && i < count; i++)
+    HOLDS(rounded[i] == host_to_bf16(y[i]));
   const petra_norm_forward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
                                        .scale = VECTOR(s->c, s->scale),
                                        .shift = VECTOR(s->c, s->shift),
@@ -123,8 +141,8 @@ static void check_backward(const norm_case *s, bool relu, bool alias) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count),
         *dx = alias ? dy : rig_empty(count);
-  const cuda_norm_backward_args a = {s->x, s->scale, s->shift, s->mean,   s->variance, dy,
-                                     dx,   dscale,   dshift,   s->pixels, s->c,        relu};
+  const cuda_norm_backward_args a = {s->x,   s->scale, s->shift,  s->mean, s->variance, dy,    dx,
+                                     dscale, dshift,   s->pixels, s->c,    relu,        false, false};
   RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count), FLOATS(dscale, s->c),
              FLOATS(dshift, s->c));
   const petra_norm_backward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
@@ -177,7 +195,11 @@ START_TEST(running_statistics) {
       float *mean = rig_normal(c, 1, 0, 1), *variance = rig_normal(c, 2, 5, 1);
       float *running_mean = rig_normal(c, 3, 0, 1), *running_variance = rig_normal(c, 4, 5, 1);
       petra_tensor *expected_mean = VECTOR(c, running_mean), *expected_variance = VECTOR(c, running_variance);
-      const cuda_norm_running_args a = {mean, variance, running_mean, running_variance, samples[k], 0.1, c};
+      const cuda_norm_running_args a = {
+          .norm = {{mean, variance, running_mean, running_variance, samples[k], c},
+                   {mean, variance, rig_copy(running_mean, c), rig_copy(running_variance, c), 7, c}},
+          .momentum = 0.1,
+          .norms = 2};
       RIG_LAUNCH(cuda_norm_running_launch, &a, 0, FLOATS(running_mean, c), FLOATS(running_variance, c));
       ck_assert_int_eq(rig_ref->ops->norm_update_running(rig_ref, VECTOR(c, mean), VECTOR(c, variance), samples[k], 0.1,
                                                          expected_mean, expected_variance),
@@ -189,9 +211,135 @@ START_TEST(running_statistics) {
 }
 END_TEST
 
+/* --- of bf16: against the formulas in double; the kernels compute in float, whose rounding errors come to less than 8 units of
+ * 2^-24 of the terms, and round once to bf16, 2^-8, what is of bf16 --- */
+
+static bool near_float(double got, double expected, double terms, bool narrow) {
+  if (isnan(expected))
+    return isnan(got);
+  return fabs(got - expected) <= 0x1p-21 * terms + (narrow ? 0x1.01p-8 * fabs(expected) : 0);
+}
+
+typedef struct of_element {
+  double z, terms, normalized, factor; /* terms: what z is the sum of */
+} of_element;
+
+static of_element element_of(const norm_case *s, int64_t i) {
+  const int c = (int)(i % s->c);
+  const double inverse = petra_element_inverse_deviation(s->variance[c]), factor = s->scale[c] * inverse;
+  const double difference = (double)s->x[i] - s->mean[c];
+  return (of_element){factor * difference + s->shift[c], fabs(factor * difference) + fabs(s->shift[c]),
+                      difference * inverse, factor};
+}
+
+static void check_narrow_apply(const norm_case *s, petra_join join, bool relu, bool narrow_y) {
+  const int64_t count = (int64_t)s->pixels * s->c;
+  float *y = rig_empty(count);
+  uint16_t *inner = rig_bytes((size_t)count * sizeof *inner), *rounded = rig_bytes((size_t)count * sizeof *rounded);
+  const cuda_norm_apply_args a = {.x = s->narrow_x,
+                                  .scale = s->scale,
+                                  .shift = s->shift,
+                                  .mean = s->mean,
+                                  .variance = s->variance,
+                                  .addend = join ? s->addend : NULL,
+                                  .y = narrow_y ? (void *)inner : y,
+                                  .rounded = narrow_y ? NULL : rounded,
+                                  .pixels = s->pixels,
+                                  .c = s->c,
+                                  .join = join,
+                                  .relu = relu,
+                                  .narrow = true,
+                                  .narrow_y = narrow_y};
+  if (narrow_y)
+    RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, {inner, (size_t)count * sizeof *inner});
+  else
+    RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count), {rounded, (size_t)count * sizeof *rounded});
+  for (int64_t i = 0; i < count; i++) {
+    const of_element e = element_of(s, i);
+    const double expected = petra_element_join(join, relu, e.z, join ? s->addend[i] : 0);
+    HOLDS(near_float(narrow_y ? host_from_bf16(inner[i]) : y[i], expected,
+                     e.terms + (join ? fabs((double)s->addend[i]) : 0), narrow_y));
+    HOLDS(narrow_y || rounded[i] == host_to_bf16(y[i]));
+  }
+}
+
+START_TEST(narrow_applied) {
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++)
+    for (int join = PETRA_JOIN_NONE; join <= PETRA_JOIN_ADD_ACTIVATE; join++)
+      for (int relu = 0; relu < 2; relu++)
+        for (int narrow_y = 0; narrow_y <= (join == PETRA_JOIN_NONE); narrow_y++) {
+          norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+          s.narrow_x = rig_narrow(s.x, (int64_t)s.pixels * s.c);
+          statistics(&s);
+          check_narrow_apply(&s, (petra_join)join, relu, narrow_y);
+          rig_end();
+        }
+}
+END_TEST
+
+/* What the forward lets through its ReLU the backward lets through: z > 0 is asked of the same number. */
+static void check_narrow_backward(const norm_case *s, bool relu, bool narrow_dy) {
+  const int64_t count = (int64_t)s->pixels * s->c;
+  uint16_t *dx = rig_bytes((size_t)count * sizeof *dx);
+  uint16_t *dy = narrow_dy ? rig_narrow(s->dy, count) : NULL, *y = rig_bytes((size_t)count * sizeof *y);
+  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c);
+  const cuda_norm_apply_args forward = {.x = s->narrow_x,
+                                        .scale = s->scale,
+                                        .shift = s->shift,
+                                        .mean = s->mean,
+                                        .variance = s->variance,
+                                        .y = y,
+                                        .pixels = s->pixels,
+                                        .c = s->c,
+                                        .relu = relu,
+                                        .narrow = true,
+                                        .narrow_y = true};
+  const cuda_norm_backward_args a = {
+      s->narrow_x, s->scale, s->shift, s->mean, s->variance, narrow_dy ? (void *)dy : s->dy, dx, dscale, dshift,
+      s->pixels,   s->c,     relu,     true,    narrow_dy};
+  rig_launch_once(cuda_norm_apply_launch, &forward, 0);
+  RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), {dx, (size_t)count * sizeof *dx},
+             FLOATS(dscale, s->c), FLOATS(dshift, s->c));
+  for (int c = 0; c < s->c; c++) {
+    double sum = 0, product = 0, scale = 0;
+    for (int64_t i = c; i < count; i += s->c) {
+      const double dz = relu && !(host_from_bf16(y[i]) > 0) ? 0 : s->dy[i];
+      sum += dz;
+      product += dz * element_of(s, i).normalized;
+      scale += fabs(dz) * (1 + fabs(element_of(s, i).normalized));
+    }
+    HOLDS(rig_near(dshift[c], sum, scale) && rig_near(dscale[c], product, 10 * scale));
+    for (int64_t i = c; i < count; i += s->c) {
+      const of_element e = element_of(s, i);
+      const double dz = relu && !(host_from_bf16(y[i]) > 0) ? 0 : s->dy[i], n = s->pixels;
+      const double expected = e.factor * (dz - sum / n - e.normalized * product / n);
+      const double terms = fabs(e.factor) * (fabs(dz) + fabs(sum / n) + fabs(e.normalized * product / n));
+      HOLDS(near_float(host_from_bf16(dx[i]), expected, terms, true));
+    }
+  }
+}
+
+START_TEST(narrow_backward) {
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++)
+    for (int kind = 0; kind < 4; kind++) {
+      norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+      s.narrow_x = rig_narrow(s.x, (int64_t)s.pixels * s.c);
+      statistics(&s);
+      check_narrow_backward(&s, kind & 1, kind & 2);
+      rig_end();
+    }
+}
+END_TEST
+
 int main(void) {
-  const TTest *tests[] = {
-      statistics_of_batches, statistics_far_from_zero, statistics_of_special_channels, applied, backward,
-      backward_of_nan,       running_statistics};
+  const TTest *tests[] = {statistics_of_batches,
+                          statistics_far_from_zero,
+                          statistics_of_special_channels,
+                          applied,
+                          backward,
+                          backward_of_nan,
+                          running_statistics,
+                          narrow_applied,
+                          narrow_backward};
   return harness_run("cuda_norm", tests, HARNESS_COUNT(tests));
 }

@@ -205,16 +205,17 @@ typedef struct petra_images {
   X(prefix, space_to_depth, (const petra_tensor *x, petra_tensor *y), (x, y), CHECK(depth, x, y))                      \
   X(prefix, depth_to_space, (const petra_tensor *y, petra_tensor *x), (y, x), CHECK(depth, x, y))                      \
                                                                                                                        \
-  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients; inner, but dx may be an activation */    \
+  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients; inner, but dx may be an activation, */   \
+  /* and x where the backend rounds streams                                                                       */   \
   X(prefix, conv_forward,                                                                                              \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *w, petra_tensor *y),              \
-    (geometry, x, w, y), CONVOLUTION(geometry, x, PETRA_TENSOR_INNER, w, y) APART(y, x))                               \
+    (geometry, x, w, y), CONVOLUTION(geometry, x, read_kind(check, x), w, y) APART(y, x))                              \
   X(prefix, conv_backward_data,                                                                                        \
     (const petra_conv_geometry *geometry, const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx),            \
     (geometry, dy, w, dx), CONVOLUTION(geometry, dx, image_kind(dx), w, dy) APART(dx, dy))                             \
   X(prefix, conv_backward_filter,                                                                                      \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw),            \
-    (geometry, x, dy, dw), CONVOLUTION(geometry, x, PETRA_TENSOR_INNER, dw, dy))                                       \
+    (geometry, x, dy, dw), CONVOLUTION(geometry, x, read_kind(check, x), dw, dy))                                      \
                                                                                                                        \
   /* Batch norm with the statistics of the batch; norm_evaluate is the same forward with given mean and variance */    \
   /* (running statistics): they are inputs there.                                                                */    \
@@ -316,7 +317,8 @@ typedef struct petra_images {
  * held. Accounts have the tensors in use alone. */
 typedef struct petra_backend_memory {
   int64_t tensors; /* storage of tensors, in use or not */
-  int64_t filters; /* copies of weights in the layout and type that convolutions and linear maps want; -1: not told */
+  int64_t filters; /* copies in the layout and type that convolutions and linear maps want: of weights and, on `cuda` in bf16, of
+                      streams and images too; -1: not told */
   int64_t scratch; /* what operations work in; -1: not told */
 } petra_backend_memory;
 
@@ -371,6 +373,7 @@ struct petra_backend {
   int threads; /* of one operation */
   int lanes;   /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
   bool dry;    /* tensors have no content (dry.c): set by it */
+  bool rounds_streams;            /* convolutions round a stream as they read it: it need not be made inner (precision.h) */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };

@@ -47,6 +47,11 @@ static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
 
+/* The kind of what a convolution reads. */
+static petra_tensor_kind read_kind(const checker *check, const petra_tensor *x) {
+  return check->backend->rounds_streams ? image_kind(x) : PETRA_TENSOR_INNER;
+}
+
 /* Whether a tensor of `found` can stand where one of `expected` is asked for. */
 static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
   const petra_tensor_kind stream = petra_kind_of_stream(expected);

@@ -6,12 +6,15 @@
 #include <string.h>
 
 /* A mask holds one byte an element. */
-#define WITH_INNER(type, inner)                                                                                        \
+#define WITH_INNERS(type, inner, inner_sequence)                                                                       \
   {                                                                                                                    \
     [PETRA_TENSOR_ACTIVATION] = sizeof(type), [PETRA_TENSOR_FILTER] = sizeof(type),                                    \
     [PETRA_TENSOR_MATRIX] = sizeof(type), [PETRA_TENSOR_VECTOR] = sizeof(type), [PETRA_TENSOR_MASK] = 1,               \
-    [PETRA_TENSOR_INNER] = (inner), [PETRA_TENSOR_SEQUENCE] = sizeof(type), [PETRA_TENSOR_INNER_SEQUENCE] = (inner)    \
+    [PETRA_TENSOR_INNER] = (inner), [PETRA_TENSOR_SEQUENCE] = sizeof(type),                                            \
+    [PETRA_TENSOR_INNER_SEQUENCE] = (inner_sequence)                                                                   \
   }
+#define WITH_INNER(type, inner) WITH_INNERS(type, inner, inner)
+#define WITH_INNER_IMAGES(type, inner) WITH_INNERS(type, inner, sizeof(type))
 #define ALL_OF(type) WITH_INNER(type, sizeof(type))
 
 enum { BF16_BYTES = 2 };
@@ -20,14 +23,15 @@ static const struct row {
   petra_backend_kind backend;
   petra_precision precision;
   size_t element_bytes[PETRA_TENSOR_KINDS];
+  bool rounds_streams;
 } rows[] = {
-    {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, ALL_OF(float)},
-    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, ALL_OF(double)},
-    {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, ALL_OF(float)},
-    {PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, WITH_INNER(float, BF16_BYTES)},
-    {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, ALL_OF(float)},
-    {PETRA_BACKEND_CUDA, PETRA_PRECISION_TF32, ALL_OF(float)}, /* rounded in convolutions and products alone */
-    {PETRA_BACKEND_CUDA, PETRA_PRECISION_BF16, ALL_OF(float)}, /* the same */
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, ALL_OF(float), false},
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, ALL_OF(double), false},
+    {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, ALL_OF(float), false},
+    {PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, WITH_INNER(float, BF16_BYTES), false},
+    {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, ALL_OF(float), false},
+    {PETRA_BACKEND_CUDA, PETRA_PRECISION_TF32, ALL_OF(float), false}, /* rounded in convolutions and products alone */
+    {PETRA_BACKEND_CUDA, PETRA_PRECISION_BF16, WITH_INNER_IMAGES(float, BF16_BYTES), true}, /* no transformers */
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -36,6 +40,13 @@ const size_t *petra_precision_find(petra_backend_kind backend, petra_precision p
     if ((backend == PETRA_BACKEND_AUTO || row->backend == backend) && row->precision == precision)
       return row->element_bytes;
   return NULL;
+}
+
+bool petra_precision_rounds_streams(petra_backend_kind backend, petra_precision precision) {
+  for (const struct row *row = rows; row < rows + ROWS; row++)
+    if (row->backend == backend && row->precision == precision)
+      return row->rounds_streams;
+  return false;
 }
 
 int64_t petra_element_bytes(petra_backend_kind backend, petra_precision precision, petra_tensor_kind kind) {

@@ -10,7 +10,11 @@
  * the backends that can, which agree but for inner tensors. */
 const size_t *petra_precision_find(petra_backend_kind backend, petra_precision precision);
 
-/* The same of one kind of tensor, for a backend that can. */
+/* Whether its convolutions read streams as they are and round them themselves, where inner tensors have smaller elements: the
+ * network then makes no rounded copy (nn/units.c). */
+bool petra_precision_rounds_streams(petra_backend_kind backend, petra_precision precision);
+
+/* The same as petra_precision_find of one kind of tensor, for a backend that can. */
 int64_t petra_element_bytes(petra_backend_kind backend, petra_precision precision, petra_tensor_kind kind);
 
 /* Whether the backend can compute in this precision. If not, `text` says "PRECISION with device.backend: NAME, which

@@ -22,7 +22,7 @@ petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stre
 petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
                              petra_tensor **out) {
   const petra_tensor_kind kind = petra_pass_kind(pass, petra_kind_of_stream(x->kind), PETRA_UNIT_INNER);
-  if (x->kind == kind) {
+  if (x->kind == kind || pass->compute->backend->rounds_streams) {
     *out = petra_tensor_retain(x);
     return PETRA_OK;
   }

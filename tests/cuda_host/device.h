@@ -65,6 +65,8 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
   }                                                                                                                    \
   static void name(__VA_ARGS__)
 
+#define PETRA_KERNEL_FILLING(blocks, name, ...) PETRA_KERNEL(name, __VA_ARGS__)
+
 #define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                            \
   petra_cuda_host_enqueue((lane)->stream, name##_call, #name, (blocks), (threads), false, &(__VA_ARGS__),              \
                           sizeof(__VA_ARGS__))
@@ -75,6 +77,10 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 /* All in one section, so that it can be filled before a block without being named. */
 #define PETRA_SHARED static __attribute__((section("petra_shared")))
 #define PETRA_SYNC() petra_cuda_host_sync()
+/* Blocks run one after another. */
+#define PETRA_FENCE() ((void)0)
+#define PETRA_COUNT(counter) ((*(counter))++)
+#define PETRA_FRESH(value) (*(value))
 #define PETRA_THREAD (petra_cuda_host_now.thread)
 #define PETRA_BLOCK (petra_cuda_host_now.block)
 #define PETRA_THREADS (petra_cuda_host_now.threads)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of AdamW, NAdamW or Lion over many tensors in one launch. */
+#include "backend/cuda/narrow.h"
 #include "backend/cuda/steps.h"
 
 #include "backend/element.h"
@@ -14,6 +15,7 @@ PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
   const int t = place.tensor;
   float *parameter = a.adam.tensor[t].parameter, *mean = a.adam.tensor[t].mean, *square = a.adam.tensor[t].square;
   const float *gradient = a.adam.tensor[t].gradient;
+  uint16_t *rounded = a.adam.tensor[t].rounded;
   const int64_t count = a.adam.tensor[t].count;
   const double lr = a.adam.rates->lr, decay = lr * a.adam.tensor[t].decay;
   const petra_element_adam_rates rates = {decay,
@@ -33,6 +35,8 @@ PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
       square[i] = (float)s;
     }
     mean[i] = (float)m;
+    if (rounded)
+      rounded[i] = cuda_bf16_of(parameter[i]);
   }
 }
 

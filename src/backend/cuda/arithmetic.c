@@ -24,11 +24,29 @@ petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t by
   return cuda_add_command(cuda, copy_launch, &a, sizeof a);
 }
 
+static petra_status round_to(cuda_backend *cuda, const petra_tensor *x, petra_tensor *y) {
+  CUDA_ARGUMENTS(cuda_to_bf16_args, a);
+  a.x = x->data;
+  a.y = y->data;
+  a.count = y->elements;
+  return cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a);
+}
+
+static petra_status widen(cuda_backend *cuda, const petra_tensor *x, petra_tensor *y) {
+  CUDA_ARGUMENTS(cuda_from_bf16_args, a);
+  a.x = x->data;
+  a.y = y->data;
+  a.count = y->elements;
+  return cuda_add_command(cuda, cuda_from_bf16_launch, &a, sizeof a);
+}
+
 petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   cuda_reads(cuda, x);
   cuda_writes(cuda, y);
-  return cuda_add_copy(cuda, x->data, y->data, y->bytes);
+  if (cuda_is_narrow(x) == cuda_is_narrow(y))
+    return cuda_add_copy(cuda, x->data, y->data, y->bytes);
+  return cuda_is_narrow(y) ? round_to(cuda, x, y) : widen(cuda, x, y);
 }
 
 petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
@@ -37,6 +55,7 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
   a.y = cuda_write(cuda, y);
   a.count = y->elements;
   a.value = (float)value;
+  a.narrow = cuda_is_narrow(y);
   return cuda_add_command(cuda, cuda_fill_launch, &a, sizeof a);
 }
 
@@ -82,6 +101,7 @@ petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra
   product.b = cuda_read(cuda, b);
   product.out = result;
   product.count = a->elements;
+  product.narrow = cuda_is_narrow(a);
   PETRA_TRY(cuda_add_command(cuda, cuda_dot_launch, &product, sizeof product));
   PETRA_TRY(cuda_fetch(cuda, result, sizeof *out, &host));
   memcpy(out, host, sizeof *out);

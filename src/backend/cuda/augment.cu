@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/augment.c. */
 #include "backend/cuda/grid.h"
+#include "backend/cuda/narrow.h"
 
 /* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */
 PETRA_DEVICE double cuda_component(double v0, double v1, double v2, int c) {
@@ -20,6 +21,8 @@ PETRA_KERNEL(cuda_augment_kernel, const cuda_augment_args a) {
     const double mean = cuda_component(a.mean[0], a.mean[1], a.mean[2], c);
     const double deviation = cuda_component(a.deviation[0], a.deviation[1], a.deviation[2], c);
     a.y[i] = (float)((value / 255.0 - mean) / deviation);
+    if (a.rounded)
+      a.rounded[i] = cuda_bf16_of(a.y[i]);
   }
 }
 

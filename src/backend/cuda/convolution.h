@@ -25,6 +25,7 @@ typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */
   int32_t n, c, h, w, o, kh, kw, stride, pad, oh, ow;
+  int32_t wide_out;
 } cuda_conv_shape;
 
 typedef struct cuda_plans cuda_plans; /* all plans of a backend */

@@ -36,6 +36,12 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
            cuda->graphs ? "graphs" : "no graphs");
 }
 
+static void held(petra_backend *backend, petra_backend_memory *out) {
+  const cuda_backend *cuda = cuda_of(backend);
+  out->filters = cuda->rounded_bytes;
+  out->scratch = cuda->scratch_bytes;
+}
+
 static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .destroy = destroy,
                                            .describe = describe,
@@ -45,6 +51,7 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .collect = cuda_collect,
                                            .settle = cuda_settle,
                                            .upload_images = cuda_upload_images,
+                                           .held = held,
                                            .storage_create = cuda_storage_create,
                                            .storage_destroy = cuda_storage_destroy,
                                            PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};

@@ -36,6 +36,10 @@ typedef struct cuda_storage {
   int write_lane;
   cuda_moment write;
   cuda_moment reads[CUDA_TRACKS]; /* the last of each lane since the write */
+  /* In bf16, of what convolutions read and others keep in f32 (streams, images, filters): a copy that is rounded, made when it
+   * is first asked for. Who touches the tensor touches it too. NULL: none. */
+  uint16_t *rounded;
+  bool rounded_valid;
 } cuda_storage;
 
 typedef struct cuda_track {
@@ -62,6 +66,7 @@ typedef struct cuda_backend {
   cuda_peers *peers; /* NULL: none was connected */
   cuda_plans *plans;
   cuda_blas *blas;
+  int64_t rounded_bytes, scratch_bytes; /* of rounded copies; of lanes, what was outgrown too */
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(petra_backend *backend) {
@@ -70,6 +75,11 @@ static inline cuda_backend *cuda_of(petra_backend *backend) {
 
 static inline cuda_storage *cuda_storage_of(const petra_tensor *tensor) {
   return (cuda_storage *)tensor->layout;
+}
+
+/* Whether its elements are of bf16. */
+static inline bool cuda_is_narrow(const petra_tensor *tensor) {
+  return tensor->backend->element_bytes[tensor->kind] == sizeof(uint16_t);
 }
 
 /* Channels last: pixels of an activation, over all images. */

@@ -3,8 +3,12 @@
  * the host. A kernel file keeps to what is both.
  *
  *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value
+ *   PETRA_KERNEL_FILLING(blocks, name, const ... a)      the same, with registers for so many blocks of 256 threads on a multiprocessor
  *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    of a kernel whose threads never wait for each other
  *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
+ *
+ * Where the last block of several goes on with what all have stored: PETRA_FENCE() before PETRA_COUNT(&counter), which counts
+ * by one and answers what was there, and PETRA_FRESH(&value) to read what another block stored in the same launch.
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
  * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
@@ -23,11 +27,16 @@
 #define PETRA_DEVICE static __device__ __forceinline__
 #define PETRA_ELEMENT_FUNCTION static __device__ __forceinline__
 #define PETRA_KERNEL(name, ...) static __global__ void name(__VA_ARGS__)
+#define PETRA_KERNEL_FILLING(blocks, name, ...)                                                                        \
+  static __global__ void __launch_bounds__(256, blocks) name(__VA_ARGS__)
 #define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                            \
   name<<<(unsigned)(blocks), (unsigned)(threads), 0, (lane)->stream>>>(__VA_ARGS__)
 #define PETRA_LAUNCH_BLOCK PETRA_LAUNCH_FLAT
 #define PETRA_SHARED __shared__
 #define PETRA_SYNC() __syncthreads()
+#define PETRA_FENCE() __threadfence()
+#define PETRA_COUNT(counter) atomicAdd((counter), 1u)
+#define PETRA_FRESH(value) __ldcg(value)
 #define PETRA_THREAD ((int)threadIdx.x)
 #define PETRA_BLOCK ((int64_t)blockIdx.x)
 #define PETRA_THREADS ((int)blockDim.x)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that go element by element, and the dot product. */
 #include "backend/cuda/grid.h"
+#include "backend/cuda/narrow.h"
 
 #include "backend/element.h"
 
@@ -8,7 +9,7 @@
 
 PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
   for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step())
-    a.y[i] = a.value;
+    cuda_store(a.y, a.narrow, i, 1, &a.value);
 }
 
 petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments) {
@@ -103,9 +104,10 @@ petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *argume
 enum { CUDA_DOT_BLOCKS = 1024 };
 
 typedef struct cuda_dot_kernel_args {
-  const float *a, *b;
+  const void *a, *b;
   double *partial, *out;
   int64_t count, partials;
+  bool narrow;
 } cuda_dot_kernel_args;
 
 static int64_t cuda_dot_partials(int64_t count) {
@@ -120,8 +122,12 @@ size_t cuda_dot_scratch(int64_t count) {
 PETRA_KERNEL(cuda_dot_kernel, const cuda_dot_kernel_args a) {
   PETRA_SHARED double shared[CUDA_GRID_THREADS];
   double sum = 0;
-  PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step()) sum +=
-      (double)a.a[i] * a.b[i];
+  PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step()) {
+    float x, y;
+    cuda_load(a.a, a.narrow, i, 1, &x);
+    cuda_load(a.b, a.narrow, i, 1, &y);
+    sum += (double)x * y;
+  }
   sum = cuda_block_sum(shared, sum);
   if (PETRA_THREAD == 0)
     a.partial[PETRA_BLOCK] = sum;
@@ -139,23 +145,13 @@ PETRA_KERNEL(cuda_dot_finish_kernel, const cuda_dot_kernel_args a) {
 petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_dot_args *a = (const cuda_dot_args *)arguments;
   const int64_t partials = cuda_dot_partials(a->count);
-  const cuda_dot_kernel_args kernel = {a->a, a->b, (double *)lane->scratch, a->out, a->count, partials};
+  const cuda_dot_kernel_args kernel = {a->a, a->b, (double *)lane->scratch, a->out, a->count, partials, a->narrow};
   PETRA_LAUNCH_BLOCK(lane, cuda_dot_kernel, partials, CUDA_GRID_THREADS, kernel);
   PETRA_LAUNCH_BLOCK(lane, cuda_dot_finish_kernel, 1, CUDA_GRID_THREADS, kernel);
   return cuda_launched("dot");
 }
 
 /* --- bf16 --- */
-
-/* The upper half of an f32, rounded to nearest, ties to even. What is above the largest finite number becomes infinite
- * by the carry; a NaN would lose its bits by it and is made a quiet one. */
-PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return (uint16_t)(bits >> 16 | 0x40u);
-  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 PETRA_KERNEL(cuda_to_bf16_kernel, const cuda_to_bf16_args a) {
   const int64_t step = cuda_grid_step();
@@ -172,13 +168,6 @@ petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_to_bf16_args *a = (const cuda_to_bf16_args *)arguments;
   PETRA_LAUNCH_FLAT(lane, cuda_to_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
   return cuda_launched("to_bf16");
-}
-
-PETRA_DEVICE float cuda_float_of(uint16_t bits) {
-  const uint32_t wide = (uint32_t)bits << 16;
-  float x;
-  memcpy(&x, &wide, sizeof x);
-  return x;
 }
 
 PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
- * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices and sequences row-major,
- * vectors plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no
- * atomics: the same inputs give bit-identical output on every device. Element formulas are those of
+ * Layouts: activations are dense in the order (N, H, W, C), f32 but where bf16 is said, filters (O, KH, KW, I), matrices and sequences row-major,
+ * vectors plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone: the same
+ * inputs give bit-identical output on every device. (An atomic counter tells which block is the last; what it sums and in which
+ * order is the same whichever it is.) Element formulas are those of
  * backend/element.h.
  *
  * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for
@@ -36,9 +37,10 @@ petra_status cuda_launched(const char *name);
 /* --- elementwise.cu --- */
 
 typedef struct cuda_fill_args {
-  float *y;
+  void *y;
   int64_t count;
   float value;
+  bool narrow; /* y is of bf16 */
 } cuda_fill_args;
 petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
 
@@ -73,9 +75,10 @@ petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *argume
 
 /* *out = sum of a[i] b[i] in double. Scratch: cuda_dot_scratch bytes. */
 typedef struct cuda_dot_args {
-  const float *a, *b;
+  const void *a, *b;
   double *out;
   int64_t count;
+  bool narrow; /* a and b are of bf16 */
 } cuda_dot_args;
 size_t cuda_dot_scratch(int64_t count);
 petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments);
@@ -98,12 +101,13 @@ petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments)
 
 /* --- shuffle.cu --- */
 
-/* y[n][p][c] = x[n][c][p] for `to_channels_last`, y[n][c][p] = x[n][p][c] otherwise; p < plane. Never in place. */
+/* y[n][p][c] = x[n][c][p] for `to_channels_last`, y[n][c][p] = x[n][p][c] otherwise; p < plane. Never in place. What has its
+ * channels last is of bf16 where it is `narrow`: rounded, or widened. */
 typedef struct cuda_permute_args {
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   int64_t n, c, plane;
-  bool to_channels_last;
+  bool to_channels_last, narrow;
 } cuda_permute_args;
 petra_status cuda_permute_launch(const cuda_lane *lane, const void *arguments);
 
@@ -126,44 +130,58 @@ petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *argum
 
 /* --- norm.cu --- */
 
-/* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. */
+/* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. x is of bf16 where it is
+ * `narrow`, else of f32. */
 typedef struct cuda_norm_statistics_args {
-  const float *x;
+  const void *x;
   float *mean, *variance;
   int64_t pixels;
   int32_t c;
+  bool narrow;
 } cuda_norm_statistics_args;
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments);
 
-/* y of petra_norm_forward from x and given mean and variance; y may alias addend. */
+/* y of petra_norm_forward from x and given mean and variance; y may alias addend. Of bf16 are x where it is `narrow` and y
+ * where it is `narrow_y`, which goes with a narrow x and PETRA_JOIN_NONE. */
 typedef struct cuda_norm_apply_args {
-  const float *x, *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
-  float *y;
+  const void *x;
+  const float *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
+  void *y;
+  uint16_t *rounded; /* out: y in bf16 besides; NULL: not wanted, and where y is */
   int64_t pixels;
   int32_t c;
   int32_t join; /* petra_join */
-  bool relu;
+  bool relu, narrow, narrow_y;
 } cuda_norm_apply_args;
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_norm_backward: dscale, dshift and dx; dx may alias dy. Scratch: cuda_norm_scratch bytes. */
+/* petra_norm_backward: dscale, dshift and dx; dx may alias dy. Of bf16 are x and dx where they are `narrow`, and dy where it
+ * is `narrow_dy`, which goes with a narrow x. Scratch: cuda_norm_scratch bytes. */
 typedef struct cuda_norm_backward_args {
-  const float *x, *scale, *shift, *mean, *variance, *dy;
-  float *dx, *dscale, *dshift;
+  const void *x;
+  const float *scale, *shift, *mean, *variance;
+  const void *dy;
+  void *dx;
+  float *dscale, *dshift;
   int64_t pixels;
   int32_t c;
-  bool relu;
+  bool relu, narrow, narrow_dy;
 } cuda_norm_backward_args;
 petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_norm_update_running. */
-typedef struct cuda_norm_running_args {
+/* petra_op_norm_update_running of up to CUDA_NORM_RUNNING norms in one launch. */
+enum { CUDA_NORM_RUNNING = 16 };
+typedef struct cuda_norm_running {
   const float *mean, *variance;
   float *running_mean, *running_variance;
   int64_t samples;
-  double momentum;
   int32_t c;
+} cuda_norm_running;
+typedef struct cuda_norm_running_args {
+  cuda_norm_running norm[CUDA_NORM_RUNNING];
+  double momentum;
+  int32_t norms;
 } cuda_norm_running_args;
 petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *arguments);
 
@@ -240,6 +258,7 @@ petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *argume
 enum { CUDA_SGD_TENSORS = 64 };
 typedef struct cuda_sgd_tensor {
   float *parameter, *velocity;
+  uint16_t *rounded; /* out: the parameter in bf16 besides; NULL: not wanted */
   const float *gradient;
   int64_t count;
   double decay;
@@ -259,6 +278,7 @@ petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 enum { CUDA_ADAM_TENSORS = 64 };
 typedef struct cuda_adam_tensor {
   float *parameter, *mean, *square;
+  uint16_t *rounded; /* as in cuda_sgd_tensor */
   const float *gradient;
   int64_t count;
   double decay;
@@ -302,6 +322,7 @@ typedef struct cuda_augment_args {
   const uint8_t *pixels;
   const petra_augment_choice *choices;
   float *y;
+  uint16_t *rounded; /* out: y in bf16 besides; NULL: not wanted */
   int32_t n, h, w;
   double mean[3], deviation[3];
 } cuda_augment_args;

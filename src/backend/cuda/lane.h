@@ -7,11 +7,14 @@
 
 typedef struct CUstream_st *cuda_stream; /* cudaStream_t */
 
+enum { CUDA_COUNTERS = 1024 };
+
 typedef struct cuda_lane {
   cuda_stream stream;
   void
       *scratch; /* device memory for a launch's own use, 256-byte aligned; what it holds is lost with the next launch */
   size_t scratch_bytes;
+  unsigned *counters; /* CUDA_COUNTERS in device memory, 0 before and after every launch */
 } cuda_lane;
 
 #endif

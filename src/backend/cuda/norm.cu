@@ -1,65 +1,125 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation. Sums over the batch are made in two levels: each block sums a slice of the pixels of its
- * channels into scratch, then one thread group per channel sums the slices in their order. As `ref` does, everything
- * is computed from the mean and variance as stored, so that the backward sees the z that the forward saw. */
-#include "backend/cuda/sums.h"
+/* Batch normalisation, of arrays of f32 and of bf16. As `ref` does, everything is computed from the mean and variance as
+ * stored, so that the backward sees the z that the forward saw: in double where x is f32; in float where x is bf16, whose own
+ * rounding is a thousand times that of float. Kernels are made for each combination of types, and for four channels a
+ * thread where their number allows it. */
+#include "backend/cuda/norm_tile.h"
 
 #include "backend/element.h"
 
+enum { PIXELS_EACH = 4 }; /* of a thread, where no sums are made: what belongs to a channel is computed once for them */
+
+static int norm_vec(int32_t c) {
+  return c % CUDA_FOUR == 0 ? CUDA_FOUR : 1;
+}
+
 /* The partial sums and behind them, for the backward, mean[2][c]. */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c) {
-  const cuda_tile tile = cuda_tile_of(pixels, c);
-  return cuda_sums_scratch(&tile) + 2 * (size_t)c * sizeof(double);
+  const cuda_tile tile = cuda_norm_tile(pixels, c, norm_vec(c));
+  return 2 * ((size_t)tile.slices + 1) * (size_t)c * sizeof(double);
 }
+
+/* The kernel of `name` for x that is narrow or not and for `vec` channels a thread. */
+#define OF_KIND(launch, lane, name, narrow, vec, ...)                                                                  \
+  do {                                                                                                                 \
+    if ((vec) == 1 && (narrow))                                                                                        \
+      launch(lane, name##_narrow_1, __VA_ARGS__);                                                                      \
+    else if ((vec) == 1)                                                                                               \
+      launch(lane, name##_wide_1, __VA_ARGS__);                                                                        \
+    else if (narrow)                                                                                                   \
+      launch(lane, name##_narrow_4, __VA_ARGS__);                                                                      \
+    else                                                                                                               \
+      launch(lane, name##_wide_4, __VA_ARGS__);                                                                        \
+  } while (0)
 
 /* --- statistics --- */
 
 typedef struct cuda_statistics_args {
   cuda_tile tile;
-  const float *x;
+  const void *x;
   float *mean, *variance;
   double *partial;
+  unsigned *counters;
 } cuda_statistics_args;
 
 /* What is taken off every element of a channel before it is squared: the first of them. Since it is one of the n,
  * its distance from the mean squared is at most n times the variance, so that the difference of sums below loses few
  * digits, whatever the mean is; a constant channel has variance 0 exactly. */
-PETRA_DEVICE double cuda_norm_origin(const float *x, int32_t channel) {
-  const double first = x[channel];
+PETRA_DEVICE double cuda_norm_origin(const void *x, bool narrow, int32_t channel) {
+  float first;
+  cuda_load(x, narrow, channel, 1, &first);
   return isfinite(first) ? first : 0;
 }
 
-PETRA_KERNEL(cuda_statistics_kernel, const cuda_statistics_args a) {
+PETRA_DEVICE void cuda_statistics(const cuda_statistics_args a, bool narrow, int vec) {
   const cuda_place place = cuda_tile_place(a.tile);
-  cuda_sums sums = {0, 0};
+  const int64_t c = (int64_t)a.tile.c * vec;
+  cuda_norm_sums sums = {{0}, {0}};
   if (place.active) {
-    const double origin = cuda_norm_origin(a.x, place.channel);
+    double origin[CUDA_FOUR];
+    PETRA_UNROLL for (int k = 0; k < vec; k++) origin[k] = cuda_norm_origin(a.x, narrow, place.channel * vec + k);
     PETRA_UNROLL_SOME for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-      const double difference = a.x[p * a.tile.c + place.channel] - origin;
-      sums.first += difference;
-      sums.second += difference * difference;
+      float x[CUDA_FOUR];
+      cuda_load(a.x, narrow, p * c + place.channel * vec, vec, x);
+      PETRA_UNROLL for (int k = 0; k < vec; k++) {
+        const double difference = x[k] - origin[k];
+        sums.first[k] += difference;
+        sums.second[k] += difference * difference;
+      }
     }
   }
-  cuda_sums_store(a.tile, place, sums, a.partial);
+  int32_t channel;
+  double first, second;
+  if (!cuda_norm_collect(a.tile, place, vec, &sums, a.partial, a.counters, &channel, &first, &second))
+    return;
+  const double count = (double)a.tile.pixels, offset = first / count;
+  a.mean[channel] = (float)(cuda_norm_origin(a.x, narrow, channel) + offset);
+  a.variance[channel] = (float)((second - first * offset) / count);
 }
 
-PETRA_KERNEL(cuda_statistics_finish_kernel, const cuda_statistics_args a) {
-  int32_t channel;
-  cuda_sums sums;
-  if (!cuda_sums_collect(a.tile, a.partial, &channel, &sums))
-    return;
-  const double count = (double)a.tile.pixels, offset = sums.first / count;
-  a.mean[channel] = (float)(cuda_norm_origin(a.x, channel) + offset);
-  a.variance[channel] = (float)((sums.second - sums.first * offset) / count);
-}
+#define STATISTICS(suffix, narrow, vec)                                                                                \
+  PETRA_KERNEL(cuda_statistics_kernel_##suffix, const cuda_statistics_args a) {                                        \
+    cuda_statistics(a, narrow, vec);                                                                                   \
+  }
+STATISTICS(wide_1, false, 1)
+STATISTICS(wide_4, false, CUDA_FOUR)
+STATISTICS(narrow_1, true, 1)
+STATISTICS(narrow_4, true, CUDA_FOUR)
 
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_statistics_args *a = (const cuda_norm_statistics_args *)arguments;
-  const cuda_statistics_args kernel = {cuda_tile_of(a->pixels, a->c), a->x, a->mean, a->variance,
-                                       (double *)lane->scratch};
-  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
+  const int vec = norm_vec(a->c);
+  const cuda_statistics_args kernel = {
+      cuda_norm_tile(a->pixels, a->c, vec), a->x, a->mean, a->variance, (double *)lane->scratch, lane->counters};
+  OF_KIND(PETRA_LAUNCH_BLOCK, lane, cuda_statistics_kernel, a->narrow, vec, cuda_tile_blocks(&kernel.tile),
+          CUDA_TILE_THREADS, kernel);
   return cuda_launched("norm_statistics");
+}
+
+/* --- what forward and backward know of a channel --- */
+
+typedef struct cuda_channel {
+  double inverse_deviation; /* of f32 */
+  float mean, scale, shift;
+  float factor; /* of bf16: scale times the inverse deviation */
+} cuda_channel;
+
+PETRA_DEVICE cuda_channel cuda_norm_channel(const float *mean, const float *variance, const float *scale,
+                                            const float *shift, int32_t channel) {
+  cuda_channel result;
+  result.inverse_deviation = petra_element_inverse_deviation(variance[channel]);
+  result.mean = mean[channel];
+  result.scale = scale[channel];
+  result.shift = shift[channel];
+  result.factor = (float)(result.scale * result.inverse_deviation);
+  return result;
+}
+
+/* z, rounded in bf16 to a float: forward and backward have the same. fmaf is one rounding wherever it is compiled. */
+PETRA_DEVICE double cuda_norm_z(const cuda_channel *channel, bool narrow, float x) {
+  if (narrow)
+    return fmaf(x - channel->mean, channel->factor, channel->shift);
+  return petra_element_normalize(x, channel->mean, channel->inverse_deviation, channel->scale, channel->shift);
 }
 
 /* --- forward --- */
@@ -69,35 +129,79 @@ typedef struct cuda_apply_args {
   cuda_norm_apply_args norm;
 } cuda_apply_args;
 
-PETRA_KERNEL(cuda_norm_apply_kernel, const cuda_apply_args a) {
+/* The joins that differ in what they read and in their order. */
+typedef enum cuda_joined { CUDA_ALONE, CUDA_SUM, CUDA_ACTIVATED } cuda_joined;
+
+/* In float where all that is added is a float and z is one: one rounding, as in double. */
+PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool narrow, bool relu, bool subtract, double z, float addend) {
+  if (joined == CUDA_ALONE)
+    return (float)(relu ? petra_element_relu(z) : z);
+  if (joined == CUDA_ACTIVATED) {
+    const double sum = narrow ? (double)(addend + (float)z) : addend + z;
+    return (float)(relu ? petra_element_relu(sum) : sum);
+  }
+  const double act = relu ? petra_element_relu(z) : z;
+  if (narrow)
+    return subtract ? addend - (float)act : addend + (float)act;
+  return (float)(subtract ? addend - act : addend + act);
+}
+
+PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool narrow, bool narrow_y, int vec) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
-  const double mean = a.norm.mean[place.channel], scale = a.norm.scale[place.channel];
-  const double shift = a.norm.shift[place.channel];
-  const double inverse_deviation = petra_element_inverse_deviation(a.norm.variance[place.channel]);
-  const bool joined = a.norm.join != PETRA_JOIN_NONE;
-  for (int64_t first = place.pixel; first < a.tile.pixels; first += CUDA_TILE_BATCH * place.step) {
-    float x[CUDA_TILE_BATCH], addend[CUDA_TILE_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
-      const int64_t p = first + k * place.step, i = p * a.tile.c + place.channel;
-      x[k] = p < a.tile.pixels ? a.norm.x[i] : 0;
-      addend[k] = joined && p < a.tile.pixels ? a.norm.addend[i] : 0;
-    }
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
-      const int64_t p = first + k * place.step;
-      const double z = petra_element_normalize(x[k], mean, inverse_deviation, scale, shift);
-      if (p < a.tile.pixels)
-        a.norm.y[p * a.tile.c + place.channel] =
-            (float)petra_element_join((petra_join)a.norm.join, a.norm.relu, z, addend[k]);
-    }
+  const int64_t c = (int64_t)a.tile.c * vec;
+  const bool relu = a.norm.relu, subtract = a.norm.join == PETRA_JOIN_SUBTRACT;
+  cuda_channel channel[CUDA_FOUR];
+  PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] =
+      cuda_norm_channel(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, place.channel * vec + k);
+  for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
+    const int64_t i = p * c + place.channel * vec;
+    float x[CUDA_FOUR], addend[CUDA_FOUR] = {0};
+    cuda_load(a.norm.x, narrow, i, vec, x);
+    if (joined != CUDA_ALONE)
+      cuda_load(a.norm.addend, false, i, vec, addend);
+    PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
+        cuda_norm_joined(joined, narrow, relu, subtract, cuda_norm_z(&channel[k], narrow, x[k]), addend[k]);
+    cuda_store(a.norm.y, narrow_y, i, vec, x);
+    if (!narrow_y && a.norm.rounded)
+      cuda_store(a.norm.rounded, true, i, vec, x);
   }
 }
 
+#define APPLY(name, blocks, joined, narrow, narrow_y, vec)                                                             \
+  PETRA_KERNEL_FILLING(blocks, cuda_norm_apply_##name, const cuda_apply_args a) {                                      \
+    cuda_apply(a, joined, narrow, narrow_y, vec);                                                                      \
+  }
+#define APPLY_EACH(suffix, vec, blocks)                                                                                \
+  APPLY(wide_##suffix, blocks, CUDA_ALONE, false, false, vec)                                                          \
+  APPLY(sum_wide_##suffix, blocks, CUDA_SUM, false, false, vec)                                                        \
+  APPLY(activated_wide_##suffix, blocks, CUDA_ACTIVATED, false, false, vec)                                            \
+  APPLY(inner_narrow_##suffix, 6, CUDA_ALONE, true, true, vec)                                                         \
+  APPLY(narrow_##suffix, 6, CUDA_ALONE, true, false, vec)                                                              \
+  APPLY(sum_narrow_##suffix, 6, CUDA_SUM, true, false, vec)                                                            \
+  APPLY(activated_narrow_##suffix, 6, CUDA_ACTIVATED, true, false, vec)
+APPLY_EACH(1, 1, 6)
+APPLY_EACH(4, CUDA_FOUR, 4)
+
+#define LAUNCH_APPLY(name)                                                                                             \
+  OF_KIND(PETRA_LAUNCH_FLAT, lane, name, a->narrow, vec, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel)
+
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_apply_args *a = (const cuda_norm_apply_args *)arguments;
-  const cuda_apply_args kernel = {cuda_tile_of(a->pixels, a->c), *a};
-  PETRA_LAUNCH_FLAT(lane, cuda_norm_apply_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
+  const int vec = norm_vec(a->c);
+  const cuda_apply_args kernel = {cuda_tile_flat(a->pixels, a->c / vec, PIXELS_EACH), *a};
+  const int64_t blocks = cuda_tile_blocks(&kernel.tile);
+  if (a->narrow_y && vec == 1)
+    PETRA_LAUNCH_FLAT(lane, cuda_norm_apply_inner_narrow_1, blocks, CUDA_TILE_THREADS, kernel);
+  else if (a->narrow_y)
+    PETRA_LAUNCH_FLAT(lane, cuda_norm_apply_inner_narrow_4, blocks, CUDA_TILE_THREADS, kernel);
+  else if (a->join == PETRA_JOIN_NONE)
+    LAUNCH_APPLY(cuda_norm_apply);
+  else if (a->join == PETRA_JOIN_ADD_ACTIVATE)
+    LAUNCH_APPLY(cuda_norm_apply_activated);
+  else
+    LAUNCH_APPLY(cuda_norm_apply_sum);
   return cuda_launched("norm_apply");
 }
 
@@ -107,102 +211,132 @@ typedef struct cuda_backward_args {
   cuda_tile tile;
   cuda_norm_backward_args norm;
   double *partial, *means; /* means: of dz, then of dz * normalised */
+  unsigned *counters;
 } cuda_backward_args;
 
-/* What the backward knows of a channel. */
-typedef struct cuda_channel {
-  double mean, scale, shift, inverse_deviation;
-} cuda_channel;
-
-PETRA_DEVICE cuda_channel cuda_norm_channel(const cuda_norm_backward_args norm, int32_t channel) {
-  cuda_channel result;
-  result.mean = norm.mean[channel];
-  result.scale = norm.scale[channel];
-  result.shift = norm.shift[channel];
-  result.inverse_deviation = petra_element_inverse_deviation(norm.variance[channel]);
-  return result;
+PETRA_DEVICE cuda_channel cuda_backward_channel(const cuda_norm_backward_args *norm, int32_t channel) {
+  return cuda_norm_channel(norm->mean, norm->variance, norm->scale, norm->shift, channel);
 }
 
-PETRA_DEVICE double cuda_norm_dz(const cuda_channel channel, bool relu, double x, double dy) {
-  const double z = petra_element_normalize(x, channel.mean, channel.inverse_deviation, channel.scale, channel.shift);
-  return relu ? petra_element_relu_backward(z, dy) : dy;
+PETRA_DEVICE double cuda_norm_dz(const cuda_channel *channel, bool narrow, bool relu, float x, float dy) {
+  return relu ? petra_element_relu_backward(cuda_norm_z(channel, narrow, x), dy) : dy;
 }
 
-PETRA_KERNEL(cuda_norm_sums_kernel, const cuda_backward_args a) {
+PETRA_DEVICE void cuda_backward_sums(const cuda_backward_args a, bool narrow, bool narrow_dy, int vec) {
   const cuda_place place = cuda_tile_place(a.tile);
-  cuda_sums sums = {0, 0};
+  const int64_t c = (int64_t)a.tile.c * vec;
+  cuda_norm_sums sums = {{0}, {0}};
   if (place.active) {
-    const cuda_channel channel = cuda_norm_channel(a.norm, place.channel);
-    PETRA_UNROLL_SOME for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-      const double x = a.norm.x[p * a.tile.c + place.channel], dy = a.norm.dy[p * a.tile.c + place.channel];
-      const double dz = cuda_norm_dz(channel, a.norm.relu, x, dy);
-      sums.first += dz;
-      sums.second += dz * ((x - channel.mean) * channel.inverse_deviation);
+    cuda_channel channel[CUDA_FOUR];
+    PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
+    for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
+      float x[CUDA_FOUR], dy[CUDA_FOUR];
+      cuda_load(a.norm.x, narrow, p * c + place.channel * vec, vec, x);
+      cuda_load(a.norm.dy, narrow_dy, p * c + place.channel * vec, vec, dy);
+      PETRA_UNROLL for (int k = 0; k < vec; k++) {
+        const double dz = cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]);
+        sums.first[k] += dz;
+        sums.second[k] += dz * (((double)x[k] - channel[k].mean) * channel[k].inverse_deviation);
+      }
     }
   }
-  cuda_sums_store(a.tile, place, sums, a.partial);
-}
-
-PETRA_KERNEL(cuda_norm_sums_finish_kernel, const cuda_backward_args a) {
   int32_t channel;
-  cuda_sums sums;
-  if (!cuda_sums_collect(a.tile, a.partial, &channel, &sums))
+  double first, second;
+  if (!cuda_norm_collect(a.tile, place, vec, &sums, a.partial, a.counters, &channel, &first, &second))
     return;
-  a.norm.dshift[channel] = (float)sums.first;
-  a.norm.dscale[channel] = (float)sums.second;
-  a.means[channel] = sums.first / (double)a.tile.pixels;
-  a.means[a.tile.c + channel] = sums.second / (double)a.tile.pixels;
+  a.norm.dshift[channel] = (float)first;
+  a.norm.dscale[channel] = (float)second;
+  a.means[channel] = first / (double)a.tile.pixels;
+  a.means[c + channel] = second / (double)a.tile.pixels;
 }
 
-PETRA_KERNEL(cuda_norm_backward_kernel, const cuda_backward_args a) {
+PETRA_DEVICE float cuda_norm_dx(const cuda_channel *channel, bool narrow, double dz, float x, double mean_dz,
+                                double mean_dz_normalized) {
+  if (narrow) {
+    const float normalized = (x - channel->mean) * (float)channel->inverse_deviation;
+    return channel->factor * ((float)dz - (float)mean_dz - normalized * (float)mean_dz_normalized);
+  }
+  const double normalized = ((double)x - channel->mean) * channel->inverse_deviation;
+  return (float)petra_element_norm_backward(dz, normalized, channel->scale, channel->inverse_deviation, mean_dz,
+                                            mean_dz_normalized);
+}
+
+PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool narrow_dy, int vec) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
-  const cuda_channel channel = cuda_norm_channel(a.norm, place.channel);
-  const double mean_dz = a.means[place.channel], mean_dz_normalized = a.means[a.tile.c + place.channel];
-  for (int64_t first = place.pixel; first < a.tile.pixels; first += CUDA_TILE_BATCH * place.step) {
-    float x[CUDA_TILE_BATCH], dy[CUDA_TILE_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
-      const int64_t p = first + k * place.step, i = p * a.tile.c + place.channel;
-      x[k] = p < a.tile.pixels ? a.norm.x[i] : 0;
-      dy[k] = p < a.tile.pixels ? a.norm.dy[i] : 0;
-    }
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
-      const int64_t p = first + k * place.step;
-      const double normalized = (x[k] - channel.mean) * channel.inverse_deviation;
-      const double dz = cuda_norm_dz(channel, a.norm.relu, x[k], dy[k]);
-      if (p < a.tile.pixels)
-        a.norm.dx[p * a.tile.c + place.channel] = (float)petra_element_norm_backward(
-            dz, normalized, channel.scale, channel.inverse_deviation, mean_dz, mean_dz_normalized);
-    }
+  const int64_t c = (int64_t)a.tile.c * vec;
+  cuda_channel channel[CUDA_FOUR];
+  double mean_dz[CUDA_FOUR], mean_dz_normalized[CUDA_FOUR];
+  PETRA_UNROLL for (int k = 0; k < vec; k++) {
+    channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
+    mean_dz[k] = a.means[place.channel * vec + k];
+    mean_dz_normalized[k] = a.means[c + place.channel * vec + k];
+  }
+  for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
+    const int64_t i = p * c + place.channel * vec;
+    float x[CUDA_FOUR], dy[CUDA_FOUR];
+    cuda_load(a.norm.x, narrow, i, vec, x);
+    cuda_load(a.norm.dy, narrow_dy, i, vec, dy);
+    PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
+        cuda_norm_dx(&channel[k], narrow, cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]), x[k], mean_dz[k],
+                     mean_dz_normalized[k]);
+    cuda_store(a.norm.dx, narrow, i, vec, x);
   }
 }
 
+/* x and dx are of one type; dy is of that or, of a narrow x, a stream's. */
+#define BACKWARD(suffix, narrow, narrow_dy, vec, blocks)                                                               \
+  PETRA_KERNEL(cuda_norm_sums_kernel_##suffix, const cuda_backward_args a) {                                           \
+    cuda_backward_sums(a, narrow, narrow_dy, vec);                                                                     \
+  }                                                                                                                    \
+  PETRA_KERNEL_FILLING(blocks, cuda_norm_backward_kernel_##suffix, const cuda_backward_args a) {                       \
+    cuda_backward(a, narrow, narrow_dy, vec);                                                                          \
+  }
+BACKWARD(wide_1, false, false, 1, 6)
+BACKWARD(wide_4, false, false, CUDA_FOUR, 2)
+BACKWARD(narrow_1, true, false, 1, 6)
+BACKWARD(narrow_4, true, false, CUDA_FOUR, 4)
+BACKWARD(inner_narrow_1, true, true, 1, 6)
+BACKWARD(inner_narrow_4, true, true, CUDA_FOUR, 4)
+
 petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_backward_args *a = (const cuda_norm_backward_args *)arguments;
-  const cuda_tile tile = cuda_tile_of(a->pixels, a->c);
+  const int vec = norm_vec(a->c);
   double *partial = (double *)lane->scratch;
-  const cuda_backward_args kernel = {tile, *a, partial, partial + tile.slices * 2 * a->c};
-  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
-  PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
+  cuda_backward_args kernel = {cuda_norm_tile(a->pixels, a->c, vec), *a, partial, NULL, lane->counters};
+  kernel.means = partial + kernel.tile.slices * 2 * a->c;
+  const int64_t blocks = cuda_tile_blocks(&kernel.tile);
+  if (a->narrow_dy && vec == 1)
+    PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel_inner_narrow_1, blocks, CUDA_TILE_THREADS, kernel);
+  else if (a->narrow_dy)
+    PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel_inner_narrow_4, blocks, CUDA_TILE_THREADS, kernel);
+  else
+    OF_KIND(PETRA_LAUNCH_BLOCK, lane, cuda_norm_sums_kernel, a->narrow, vec, blocks, CUDA_TILE_THREADS, kernel);
+  kernel.tile = cuda_tile_flat(a->pixels, a->c / vec, PIXELS_EACH);
+  const int64_t flat = cuda_tile_blocks(&kernel.tile);
+  if (a->narrow_dy && vec == 1)
+    PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel_inner_narrow_1, flat, CUDA_TILE_THREADS, kernel);
+  else if (a->narrow_dy)
+    PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel_inner_narrow_4, flat, CUDA_TILE_THREADS, kernel);
+  else
+    OF_KIND(PETRA_LAUNCH_FLAT, lane, cuda_norm_backward_kernel, a->narrow, vec, flat, CUDA_TILE_THREADS, kernel);
   return cuda_launched("norm_backward");
 }
 
-/* --- running statistics --- */
+/* --- running statistics: of one norm a block --- */
 
 PETRA_KERNEL(cuda_norm_running_kernel, const cuda_norm_running_args a) {
-  const int64_t i = PETRA_BLOCK * PETRA_THREADS + PETRA_THREAD;
-  if (i >= a.c)
-    return;
-  const double variance = a.variance[i] * petra_element_unbias(a.samples);
-  a.running_mean[i] = (float)petra_element_running(a.running_mean[i], a.mean[i], a.momentum);
-  a.running_variance[i] = (float)petra_element_running(a.running_variance[i], variance, a.momentum);
+  const cuda_norm_running norm = a.norm[PETRA_BLOCK];
+  for (int32_t i = PETRA_THREAD; i < norm.c; i += PETRA_THREADS) {
+    const double variance = norm.variance[i] * petra_element_unbias(norm.samples);
+    norm.running_mean[i] = (float)petra_element_running(norm.running_mean[i], norm.mean[i], a.momentum);
+    norm.running_variance[i] = (float)petra_element_running(norm.running_variance[i], variance, a.momentum);
+  }
 }
 
 petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_running_args *a = (const cuda_norm_running_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_norm_running_kernel, (a->c + CUDA_TILE_THREADS - 1) / CUDA_TILE_THREADS,
-                    CUDA_TILE_THREADS, *a);
+  PETRA_LAUNCH_FLAT(lane, cuda_norm_running_kernel, a->norms, CUDA_TILE_THREADS, *a);
   return cuda_launched("norm_running");
 }

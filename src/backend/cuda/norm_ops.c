@@ -8,12 +8,15 @@
 static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
   CUDA_ARGUMENTS(cuda_norm_apply_args, a);
   a.x = cuda_read(cuda, norm->x);
+  a.narrow = cuda_is_narrow(norm->x);
   a.scale = cuda_read(cuda, norm->scale);
   a.shift = cuda_read(cuda, norm->shift);
   a.mean = cuda_read(cuda, norm->mean);
   a.variance = cuda_read(cuda, norm->variance);
   a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(cuda, norm->addend);
   a.y = cuda_write(cuda, norm->y);
+  a.narrow_y = cuda_is_narrow(norm->y);
+  a.rounded = cuda_write_rounded(norm->y);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.join = (int32_t)norm->join;
@@ -25,6 +28,7 @@ petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward 
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_statistics_args, a);
   a.x = cuda_read(cuda, norm->x);
+  a.narrow = cuda_is_narrow(norm->x);
   a.mean = cuda_write(cuda, norm->mean);
   a.variance = cuda_write(cuda, norm->variance);
   a.pixels = cuda_pixels(norm->x);
@@ -47,6 +51,8 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   a.mean = cuda_read(cuda, norm->mean);
   a.variance = cuda_read(cuda, norm->variance);
   a.dy = cuda_read(cuda, norm->dy);
+  a.narrow = cuda_is_narrow(norm->x);
+  a.narrow_dy = cuda_is_narrow(norm->dy);
   a.dx = cuda_write(cuda, norm->dx);
   a.dscale = cuda_write(cuda, norm->dscale);
   a.dshift = cuda_write(cuda, norm->dshift);
@@ -57,17 +63,39 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   return cuda_add_command(cuda, cuda_norm_backward_launch, &a, sizeof a);
 }
 
+/* Whether what the norm writes is touched by none of those in the launch, which run in no order, and the other way round. */
+static bool apart(const cuda_norm_running_args *a, const cuda_norm_running *norm) {
+  for (int i = 0; i < a->norms; i++) {
+    const void *const others[] = {a->norm[i].running_mean, a->norm[i].running_variance, a->norm[i].mean,
+                                  a->norm[i].variance};
+    for (int k = 0; k < 4; k++)
+      if (others[k] == norm->running_mean || others[k] == norm->running_variance ||
+          (k < 2 && (others[k] == norm->mean || others[k] == norm->variance)))
+        return false;
+  }
+  return true;
+}
+
+/* Norms one after another are one launch: each is a few hundred numbers. */
 petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
                                       int64_t samples, double momentum, petra_tensor *running_mean,
                                       petra_tensor *running_variance) {
   cuda_backend *cuda = cuda_of(backend);
+  cuda_norm_running_args *before = cuda_last_command(cuda, cuda_norm_running_launch);
+  CUDA_ARGUMENTS(cuda_norm_running, norm);
+  norm.mean = cuda_read(cuda, mean);
+  norm.variance = cuda_read(cuda, variance);
+  norm.running_mean = cuda_write(cuda, running_mean);
+  norm.running_variance = cuda_write(cuda, running_variance);
+  norm.samples = samples;
+  norm.c = mean->shape[0];
+  if (before && before->momentum == momentum && before->norms < CUDA_NORM_RUNNING && apart(before, &norm)) {
+    before->norm[before->norms++] = norm;
+    return PETRA_OK;
+  }
   CUDA_ARGUMENTS(cuda_norm_running_args, a);
-  a.mean = cuda_read(cuda, mean);
-  a.variance = cuda_read(cuda, variance);
-  a.running_mean = cuda_write(cuda, running_mean);
-  a.running_variance = cuda_write(cuda, running_variance);
-  a.samples = samples;
+  a.norm[0] = norm;
+  a.norms = 1;
   a.momentum = momentum;
-  a.c = mean->shape[0];
   return cuda_add_command(cuda, cuda_norm_running_launch, &a, sizeof a);
 }

@@ -29,7 +29,7 @@ size_t cuda_norm_1_scratch(int64_t count) {
 petra_status cuda_norm_1_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_1_args *a = (const cuda_norm_1_args *)arguments;
   double *squares = (double *)((char *)lane->scratch + cuda_norm_1_sum(a->count));
-  const cuda_dot_args dot = {a->x, a->x, squares, a->count};
+  const cuda_dot_args dot = {a->x, a->x, squares, a->count, false};
   const cuda_norm_1_kernel_args kernel = {a->x, a->y, a->count, squares};
   const petra_status status = cuda_dot_launch(lane, &dot);
   if (status != PETRA_OK)

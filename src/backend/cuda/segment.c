@@ -14,7 +14,11 @@ static size_t padded(size_t bytes) {
 }
 
 petra_status cuda_track_create(cuda_track *track) {
+  void *counters;
   CUDA_TRY(cudaStreamCreateWithFlags(&track->lane.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  CUDA_TRY(cudaMalloc(&counters, CUDA_COUNTERS * sizeof *track->lane.counters), "memory for counters");
+  track->lane.counters = counters;
+  CUDA_TRY(cudaMemsetAsync(counters, 0, CUDA_COUNTERS * sizeof *track->lane.counters, track->lane.stream), "counters");
   for (int e = 0; e < CUDA_EVENTS; e++)
     CUDA_TRY(cudaEventCreateWithFlags(&track->ended[e], cudaEventDisableTiming), "cudaEventCreate");
   return PETRA_OK;
@@ -38,6 +42,8 @@ void cuda_segments_destroy(cuda_backend *cuda) {
     petra_free(track->retired);
     if (track->lane.scratch)
       cudaFree(track->lane.scratch);
+    if (track->lane.counters)
+      cudaFree(track->lane.counters);
     if (track->lane.stream)
       cudaStreamDestroy(track->lane.stream);
   }
@@ -78,6 +84,45 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
   }
   storage->write_lane = cuda->segment->lane;
   storage->write = cuda_present(cuda);
+  storage->rounded_valid = false;
+}
+
+static petra_status make_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
+  const size_t bytes = (size_t)tensor->elements * sizeof(uint16_t);
+  void *data;
+  PETRA_TRY(cuda_check(cudaMalloc(&data, bytes), "memory for a rounded copy"));
+  storage->rounded = data;
+  cuda->rounded_bytes += (int64_t)bytes;
+  return PETRA_OK;
+}
+
+petra_status cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor, const void **out) {
+  cuda_storage *storage = cuda_storage_of(tensor);
+  if (cuda_is_narrow(tensor)) {
+    *out = tensor->data;
+  } else {
+    if (!storage->rounded)
+      PETRA_TRY(make_rounded(cuda, tensor, storage));
+    if (!storage->rounded_valid) {
+      CUDA_ARGUMENTS(cuda_to_bf16_args, a);
+      a.x = tensor->data;
+      a.y = storage->rounded;
+      a.count = tensor->elements;
+      cuda_reads(cuda, tensor);
+      cuda_writes(cuda, tensor); /* the copy */
+      PETRA_TRY(cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a));
+      storage->rounded_valid = true;
+    }
+    *out = storage->rounded;
+  }
+  cuda_reads(cuda, tensor);
+  return PETRA_OK;
+}
+
+uint16_t *cuda_write_rounded(const petra_tensor *tensor) {
+  cuda_storage *storage = cuda_storage_of(tensor);
+  storage->rounded_valid = storage->rounded != NULL;
+  return storage->rounded;
 }
 
 /* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is
@@ -105,6 +150,7 @@ petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   } else {
     petra_free(retired);
   }
+  cuda->scratch_bytes += (int64_t)size;
   track->lane.scratch = scratch;
   track->lane.scratch_bytes = size;
   return PETRA_OK;
@@ -122,8 +168,18 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   memset(at, 0, size);
   memcpy(at, &command, sizeof command);
   memcpy(at + header, arguments, bytes);
+  segment->last = segment->used;
   segment->used += size;
   return segment->open ? PETRA_OK : cuda_submit(cuda);
+}
+
+void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
+  cuda_segment *segment = cuda->segment;
+  cuda_command command;
+  if (!segment->open || segment->used == 0)
+    return NULL;
+  memcpy(&command, segment->commands + segment->last, sizeof command);
+  return command.launch == launch ? segment->commands + segment->last + padded(sizeof command) : NULL;
 }
 
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
@@ -232,9 +288,10 @@ petra_status cuda_synchronize(petra_backend *backend) {
 
 petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writes) {
   cuda_backend *cuda = cuda_of(backend);
-  const cuda_storage *storage = cuda_storage_of(tensor);
+  cuda_storage *storage = cuda_storage_of(tensor);
   PETRA_TRY(cuda_submit(cuda));
   PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
+  storage->rounded_valid = storage->rounded_valid && !writes;
   for (int l = 0; l < CUDA_TRACKS && writes; l++)
     PETRA_TRY(cuda_wait_for(cuda, l, storage->reads[l]));
   return PETRA_OK;

@@ -18,7 +18,7 @@ struct cuda_segment {
   bool open; /* between begin and end */
   int lane, kind;
   unsigned char *commands;
-  size_t used;
+  size_t used, last; /* bytes of commands; where the last begins */
   int64_t capacity;
   cuda_moment waits[CUDA_TRACKS]; /* what must be over before: the last of each lane */
 };
@@ -53,6 +53,14 @@ static inline float *cuda_write(cuda_backend *cuda, petra_tensor *tensor) {
   return tensor->data;
 }
 
+/* The rounded copy of a tensor, for a command that reads it: an inner tensor itself; else the storage's copy, after a command that
+ * rounds where what is there is of before. It has been named as read. */
+petra_status cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor, const void **out);
+
+/* For a command that writes `tensor` and rounds it besides: where to; NULL where nobody has asked for a copy so far. Called after
+ * cuda_writes. */
+uint16_t *cuda_write_rounded(const petra_tensor *tensor);
+
 /* The lane has at least `bytes` of scratch from now on. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);
 
@@ -62,6 +70,10 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
 #define CUDA_ARGUMENTS(type, name)                                                                                     \
   type name;                                                                                                           \
   memset(&name, 0, sizeof name)
+
+/* The arguments of the last command of the segment in the making where that is such a launch, to be added to; else NULL. Outside of
+ * begin and end there is none: it has run. */
+void *cuda_last_command(cuda_backend *cuda, cuda_launch launch);
 
 /* The command that copies on the device. arithmetic.c */
 petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes);

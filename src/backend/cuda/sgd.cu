@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of SGD over many tensors in one launch. */
+#include "backend/cuda/narrow.h"
 #include "backend/cuda/steps.h"
 
 #include "backend/element.h"
@@ -14,6 +15,7 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
   const int t = place.tensor;
   float *parameter = a.sgd.tensor[t].parameter, *velocity = a.sgd.tensor[t].velocity;
   const float *gradient = a.sgd.tensor[t].gradient;
+  uint16_t *rounded = a.sgd.tensor[t].rounded;
   const int64_t count = a.sgd.tensor[t].count;
   const double decay = a.sgd.tensor[t].decay, lr = *a.sgd.lr;
   for (int64_t first = place.first; first < count; first += CUDA_GRID_BATCH * place.step) {
@@ -31,6 +33,8 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
       if (i < count) {
         parameter[i] = (float)moved;
         velocity[i] = (float)next;
+        if (rounded)
+          rounded[i] = cuda_bf16_of((float)moved);
       }
     }
   }

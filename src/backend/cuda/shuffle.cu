@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that move elements and compute nothing. */
+#include "backend/cuda/narrow.h"
 #include "backend/cuda/tile.h"
 
 /* --- permute: the transpose of a matrix for each image --- */
@@ -7,11 +8,12 @@
 enum { CUDA_TURN = 32, CUDA_TURN_ROWS = 8, CUDA_TURN_BLOCKS = 2048 };
 
 typedef struct cuda_turn_args {
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   int64_t rows, columns; /* of a matrix of x */
   int64_t down, across;  /* squares of CUDA_TURN in a matrix */
   int64_t squares;       /* in all */
+  bool narrow_x, narrow_y;
 } cuda_turn_args;
 
 /* A square is read row by row and written row by row, both coalesced, and turned in shared memory in between; the
@@ -24,11 +26,11 @@ PETRA_KERNEL(cuda_permute_kernel, const cuda_turn_args a) {
     const int64_t top = s / a.across % a.down * CUDA_TURN, left = s % a.across * CUDA_TURN;
     for (int i = line; i < CUDA_TURN; i += CUDA_TURN_ROWS)
       if (top + i < a.rows && left + lane < a.columns)
-        square[i][lane] = a.x[matrix + (top + i) * a.columns + left + lane];
+        cuda_load(a.x, a.narrow_x, matrix + (top + i) * a.columns + left + lane, 1, &square[i][lane]);
     PETRA_SYNC();
     for (int i = line; i < CUDA_TURN; i += CUDA_TURN_ROWS)
       if (left + i < a.columns && top + lane < a.rows)
-        a.y[matrix + (left + i) * a.rows + top + lane] = square[lane][i];
+        cuda_store(a.y, a.narrow_y, matrix + (left + i) * a.rows + top + lane, 1, &square[lane][i]);
     PETRA_SYNC();
   }
 }
@@ -37,7 +39,15 @@ petra_status cuda_permute_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_permute_args *a = (const cuda_permute_args *)arguments;
   const int64_t rows = a->to_channels_last ? a->c : a->plane, columns = a->to_channels_last ? a->plane : a->c;
   const int64_t down = (rows + CUDA_TURN - 1) / CUDA_TURN, across = (columns + CUDA_TURN - 1) / CUDA_TURN;
-  const cuda_turn_args kernel = {a->x, a->y, rows, columns, down, across, a->n * down * across};
+  const cuda_turn_args kernel = {a->x,
+                                 a->y,
+                                 rows,
+                                 columns,
+                                 down,
+                                 across,
+                                 a->n * down * across,
+                                 a->narrow && !a->to_channels_last,
+                                 a->narrow && a->to_channels_last};
   const int64_t blocks = kernel.squares < CUDA_TURN_BLOCKS ? kernel.squares : (int64_t)CUDA_TURN_BLOCKS;
   PETRA_LAUNCH_BLOCK(lane, cuda_permute_kernel, blocks, CUDA_TURN * CUDA_TURN_ROWS, kernel);
   return cuda_launched("permute");

@@ -30,6 +30,8 @@ petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor) {
 
 void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   (void)backend;
+  if (cuda_storage_of(tensor)->rounded)
+    cudaFree(cuda_storage_of(tensor)->rounded);
   cudaFree(tensor->data);
   petra_free(tensor->layout);
   tensor->data = NULL;
@@ -41,7 +43,7 @@ void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
 static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, const void *x, void *y, bool to_device) {
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
-  if (!planes)
+  if (!planes) /* no narrow ones are among them */
     return cuda_add_copy(cuda, x, y, (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
@@ -50,6 +52,7 @@ static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, cons
   a.c = tensor->shape[1];
   a.plane = (int64_t)tensor->shape[2] * tensor->shape[3];
   a.to_channels_last = to_device;
+  a.narrow = cuda_is_narrow(tensor);
   return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
 }
 
@@ -82,6 +85,7 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
   a.pixels = device;
   a.choices = (const void *)((const char *)device + start);
   a.y = cuda_write(cuda, x);
+  a.rounded = cuda_write_rounded(x);
   a.n = x->shape[0];
   a.h = x->shape[2];
   a.w = x->shape[3];

@@ -13,6 +13,7 @@ enum {
   CUDA_TILE_PIXELS = 8,    /* pixels of a thread, at least, where there are that many */
   CUDA_TILE_BLOCKS = 1024, /* about so many fill a large device */
   CUDA_TILE_SLICES = 512,  /* partial sums of a channel, at most */
+  CUDA_TILE_FLAT = 1 << 20, /* blocks side by side over the pixels where there are no partial sums, at most */
   CUDA_TILE_BATCH = 4      /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
@@ -35,6 +36,15 @@ static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
   int64_t most = CUDA_TILE_BLOCKS / tile.chunks;
   most = most < 1 ? 1 : most > CUDA_TILE_SLICES ? (int64_t)CUDA_TILE_SLICES : most;
   tile.slices = full < most ? full : most;
+  return tile;
+}
+
+/* The same where a block leaves no partial sums, so that nothing bounds the number of blocks: each thread has `each` pixels
+ * where there are that many. */
+static inline cuda_tile cuda_tile_flat(int64_t pixels, int32_t c, int each) {
+  cuda_tile tile = cuda_tile_of(pixels, c);
+  const int64_t of_block = (int64_t)tile.rows * each, full = (pixels + of_block - 1) / of_block;
+  tile.slices = full < CUDA_TILE_FLAT ? full : (int64_t)CUDA_TILE_FLAT;
   return tile;
 }
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elements in bf16, and loads and stores of four neighbouring channels at once, of either type. */
+#ifndef PETRA_BACKEND_CUDA_NARROW_H
+#define PETRA_BACKEND_CUDA_NARROW_H
+
+#include "backend/cuda/device.h"
+
+#include <string.h>
+
+#ifdef __cplusplus
+#define CUDA_ALIGNED(bytes) alignas(bytes)
+#else
+#define CUDA_ALIGNED(bytes) _Alignas(bytes)
+#endif
+
+enum { CUDA_FOUR = 4 };
+
+/* One access each. */
+typedef struct cuda_four_floats {
+  CUDA_ALIGNED(16) float v[CUDA_FOUR];
+} cuda_four_floats;
+
+typedef struct cuda_four_narrow {
+  CUDA_ALIGNED(8) uint16_t v[CUDA_FOUR];
+} cuda_four_narrow;
+
+/* The upper half of an f32, rounded to nearest, ties to even. What is above the largest finite number becomes infinite
+ * by the carry; a NaN would lose its bits by it and is made a quiet one. */
+PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return (uint16_t)(bits >> 16 | 0x40u);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+PETRA_DEVICE float cuda_float_of(uint16_t bits) {
+  const uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+
+/* `count` elements from number i on, CUDA_FOUR or 1: a constant where it is called. i is a multiple of it. */
+PETRA_DEVICE void cuda_load(const void *from, bool narrow, int64_t i, int count, float *x) {
+  if (count == 1) {
+    x[0] = narrow ? cuda_float_of(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+  } else if (narrow) {
+    const cuda_four_narrow four = ((const cuda_four_narrow *)from)[i / CUDA_FOUR];
+    PETRA_UNROLL for (int k = 0; k < CUDA_FOUR; k++) x[k] = cuda_float_of(four.v[k]);
+  } else {
+    const cuda_four_floats four = ((const cuda_four_floats *)from)[i / CUDA_FOUR];
+    PETRA_UNROLL for (int k = 0; k < CUDA_FOUR; k++) x[k] = four.v[k];
+  }
+}
+
+PETRA_DEVICE void cuda_store(void *to, bool narrow, int64_t i, int count, const float *x) {
+  if (count == 1) {
+    if (narrow)
+      ((uint16_t *)to)[i] = cuda_bf16_of(x[0]);
+    else
+      ((float *)to)[i] = x[0];
+  } else if (narrow) {
+    cuda_four_narrow four;
+    PETRA_UNROLL for (int k = 0; k < CUDA_FOUR; k++) four.v[k] = cuda_bf16_of(x[k]);
+    ((cuda_four_narrow *)to)[i / CUDA_FOUR] = four;
+  } else {
+    cuda_four_floats four;
+    PETRA_UNROLL for (int k = 0; k < CUDA_FOUR; k++) four.v[k] = x[k];
+    ((cuda_four_floats *)to)[i / CUDA_FOUR] = four;
+  }
+}
+
+#endif
