@@ -24,7 +24,7 @@ bench-cpu: bench/bench_tick
 # The tick and its operations on a device, whose work goes on after a call has returned: bench_tick looks at the clock in the
 # middle of an action, and its convolutions would each be a launch of its own, so this is another program. make check runs it small
 # (tests/cli/bench_device.py).
-BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_tick.c bench/device_ops.c
+BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_run.c bench/device_tick.c bench/device_ops.c
 check_PROGRAMS += bench/bench_device
 bench_bench_device_SOURCES = $(BENCH_DEVICE_SOURCES)
 bench_bench_device_LDADD = $(PETRA_LDADD)

@@ -59,10 +59,18 @@ static void wait_before(cuda_segment *segment, int lane, cuda_moment moment) {
     segment->waits[lane] = moment;
 }
 
+static void forget_traffic(cuda_segment *segment) {
+  segment->read_bytes = segment->written_bytes = 0;
+  segment->last_read = NULL;
+}
+
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
   if (!tensor)
     return;
   cuda_storage *storage = cuda_storage_of(tensor);
+  if (tensor != cuda->segment->last_read)
+    cuda->segment->read_bytes += tensor->bytes;
+  cuda->segment->last_read = tensor;
   wait_before(cuda->segment, storage->write_lane, storage->write);
   storage->reads[cuda->segment->lane] = cuda_present(cuda);
 }
@@ -71,6 +79,7 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
   if (!tensor)
     return;
   cuda_storage *storage = cuda_storage_of(tensor);
+  cuda->segment->written_bytes += tensor->bytes;
   wait_before(cuda->segment, storage->write_lane, storage->write);
   for (int l = 0; l < CUDA_TRACKS; l++) {
     wait_before(cuda->segment, l, storage->reads[l]);
@@ -78,6 +87,11 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
   }
   storage->write_lane = cuda->segment->lane;
   storage->write = cuda_present(cuda);
+}
+
+void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_reads(cuda, tensor);
+  cuda_writes(cuda, tensor);
 }
 
 /* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is
@@ -119,6 +133,9 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   memset(&command, 0, sizeof command);
   command.launch = launch;
   command.bytes = bytes;
+  command.read_bytes = segment->read_bytes;
+  command.written_bytes = segment->written_bytes;
+  forget_traffic(segment);
   memset(at, 0, size);
   memcpy(at, &command, sizeof command);
   memcpy(at + header, arguments, bytes);
@@ -126,13 +143,19 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   return segment->open ? PETRA_OK : cuda_submit(cuda);
 }
 
+size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *command, const void **arguments) {
+  memcpy(command, commands + at, sizeof *command);
+  at += padded(sizeof *command);
+  *arguments = commands + at;
+  return at + padded(command->bytes);
+}
+
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
-  const size_t header = padded(sizeof(cuda_command));
   for (size_t at = 0; at < bytes;) {
     cuda_command command;
-    memcpy(&command, commands + at, sizeof command);
-    PETRA_TRY(command.launch(lane, commands + at + header));
-    at += header + padded(command.bytes);
+    const void *arguments;
+    at = cuda_command_at(commands, at, &command, &arguments);
+    PETRA_TRY(command.launch(lane, arguments));
   }
   return PETRA_OK;
 }
@@ -167,7 +190,9 @@ petra_status cuda_submit(cuda_backend *cuda) {
     return PETRA_OK;
   PETRA_TRY(wait_for_others(cuda));
   PETRA_TRY(cuda_transfer_before(cuda));
-  if (segment->open && cuda->graphs)
+  if (segment->launcher.launch)
+    PETRA_TRY(segment->launcher.launch(segment->launcher.context, &track->lane, segment->commands, bytes));
+  else if (segment->open && cuda->graphs)
     PETRA_TRY(cuda_graphs_launch(cuda->graphs, segment->lane, &track->lane, segment->commands, bytes));
   else
     PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
@@ -188,6 +213,7 @@ petra_status cuda_beside_wait(cuda_backend *cuda) {
 
 void cuda_beside_leave(cuda_backend *cuda, int before) {
   cuda->segment->lane = before;
+  forget_traffic(cuda->segment); /* of no command */
 }
 
 petra_status cuda_beside_ended(cuda_backend *cuda, int lane) {
@@ -203,6 +229,7 @@ petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind) {
   segment->lane = stage % CUDA_LANES;
   segment->kind = kind;
   segment->used = 0;
+  forget_traffic(segment);
   memset(segment->waits, 0, sizeof segment->waits);
   return PETRA_OK;
 }

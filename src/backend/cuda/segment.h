@@ -8,11 +8,23 @@
 
 #include "backend/cuda/cuda.h"
 
-/* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes. */
+/* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes.
+ *
+ * Its traffic is that of the tensors which were named for it (cuda_reads, cuda_writes), each once, whole and in the bytes in which
+ * it is stored: one that is read and written counts in both, one that is named twice in a row as read counts once. Scratch,
+ * values and pinned memory are not in it, nor what a launch reads a second time. It follows from the tensors' shapes, so that
+ * segments that are equal without it are equal with it. */
 typedef struct cuda_command {
   cuda_launch launch;
   size_t bytes; /* of the arguments */
+  size_t read_bytes, written_bytes;
 } cuda_command;
+
+/* In place of graphs and of launches one by one, for a program that counts them: has to launch the commands. */
+typedef struct cuda_launcher {
+  petra_status (*launch)(void *context, const cuda_lane *lane, const unsigned char *commands, size_t bytes);
+  void *context;
+} cuda_launcher;
 
 struct cuda_segment {
   bool open; /* between begin and end */
@@ -20,7 +32,10 @@ struct cuda_segment {
   unsigned char *commands;
   size_t used;
   int64_t capacity;
-  cuda_moment waits[CUDA_TRACKS]; /* what must be over before: the last of each lane */
+  size_t read_bytes, written_bytes; /* of the command in the making */
+  const petra_tensor *last_read;    /* the same, NULL: none */
+  cuda_moment waits[CUDA_TRACKS];   /* what must be over before: the last of each lane */
+  cuda_launcher launcher;           /* launch NULL: none */
 };
 
 petra_status cuda_segments_create(cuda_backend *cuda);
@@ -42,6 +57,9 @@ cuda_moment cuda_present(const cuda_backend *cuda);
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
 void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
 
+/* Both at once: y += x. */
+void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor);
+
 /* The same, for an argument of the command: the tensor's elements. */
 static inline const float *cuda_read(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_reads(cuda, tensor);
@@ -50,6 +68,11 @@ static inline const float *cuda_read(cuda_backend *cuda, const petra_tensor *ten
 
 static inline float *cuda_write(cuda_backend *cuda, petra_tensor *tensor) {
   cuda_writes(cuda, tensor);
+  return tensor->data;
+}
+
+static inline float *cuda_update(cuda_backend *cuda, petra_tensor *tensor) {
+  cuda_updates(cuda, tensor);
   return tensor->data;
 }
 
@@ -68,6 +91,9 @@ petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t by
 
 /* Runs what was described so far, as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);
+
+/* The command at byte `at` of a segment's, and its arguments; returns where the next one begins. */
+size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *command, const void **arguments);
 
 /* Launches all commands of a segment one by one. */
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes);
