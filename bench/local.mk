@@ -29,6 +29,9 @@ check_PROGRAMS += bench/bench_device
 bench_bench_device_SOURCES = $(BENCH_DEVICE_SOURCES)
 bench_bench_device_LDADD = $(PETRA_LDADD)
 
+# What a tick on a device launches, reads, writes and computes, counted over stand-ins and priced: bench/tick_model (tests/local.mk, since
+# it is linked over those of the tests). PyTorch's count beside it: bench/peer_pytorch_tick.py --count > FILE; bench/tick_model --pytorch FILE.
+
 EXTRA_PROGRAMS += bench/bench_engine
 bench_bench_engine_SOURCES = bench/bench_engine.c
 bench_bench_engine_LDADD = $(PETRA_LDADD)
