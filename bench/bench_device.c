@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS_MAX = 64, LIST_MAX = 8 };
+enum { SETS_MAX = 64 };
 
 typedef struct arguments {
   const char *path, *sets[SETS_MAX + 3];
@@ -91,13 +91,6 @@ static bool parse(arguments *a, int argc, char **argv) {
   return true;
 }
 
-static void name(bench_key *key, const petra_network *network) {
-  static const char *const precisions[] = {"fp32", "fp64", "tf32", "bf16"}, *const graphs[] = {"auto", "on", "off"};
-  const petra_config *config = network->plan->config;
-  snprintf(key->text, sizeof key->text, "%s/%s/b%lld/graph-%s", network->backend->ops->name,
-           precisions[network->backend->precision], (long long)config->data.batch, graphs[config->device.graph]);
-}
-
 static petra_status measure(const arguments *a, petra_config *config, bool operations, bench_key *key) {
   char text[512];
   petra_status status;
@@ -106,7 +99,7 @@ static petra_status measure(const arguments *a, petra_config *config, bool opera
   memset(&plan, 0, sizeof plan);
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
-  name(key, &network);
+  *key = bench_key_of(&network);
   network.backend->ops->describe(network.backend, text, sizeof text);
   printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, plan.method.name,
          plan.model.depth, plan.model.width, plan.stages, (long long)config->method.accumulate, text);
@@ -143,16 +136,6 @@ static petra_status run(const arguments *a, const char *const *extra, int extra_
   return status;
 }
 
-/* "a,b" as {"KEY=a", "KEY=b"}; one empty text where there is no list. */
-static int split(const char *key, char *list, char out[LIST_MAX][64]) {
-  int count = 0;
-  char *rest = list;
-  out[0][0] = 0;
-  for (char *word; list && count < LIST_MAX && (word = strtok_r(rest, ",", &rest));)
-    snprintf(out[count++], 64, "%s=%s", key, word);
-  return count ? count : 1;
-}
-
 int main(int argc, char **argv) {
   arguments a = {.sets = {"data.set=shapes", "method.name=petra"},
                  .set_count = 2,
@@ -166,12 +149,12 @@ int main(int argc, char **argv) {
                              .cold_bytes = 256.0 * 1048576,
                              .copy_bytes = 1073741824,
                              .ceiling = {64, 512, 32}}};
-  char precisions[LIST_MAX][64], batches[LIST_MAX][64], graphs[LIST_MAX][64];
+  char precisions[BENCH_LIST_MAX][64], batches[BENCH_LIST_MAX][64], graphs[BENCH_LIST_MAX][64];
   if (!parse(&a, argc, argv))
     return 2;
-  int precision_count = split("device.precision", a.precisions, precisions),
-      batch_count = split("data.batch", a.batches, batches);
-  int graph_count = split("device.graph", a.graphs, graphs);
+  int precision_count = bench_split("device.precision", a.precisions, precisions),
+      batch_count = bench_split("data.batch", a.batches, batches);
+  int graph_count = bench_split("device.graph", a.graphs, graphs);
   bool failed = false;
   for (int p = 0; p < precision_count; p++)
     for (int b = 0; b < batch_count; b++)

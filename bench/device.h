@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of bench_device share. */
+/* What the parts of bench_device share, and tick_model with them. */
 #ifndef PETRA_BENCH_DEVICE_H
 #define PETRA_BENCH_DEVICE_H
 
-#include "run/network.h"
+#include "run/run.h"
 
 enum { BENCH_ROUNDS_MAX = 64 };
 
@@ -22,11 +22,27 @@ typedef struct bench_key {
   char text[96];
 } bench_key;
 
+bench_key bench_key_of(const petra_network *network);
+
+/* "a,b" as {"KEY=a", "KEY=b"}, how many is returned; one empty text where there is no list, which is cut. */
+enum { BENCH_LIST_MAX = 8 };
+int bench_split(const char *key, char *list, char out[BENCH_LIST_MAX][64]);
+
 /* Least, middle and largest of `count` values, which are sorted. */
 typedef struct bench_spread {
   double min, median, max;
 } bench_spread;
 bench_spread bench_spread_of(double *values, int count);
+
+/* Who watches a run: it is told of its actions as an observer, and before all of them by `opened`. */
+typedef struct bench_run {
+  petra_observer base; /* first */
+  petra_status (*opened)(struct bench_run *run, const petra_network *network, const petra_dataset *set);
+  petra_backend *backend; /* set before `opened` is called */
+} bench_run;
+
+/* So many microbatches over random images in memory. The config is changed to such a run. */
+petra_status bench_device_run(petra_config *config, int64_t microbatches, bench_run *watch);
 
 /* The tick: prints a line loader/KEY and a line tick/KEY. The config is changed to a run of so many ticks. */
 petra_status bench_device_tick(petra_config *config, const bench_options *options, const bench_key *key);

@@ -24,10 +24,13 @@ bench-cpu: bench/bench_tick
 # The tick and its operations on a device, whose work goes on after a call has returned: bench_tick looks at the clock in the
 # middle of an action, and its convolutions would each be a launch of its own, so this is another program. make check runs it small
 # (tests/cli/bench_device.py).
-BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_tick.c bench/device_ops.c
+BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_run.c bench/device_tick.c bench/device_ops.c
 check_PROGRAMS += bench/bench_device
 bench_bench_device_SOURCES = $(BENCH_DEVICE_SOURCES)
 bench_bench_device_LDADD = $(PETRA_LDADD)
+
+# What a tick on a device launches, reads, writes and computes, counted over stand-ins and priced: bench/tick_model (tests/local.mk, since
+# it is linked over those of the tests). PyTorch's count beside it: bench/peer_pytorch_tick.py --count > FILE; bench/tick_model --pytorch FILE.
 
 EXTRA_PROGRAMS += bench/bench_engine
 bench_bench_engine_SOURCES = bench/bench_engine.c

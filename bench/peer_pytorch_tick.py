@@ -5,16 +5,23 @@
 PETRA with k = 1 does. `backprop`: forward, backward and update of one microbatch.
 
     peer_pytorch_tick.py [--device cuda|cpu] [--batches 64,256] [--precisions fp32,tf32,bf16] [--depth 18] [--width 64]
-                         [--method petra] [--compile] [--filled] [--warmup 60] [--ticks 50] [--blocks 5] [--check]
+                         [--method petra] [--compile] [--filled] [--warmup 60] [--ticks 50] [--blocks 5] [--check] [--count]
 
 Channels last, SGD of PyTorch with its own kernels over lists; batches lie normalised in page-locked memory and go to
 the device in every tick; the loss is read once at the end. fp32 forbids TF32, tf32 allows it in both, bf16 is autocast with
 weights in f32 (the network's streams are made f32 again, as in petra). Eager or, with --compile, torch.compile of each block
 (`petra`) or of the whole network (`backprop`). --filled: the pipeline begins full, with what its stages would hold, so that few ticks of
 warm-up do. A line: pytorch/DEVICE/PRECISION/bBATCH ms=median min= max= .... --check first compares weights after 40 ticks with
-tests/reference, in fp64, for both methods and depths, and fails if they differ."""
+tests/reference, in fp64, for both methods and depths, and fails if they differ.
+
+--count computes nothing and needs no GPU: it counts the operations of one tick in the steady state that start work on a device, and the bytes
+of the tensors that each reads and writes, once each; for `tick_model --pytorch`. A line: pytorch-count/PRECISION/bBATCH launches= read_mb=
+written_mb= ..., then one of each operation, pytorch-op/PRECISION/bBATCH/NAME. An operation is one launch, a convolution's backward one for
+each gradient, a step over a list one for the list; on a GPU some are more (a batch norm of two passes, a sum in two levels). Views and
+memory without values are none. Tensors are made up on the CPU, whose autocast rules are those of CUDA for these operations but for the loss."""
 
 import argparse
+import collections
 import os
 import statistics
 import sys
@@ -22,6 +29,8 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 LR, MOMENTUM, DECAY = 1e-4, 0.9, 5e-4
 BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
@@ -248,6 +257,58 @@ def measure(o, device, precision, batch):
           flush=True)
 
 
+class Counter(TorchDispatchMode):
+    """Launches, bytes read and bytes written by operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = collections.defaultdict(lambda: [0, 0, 0])
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        results = operation(*args, **(kwargs or {}))
+        schema = operation._schema
+        name = schema.name.removeprefix("aten::")
+        views = any(a.alias_info and not a.alias_info.is_write for a in schema.arguments)
+        if views or name.startswith(("empty", "new_empty", "detach", "_unsafe_view")):
+            return results
+        tensors = lambda tree: [t for t in tree_leaves(tree) if isinstance(t, torch.Tensor)]
+        changed = tensors([v for v, a in zip(args, schema.arguments) if a.alias_info and a.alias_info.is_write])
+        written = {id(t): t for t in tensors(results) + changed}
+        read = {id(t): t for t in tensors((args, kwargs))}
+        if written:
+            launches = sum(r is not None for r in results[:2]) if name == "convolution_backward" else 1
+            for i, value in enumerate((launches, *(sum(t.nbytes for t in ts.values()) for ts in (read, written)))):
+                self.counts[name][i] += value
+        return results
+
+
+def count(o, precision, batch):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def line(key, values, rest=""):
+        print(f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f} written_mb={1e-6 * values[2]:.6f}{rest}", flush=True)
+
+    with FakeTensorMode():
+        blocks = [block.to(memory_format=torch.channels_last) for block in build(o.depth, o.width)]
+        trainer = METHODS[o.method](blocks, context_of("cpu", precision))
+        for each in getattr(trainer, "optimisers", None) or [trainer.optimiser]:
+            for group in each.param_groups:
+                group["foreach"] = True  # as on a GPU
+        images, labels = torch.empty(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last), torch.empty(batch, dtype=torch.long)
+        found = []
+        for _ in range(2 * len(blocks) + 2):
+            with Counter() as counter:
+                trainer.tick(images, labels)
+            found.append(dict(counter.counts))
+    if found[-1] != found[-2]:
+        raise SystemExit("peer_pytorch_tick: the count is not steady")
+    key = f"{precision}/b{batch}"
+    line(f"pytorch-count/{key}", [sum(column) for column in zip(*found[-1].values())],
+         f" depth={o.depth} width={o.width} method={o.method} torch={torch.__version__}")
+    for name, values in sorted(found[-1].items(), key=lambda item: -item[1][0]):
+        line(f"pytorch-op/{key}/{name}", values)
+
+
 def tensors_of(block):
     """The tensors in the order of tests/reference: a unit's weight, scale, shift and running statistics; the head's two."""
     if isinstance(block, Head):
@@ -297,11 +358,16 @@ def main():
     parser.add_argument("--precisions", default="fp32,tf32,bf16", type=lambda text: text.split(","))
     parser.add_argument("--depth", default=18, type=int, choices=BLOCKS)
     parser.add_argument("--method", default="petra", choices=METHODS)
-    for name in "compile", "filled", "check":
+    for name in "compile", "filled", "check", "count":
         parser.add_argument(f"--{name}", action="store_true")
     for name, value in (("width", 64), ("warmup", 60), ("ticks", 50), ("blocks", 5)):
         parser.add_argument(f"--{name}", default=value, type=int)
     o = parser.parse_args()
+    if o.count:
+        for precision in o.precisions:
+            for batch in o.batches:
+                count(o, precision, batch)
+        return
     what = torch.cuda.get_device_name() if o.device == "cuda" else "cpu"
     print(f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")
     torch.backends.cudnn.benchmark = True

@@ -467,6 +467,14 @@ bench_bench_device_fake_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
 bench_bench_device_fake_LDADD = $(CUDA_FAKE_LDADD)
 TESTS += tests/cli/bench_device.py
 EXTRA_DIST += tests/cli/bench_device.py
+# What a tick launches, counted over stand-ins that compute nothing: plan*.c's is convolution_host.c, which knows the shapes.
+check_PROGRAMS += bench/tick_model
+bench_tick_model_SOURCES = bench/tick_model.c bench/tick_count.c bench/tick_count.h bench/device.h bench/device_run.c
+bench_tick_model_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
+bench_tick_model_LDADD = tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \
+  tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a $(TESTS_LDADD)
+TESTS += tests/cli/tick_model.py
+EXTRA_DIST += tests/cli/tick_model.py
 
 # The same on a device; they end with 77 where there is none.
 if HAVE_CUDA
@@ -510,7 +518,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis tests/check_figures tests/check_spills
 ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
-	tests/cli/bench_device.py tests/cli/inspect_memory.py
+	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
 .PHONY: list-compiled-tests list-archive-tests
 list-compiled-tests:
 	@echo $(filter-out $(SOURCE_TESTS),$(TESTS))

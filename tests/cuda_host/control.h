@@ -65,6 +65,24 @@ petra_cuda_host_counts petra_cuda_host_count(void);
 cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
                                  size_t bytes);
 
+/* Work that is told instead of done: a kernel by its name, or "convolution.forward", "convolution.data",
+ * "convolution.filter", "product", "copy" (within the device), "upload", "download", "fill". */
+typedef struct petra_cuda_host_told {
+  const char *name;
+  double flops; /* of a convolution or product: its shape's, two for each multiplication */
+  double read_bytes,
+      written_bytes;     /* in device memory, each array once; 0: a kernel's, of which its name tells nothing */
+  const void *arguments; /* of a kernel: its structure, until the call returns; otherwise NULL */
+} petra_cuda_host_told;
+
+/* From now on nothing is computed: work is told as it is called, in place of being queued or captured, and device memory is
+ * addresses alone, of any size: who touches it, is ended by the system. What the host reads back is what it had in its memory,
+ * zeros in new pinned memory. To be called before any memory is made. */
+void petra_cuda_host_tell(void (*tell)(void *context, const petra_cuda_host_told *told), void *context);
+
+/* For a stand-in: whether work is told; then this was. */
+bool petra_cuda_host_is_told(const petra_cuda_host_told *told);
+
 /* From now on a thread runs what is queued a little at a time, so that it comes to be done without anybody waiting. */
 void petra_cuda_host_run_by_itself(void);
 

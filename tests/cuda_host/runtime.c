@@ -235,6 +235,21 @@ petra_cuda_host_counts petra_cuda_host_count(void) {
   return counts;
 }
 
+void petra_cuda_host_tell(void (*tell)(void *, const petra_cuda_host_told *), void *context) {
+  pthread_mutex_lock(&host.lock);
+  prepare();
+  host.tell = tell;
+  host.tell_context = context;
+  host.limit = SIZE_MAX;
+  pthread_mutex_unlock(&host.lock);
+}
+
+bool petra_cuda_host_is_told(const petra_cuda_host_told *told) {
+  if (host.tell)
+    host.tell(host.tell_context, told);
+  return host.tell != NULL;
+}
+
 void petra_cuda_host_reset(void) {
   pthread_mutex_lock(&host.lock);
   prepare();
@@ -249,6 +264,7 @@ void petra_cuda_host_reset(void) {
   host.after = 0;
   host.failed = false;
   host.counts = (petra_cuda_host_counts){0};
+  host.tell = NULL;
   current_device = 0;
   pthread_mutex_unlock(&host.lock);
 }

@@ -98,7 +98,7 @@ typedef struct host_memory {
   struct host_memory *next;
   unsigned char *base, *start;
   size_t size, total;
-  bool device;
+  bool device, addresses; /* addresses: nothing is behind them */
 } host_memory;
 
 typedef struct host_state {
@@ -121,6 +121,8 @@ typedef struct host_state {
   host_memory *memory, *freed;
   size_t freed_bytes;
   petra_cuda_host_counts counts;
+  void (*tell)(void *context, const petra_cuda_host_told *told);
+  void *tell_context;
 } host_state;
 extern host_state host;
 

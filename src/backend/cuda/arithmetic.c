@@ -63,7 +63,7 @@ petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor 
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_args, a);
   a.x = cuda_read(cuda, x);
-  a.y = cuda_write(cuda, y);
+  a.y = cuda_update(cuda, y);
   a.count = y->elements;
   a.alpha = alpha;
   return cuda_add_command(cuda, cuda_axpy_launch, &a, sizeof a);
@@ -74,7 +74,7 @@ petra_status cuda_scale(petra_backend *backend, double alpha, petra_tensor *y) {
   const void *value;
   PETRA_TRY(cuda_value(cuda, &alpha, sizeof alpha, &value));
   CUDA_ARGUMENTS(cuda_scale_args, a);
-  a.y = cuda_write(cuda, y);
+  a.y = cuda_update(cuda, y);
   a.count = y->elements;
   a.alpha = value;
   return cuda_add_command(cuda, cuda_scale_launch, &a, sizeof a);

@@ -21,23 +21,24 @@ typedef struct operands {
   const void *at_x, *at_w, *at_y;
 } operands;
 
-static petra_status read(cuda_backend *cuda, const petra_tensor *tensor, const void **out) {
-  if (cuda->base.precision == PETRA_PRECISION_BF16)
-    return cuda_read_rounded(cuda, tensor, out);
-  *out = cuda_read(cuda, tensor);
-  return PETRA_OK;
+static const void *read(cuda_backend *cuda, const petra_tensor *tensor) {
+  return cuda->base.precision == PETRA_PRECISION_BF16 ? cuda_read_rounded(cuda, tensor) : cuda_read(cuda, tensor);
 }
 
 /* What the convolution reads and, last, what it writes. */
 static petra_status name_operands(cuda_backend *cuda, cuda_conv_kind kind, operands *o) {
   const petra_tensor *const out = kind == CUDA_CONV_FORWARD ? o->y : kind == CUDA_CONV_DATA ? o->x : o->w;
   const void **const at_out = kind == CUDA_CONV_FORWARD ? &o->at_y : kind == CUDA_CONV_DATA ? &o->at_x : &o->at_w;
+  const petra_tensor *const tensors[] = {o->x, o->w, o->y};
+  for (int i = 0; i < 3 && cuda->base.precision == PETRA_PRECISION_BF16; i++)
+    if (tensors[i] != out)
+      PETRA_TRY(cuda_round(cuda, tensors[i]));
   if (o->x != out)
-    PETRA_TRY(read(cuda, o->x, &o->at_x));
+    o->at_x = read(cuda, o->x);
   if (o->w != out)
-    PETRA_TRY(read(cuda, o->w, &o->at_w));
+    o->at_w = read(cuda, o->w);
   if (o->y != out)
-    PETRA_TRY(read(cuda, o->y, &o->at_y));
+    o->at_y = read(cuda, o->y);
   *at_out = out->data;
   cuda_writes(cuda, out);
   return PETRA_OK;

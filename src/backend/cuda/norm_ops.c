@@ -16,7 +16,7 @@ static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
   a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(cuda, norm->addend);
   a.y = cuda_write(cuda, norm->y);
   a.narrow_y = cuda_is_narrow(norm->y);
-  a.rounded = cuda_write_rounded(norm->y);
+  a.rounded = cuda_write_rounded(cuda, norm->y);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.join = (int32_t)norm->join;
@@ -51,6 +51,8 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   a.mean = cuda_read(cuda, norm->mean);
   a.variance = cuda_read(cuda, norm->variance);
   a.dy = cuda_read(cuda, norm->dy);
+  cuda_reads_again(cuda, norm->x); /* first for the sums, then for dx */
+  cuda_reads_again(cuda, norm->dy);
   a.narrow = cuda_is_narrow(norm->x);
   a.narrow_dy = cuda_is_narrow(norm->dy);
   a.dx = cuda_write(cuda, norm->dx);
@@ -91,6 +93,7 @@ petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor
   norm.c = mean->shape[0];
   if (before && before->momentum == momentum && before->norms < CUDA_NORM_RUNNING && apart(before, &norm)) {
     before->norm[before->norms++] = norm;
+    cuda_extend_command(cuda);
     return PETRA_OK;
   }
   CUDA_ARGUMENTS(cuda_norm_running_args, a);

@@ -10,9 +10,9 @@ static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int firs
   for (int i = 0; i < a->tensors; i++) {
     petra_tensor *parameter = step->parameters[first + i], *velocity = step->velocities[first + i];
     const petra_tensor *gradient = step->gradients[first + i];
-    a->tensor[i].parameter = cuda_write(cuda, parameter);
-    a->tensor[i].rounded = cuda_write_rounded(parameter);
-    a->tensor[i].velocity = cuda_write(cuda, velocity);
+    a->tensor[i].parameter = cuda_update(cuda, parameter);
+    a->tensor[i].rounded = cuda_write_rounded(cuda, parameter);
+    a->tensor[i].velocity = step->first ? cuda_write(cuda, velocity) : cuda_update(cuda, velocity);
     a->tensor[i].gradient = cuda_read(cuda, gradient);
     a->tensor[i].count = parameter->elements;
     a->tensor[i].decay = step->weight_decay[first + i];
@@ -49,10 +49,10 @@ static void set_averaged(cuda_backend *cuda, const averaged_step *step, int firs
   for (int i = 0; i < a->tensors; i++) {
     cuda_adam_tensor *tensor = &a->tensor[i];
     tensor->gradient = cuda_read(cuda, step->gradients[first + i]);
-    tensor->parameter = cuda_write(cuda, step->parameters[first + i]);
-    tensor->rounded = cuda_write_rounded(step->parameters[first + i]);
-    tensor->mean = cuda_write(cuda, step->means[first + i]);
-    tensor->square = step->squares ? cuda_write(cuda, step->squares[first + i]) : NULL;
+    tensor->parameter = cuda_update(cuda, step->parameters[first + i]);
+    tensor->rounded = cuda_write_rounded(cuda, step->parameters[first + i]);
+    tensor->mean = cuda_update(cuda, step->means[first + i]);
+    tensor->square = step->squares ? cuda_update(cuda, step->squares[first + i]) : NULL;
     tensor->count = step->parameters[first + i]->elements;
     tensor->decay = step->weight_decay[first + i];
   }

@@ -28,6 +28,6 @@ petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *
   p.product.alpha = alpha;
   p.product.beta = beta;
   PETRA_TRY(cuda_reserve(cuda, CUDA_BLAS_SCRATCH));
-  cuda_writes(cuda, c);
+  (beta != 0 ? cuda_updates : cuda_writes)(cuda, c);
   return cuda_add_command(cuda, product_launch, &p, sizeof p);
 }

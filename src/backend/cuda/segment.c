@@ -65,17 +65,33 @@ static void wait_before(cuda_segment *segment, int lane, cuda_moment moment) {
     segment->waits[lane] = moment;
 }
 
-void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
-  if (!tensor)
-    return;
+static void forget_traffic(cuda_segment *segment) {
+  segment->read_bytes = segment->written_bytes = 0;
+  segment->last_read = NULL;
+}
+
+/* After the last write, and before the next. */
+static void order_read(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   wait_before(cuda->segment, storage->write_lane, storage->write);
   storage->reads[cuda->segment->lane] = cuda_present(cuda);
 }
 
-void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
+void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
   if (!tensor)
     return;
+  if (tensor != cuda->segment->last_read)
+    cuda->segment->read_bytes += tensor->bytes;
+  cuda->segment->last_read = tensor;
+  order_read(cuda, tensor);
+}
+
+void cuda_reads_again(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda->segment->read_bytes += tensor->bytes;
+}
+
+/* After the last write and the reads since. */
+static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   wait_before(cuda->segment, storage->write_lane, storage->write);
   for (int l = 0; l < CUDA_TRACKS; l++) {
@@ -84,45 +100,72 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
   }
   storage->write_lane = cuda->segment->lane;
   storage->write = cuda_present(cuda);
-  storage->rounded_valid = false;
+}
+
+void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
+  if (!tensor)
+    return;
+  cuda->segment->written_bytes += tensor->bytes;
+  order_write(cuda, tensor);
+  cuda_storage_of(tensor)->rounded_valid = false;
+}
+
+static size_t rounded_bytes(const petra_tensor *tensor) {
+  return (size_t)tensor->elements * sizeof(uint16_t);
 }
 
 static petra_status make_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
-  const size_t bytes = (size_t)tensor->elements * sizeof(uint16_t);
   void *data;
-  PETRA_TRY(cuda_check(cudaMalloc(&data, bytes), "memory for a rounded copy"));
+  PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for a rounded copy"));
   storage->rounded = data;
-  cuda->rounded_bytes += (int64_t)bytes;
+  cuda->rounded_bytes += (int64_t)rounded_bytes(tensor);
   return PETRA_OK;
 }
 
-petra_status cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor, const void **out) {
-  cuda_storage *storage = cuda_storage_of(tensor);
-  if (cuda_is_narrow(tensor)) {
-    *out = tensor->data;
-  } else {
-    if (!storage->rounded)
-      PETRA_TRY(make_rounded(cuda, tensor, storage));
-    if (!storage->rounded_valid) {
-      CUDA_ARGUMENTS(cuda_to_bf16_args, a);
-      a.x = tensor->data;
-      a.y = storage->rounded;
-      a.count = tensor->elements;
-      cuda_reads(cuda, tensor);
-      cuda_writes(cuda, tensor); /* the copy */
-      PETRA_TRY(cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a));
-      storage->rounded_valid = true;
-    }
-    *out = storage->rounded;
-  }
+/* A command of its own, to be added before anything is named for the one that reads the copy. */
+static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
+  CUDA_ARGUMENTS(cuda_to_bf16_args, a);
+  a.x = tensor->data;
+  a.y = storage->rounded;
+  a.count = tensor->elements;
   cuda_reads(cuda, tensor);
+  order_write(cuda, tensor);
+  cuda->segment->written_bytes += rounded_bytes(tensor);
+  PETRA_TRY(cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a));
+  storage->rounded_valid = true;
   return PETRA_OK;
 }
 
-uint16_t *cuda_write_rounded(const petra_tensor *tensor) {
+petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_storage *storage = cuda_storage_of(tensor);
+  if (cuda_is_narrow(tensor))
+    return PETRA_OK;
+  if (!storage->rounded)
+    PETRA_TRY(make_rounded(cuda, tensor, storage));
+  return storage->rounded_valid ? PETRA_OK : fill_rounded(cuda, tensor, storage);
+}
+
+const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
+  if (cuda_is_narrow(tensor)) {
+    cuda_reads(cuda, tensor);
+    return tensor->data;
+  }
+  order_read(cuda, tensor);
+  cuda->segment->read_bytes += rounded_bytes(tensor);
+  return cuda_storage_of(tensor)->rounded;
+}
+
+uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   storage->rounded_valid = storage->rounded != NULL;
+  if (storage->rounded)
+    cuda->segment->written_bytes += rounded_bytes(tensor);
   return storage->rounded;
+}
+
+void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_reads(cuda, tensor);
+  cuda_writes(cuda, tensor);
 }
 
 /* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is
@@ -165,6 +208,9 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   memset(&command, 0, sizeof command);
   command.launch = launch;
   command.bytes = bytes;
+  command.read_bytes = segment->read_bytes;
+  command.written_bytes = segment->written_bytes;
+  forget_traffic(segment);
   memset(at, 0, size);
   memcpy(at, &command, sizeof command);
   memcpy(at + header, arguments, bytes);
@@ -182,13 +228,29 @@ void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
   return command.launch == launch ? segment->commands + segment->last + padded(sizeof command) : NULL;
 }
 
+void cuda_extend_command(cuda_backend *cuda) {
+  cuda_segment *segment = cuda->segment;
+  cuda_command command;
+  memcpy(&command, segment->commands + segment->last, sizeof command);
+  command.read_bytes += segment->read_bytes;
+  command.written_bytes += segment->written_bytes;
+  memcpy(segment->commands + segment->last, &command, sizeof command);
+  forget_traffic(segment);
+}
+
+size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *command, const void **arguments) {
+  memcpy(command, commands + at, sizeof *command);
+  at += padded(sizeof *command);
+  *arguments = commands + at;
+  return at + padded(command->bytes);
+}
+
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
-  const size_t header = padded(sizeof(cuda_command));
   for (size_t at = 0; at < bytes;) {
     cuda_command command;
-    memcpy(&command, commands + at, sizeof command);
-    PETRA_TRY(command.launch(lane, commands + at + header));
-    at += header + padded(command.bytes);
+    const void *arguments;
+    at = cuda_command_at(commands, at, &command, &arguments);
+    PETRA_TRY(command.launch(lane, arguments));
   }
   return PETRA_OK;
 }
@@ -223,7 +285,9 @@ petra_status cuda_submit(cuda_backend *cuda) {
     return PETRA_OK;
   PETRA_TRY(wait_for_others(cuda));
   PETRA_TRY(cuda_transfer_before(cuda));
-  if (segment->open && cuda->graphs)
+  if (segment->launcher.launch)
+    PETRA_TRY(segment->launcher.launch(segment->launcher.context, &track->lane, segment->commands, bytes));
+  else if (segment->open && cuda->graphs)
     PETRA_TRY(cuda_graphs_launch(cuda->graphs, segment->lane, &track->lane, segment->commands, bytes));
   else
     PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
@@ -244,6 +308,7 @@ petra_status cuda_beside_wait(cuda_backend *cuda) {
 
 void cuda_beside_leave(cuda_backend *cuda, int before) {
   cuda->segment->lane = before;
+  forget_traffic(cuda->segment); /* of no command */
 }
 
 petra_status cuda_beside_ended(cuda_backend *cuda, int lane) {
@@ -259,6 +324,7 @@ petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind) {
   segment->lane = stage % CUDA_LANES;
   segment->kind = kind;
   segment->used = 0;
+  forget_traffic(segment);
   memset(segment->waits, 0, sizeof segment->waits);
   return PETRA_OK;
 }

@@ -8,11 +8,23 @@
 
 #include "backend/cuda/cuda.h"
 
-/* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes. */
+/* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes.
+ *
+ * Its traffic is that of the tensors which were named for it (cuda_reads, cuda_writes), each once, whole and in the bytes in which
+ * it is stored: one that is read and written counts in both, one that is named twice in a row as read counts once, one that several
+ * launches read as often as cuda_reads_again says. Scratch, values and pinned memory are not in it. It follows from the tensors' shapes, so that
+ * segments that are equal without it are equal with it. */
 typedef struct cuda_command {
   cuda_launch launch;
   size_t bytes; /* of the arguments */
+  size_t read_bytes, written_bytes;
 } cuda_command;
+
+/* In place of graphs and of launches one by one, for a program that counts them: has to launch the commands. */
+typedef struct cuda_launcher {
+  petra_status (*launch)(void *context, const cuda_lane *lane, const unsigned char *commands, size_t bytes);
+  void *context;
+} cuda_launcher;
 
 struct cuda_segment {
   bool open; /* between begin and end */
@@ -20,7 +32,10 @@ struct cuda_segment {
   unsigned char *commands;
   size_t used, last; /* bytes of commands; where the last begins */
   int64_t capacity;
-  cuda_moment waits[CUDA_TRACKS]; /* what must be over before: the last of each lane */
+  size_t read_bytes, written_bytes; /* of the command in the making */
+  const petra_tensor *last_read;    /* the same, NULL: none */
+  cuda_moment waits[CUDA_TRACKS];   /* what must be over before: the last of each lane */
+  cuda_launcher launcher;           /* launch NULL: none */
 };
 
 petra_status cuda_segments_create(cuda_backend *cuda);
@@ -42,6 +57,12 @@ cuda_moment cuda_present(const cuda_backend *cuda);
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
 void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
 
+/* A launch of the command reads it once more, with nothing else in between that would keep it in a cache. */
+void cuda_reads_again(cuda_backend *cuda, const petra_tensor *tensor);
+
+/* Both at once: y += x. */
+void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor);
+
 /* The same, for an argument of the command: the tensor's elements. */
 static inline const float *cuda_read(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_reads(cuda, tensor);
@@ -53,13 +74,19 @@ static inline float *cuda_write(cuda_backend *cuda, petra_tensor *tensor) {
   return tensor->data;
 }
 
-/* The rounded copy of a tensor, for a command that reads it: an inner tensor itself; else the storage's copy, after a command that
- * rounds where what is there is of before. It has been named as read. */
-petra_status cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor, const void **out);
+static inline float *cuda_update(cuda_backend *cuda, petra_tensor *tensor) {
+  cuda_updates(cuda, tensor);
+  return tensor->data;
+}
+
+/* A tensor in bf16, for the next command, which reads it: an inner tensor itself, of others the storage's rounded copy. Before
+ * anything is named for that command cuda_round sees to it that there is one: by a command where what is there is of before. */
+petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor);
+const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor);
 
 /* For a command that writes `tensor` and rounds it besides: where to; NULL where nobody has asked for a copy so far. Called after
  * cuda_writes. */
-uint16_t *cuda_write_rounded(const petra_tensor *tensor);
+uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor);
 
 /* The lane has at least `bytes` of scratch from now on. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);
@@ -75,11 +102,17 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
  * begin and end there is none: it has run. */
 void *cuda_last_command(cuda_backend *cuda, cuda_launch launch);
 
+/* What was named since belongs to that command. */
+void cuda_extend_command(cuda_backend *cuda);
+
 /* The command that copies on the device. arithmetic.c */
 petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes);
 
 /* Runs what was described so far, as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);
+
+/* The command at byte `at` of a segment's, and its arguments; returns where the next one begins. */
+size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *command, const void **arguments);
 
 /* Launches all commands of a segment one by one. */
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes);

@@ -85,7 +85,7 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
   a.pixels = device;
   a.choices = (const void *)((const char *)device + start);
   a.y = cuda_write(cuda, x);
-  a.rounded = cuda_write_rounded(x);
+  a.rounded = cuda_write_rounded(cuda, x);
   a.n = x->shape[0];
   a.h = x->shape[2];
   a.w = x->shape[3];
