@@ -21,7 +21,7 @@ static petra_status conv_forward(petra_backend *backend, void *context) {
 
 static petra_status conv_backward_data(petra_backend *backend, void *context) {
   conv_context *c = context;
-  return petra_op_conv_backward_data(backend, &c->geometry, c->y, c->w, c->x);
+  return petra_op_conv_backward_data(backend, &c->geometry, c->y, c->w, NULL, c->x);
 }
 
 static petra_status conv_backward_filter(petra_backend *backend, void *context) {

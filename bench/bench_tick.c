@@ -82,7 +82,7 @@ static petra_status run_convs(bench *b) {
     PETRA_TRY(petra_op_conv_forward(backend, geometry, c->x, c->w, c->y));
     PETRA_TRY(petra_op_conv_forward(backend, geometry, c->x, c->w, c->y));
     if (c->data_gradient)
-      PETRA_TRY(petra_op_conv_backward_data(backend, geometry, c->y, c->w, c->dx));
+      PETRA_TRY(petra_op_conv_backward_data(backend, geometry, c->y, c->w, NULL, c->dx));
     PETRA_TRY(petra_op_conv_backward_filter(backend, geometry, c->x, c->y, c->dw));
   }
   return PETRA_OK;

@@ -67,7 +67,7 @@ static petra_status call_conv_forward(petra_backend *backend, const operation *w
 }
 
 static petra_status call_conv_data(petra_backend *backend, const operation *what, petra_tensor *const *t) {
-  return petra_op_conv_backward_data(backend, &what->geometry, t[2], t[1], t[0]);
+  return petra_op_conv_backward_data(backend, &what->geometry, t[2], t[1], NULL, t[0]);
 }
 
 static petra_status call_conv_filter(petra_backend *backend, const operation *what, petra_tensor *const *t) {

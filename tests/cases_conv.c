@@ -27,13 +27,21 @@ static void conv(cases_run *run, const int *p) {
   double taps = (double)s.kernel * s.kernel;
   cases_ok(petra_op_conv_forward(run->backend, &g, x.tensor, w.tensor, y));
   cases_expect(run, CASES_conv_forward, y, expected[0], scale[0], taps * s.c);
-  cases_ok(petra_op_conv_backward_data(run->backend, &g, dy.tensor, w.tensor, dx));
+  cases_ok(petra_op_conv_backward_data(run->backend, &g, dy.tensor, w.tensor, NULL, dx));
   cases_expect(run, CASES_conv_backward_data, dx, expected[1], scale[1], taps * s.o);
   if (run->narrow) { /* the gradient of a stream */
     dx = cases_output(run, PETRA_TENSOR_ACTIVATION, s.n, s.c, s.h, s.w);
-    cases_ok(petra_op_conv_backward_data(run->backend, &g, dy.tensor, w.tensor, dx));
+    cases_ok(petra_op_conv_backward_data(run->backend, &g, dy.tensor, w.tensor, NULL, dx));
     cases_expect(run, CASES_conv_backward_data, dx, expected[1], scale[1], taps * s.o);
   }
+  dx = cases_output(run, PETRA_TENSOR_ACTIVATION, s.n, s.c, s.h, s.w);
+  cases_tensor addend = cases_input(run, PETRA_TENSOR_ACTIVATION, s.n, s.c, s.h, s.w);
+  for (int64_t i = 0; i < dx->elements; i++) {
+    expected[1][i] += addend.host[i];
+    scale[1][i] += fabs((double)addend.host[i]);
+  }
+  cases_ok(petra_op_conv_backward_data(run->backend, &g, dy.tensor, w.tensor, addend.tensor, dx));
+  cases_expect(run, CASES_conv_backward_data, dx, expected[1], scale[1], taps * s.o);
   cases_ok(petra_op_conv_backward_filter(run->backend, &g, x.tensor, dy.tensor, dw));
   cases_expect(run, CASES_conv_backward_filter, dw, expected[2], scale[2], (double)s.n * s.oh * s.ow);
 }

@@ -100,7 +100,7 @@ static uint32_t convolve(const conv_case *c) {
   petra_tensor *dx = make(PETRA_TENSOR_ACTIVATION, c->n, c->in, c->h, c->w);
   petra_tensor *dw = make(PETRA_TENSOR_FILTER, c->out, c->in, c->kernel, c->kernel);
   must(petra_op_conv_forward(backend, &g, x, w, y));
-  must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
+  must(petra_op_conv_backward_data(backend, &g, dy, w, NULL, dx));
   must(petra_op_conv_backward_filter(backend, &g, x, dy, dw));
   const uint32_t hash = hash_of(hash_of(hash_of(0, y), dx), dw);
   petra_tensor *all[] = {x, dy, w, y, dx, dw};
@@ -153,7 +153,7 @@ static uint32_t run_once(void) {
                            .dshift = v[5]};
   must(petra_op_norm_backward(backend, &b));
   must(petra_op_conv_backward_filter(backend, &g, x, dx, dw));
-  must(petra_op_conv_backward_data(backend, &g, dx, w, y));
+  must(petra_op_conv_backward_data(backend, &g, dx, w, NULL, y));
   must(petra_op_dot(backend, y, dx, &dot));
   uint32_t hash = 0;
   petra_tensor *all[] = {y, dx, dw, v[4], v[5], x, w, v[0], v[1], v[2], v[3]};

@@ -26,7 +26,7 @@ static petra_tensor *operand_for(const weight_reader *r) {
 static uint32_t read_weights(const weight_reader *r, const petra_tensor *w) {
   if (r->kind == PETRA_TENSOR_FILTER) {
     must(petra_op_conv_forward(backend, &reader_geometry, r->x, w, r->y));
-    must(petra_op_conv_backward_data(backend, &reader_geometry, r->dy, w, r->dx));
+    must(petra_op_conv_backward_data(backend, &reader_geometry, r->dy, w, NULL, r->dx));
   } else {
     must(petra_op_linear_forward(backend, &(petra_linear_forward){.x = r->x, .w = w, .y = r->y}));
     must(petra_op_linear_backward_data(backend, r->dy, w, r->dx));

@@ -41,7 +41,7 @@ START_TEST(convolutions) {
     p.r = like(p.y);
     draw(p.r);
     petra_tensor *dx = like(p.x), *dw = like(p.w);
-    cases_ok(petra_op_conv_backward_data(backend, &p.g, p.r, p.w, dx));
+    cases_ok(petra_op_conv_backward_data(backend, &p.g, p.r, p.w, NULL, dx));
     cases_ok(petra_op_conv_backward_filter(backend, &p.g, p.x, p.r, dw));
     check_gradient("conv dx", conv_loss, &p, p.x, dx);
     check_gradient("conv dw", conv_loss, &p, p.w, dw);
@@ -116,7 +116,7 @@ static void check_norm(norm_part *p, const char *name) {
   }
   petra_tensor *dw = like(p->conv.w), *dinput = like(p->conv.x);
   cases_ok(petra_op_conv_backward_filter(backend, &p->conv.g, p->conv.x, dx, dw));
-  cases_ok(petra_op_conv_backward_data(backend, &p->conv.g, dx, p->conv.w, dinput));
+  cases_ok(petra_op_conv_backward_data(backend, &p->conv.g, dx, p->conv.w, NULL, dinput));
   check_gradient(name, norm_loss, p, p->conv.w, dw);
   check_gradient(name, norm_loss, p, p->conv.x, dinput);
 }
@@ -258,7 +258,7 @@ START_TEST(head) {
                  .y = drawn(PETRA_TENSOR_MATRIX, 3, 4, 1, 1),
                  .r = drawn(PETRA_TENSOR_MATRIX, 3, 4, 1, 1)};
   petra_tensor *dx = like(p.x), *dw = like(p.w), *db = like(p.b), *dy = like(p.y);
-  cases_ok(petra_op_linear_backward_data(backend, p.r, p.w, dx));
+  cases_ok(petra_op_linear_backward_data(backend, p.r, p.w, NULL, dx));
   cases_ok(petra_op_linear_backward_weights(backend, p.x, p.r, dw, db));
   check_gradient("linear dx", linear_loss, &p, p.x, dx);
   check_gradient("linear dw", linear_loss, &p, p.w, dw);

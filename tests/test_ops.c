@@ -163,9 +163,11 @@ START_TEST(convolutions) {
   REFUSED(INTERNAL, "tensor w is missing", petra_op_conv_forward(backend, &g, x, NULL, y));
   REFUSED(INTERNAL, "tensor x is missing", petra_op_conv_forward(backend, &g, NULL, w, y));
   REFUSED(INTERNAL, "tensor y is missing", petra_op_conv_forward(backend, &g, x, w, NULL));
-  REFUSED(SHAPE, "conv_backward_data: dy is an activation", petra_op_conv_backward_data(backend, &g, x2, w, x));
-  REFUSED(SHAPE, "conv_backward_data: w is a filter", petra_op_conv_backward_data(backend, &g, y, w_turned, x));
-  REFUSED(INTERNAL, "tensor dx is missing", petra_op_conv_backward_data(backend, &g, y, w, NULL));
+  REFUSED(SHAPE, "conv_backward_data: dy is an activation", petra_op_conv_backward_data(backend, &g, x2, w, NULL, x));
+  REFUSED(SHAPE, "conv_backward_data: w is a filter", petra_op_conv_backward_data(backend, &g, y, w_turned, NULL, x));
+  REFUSED(INTERNAL, "tensor dx is missing", petra_op_conv_backward_data(backend, &g, y, w, NULL, NULL));
+  REFUSED(SHAPE, "conv_backward_data: addend is an activation", petra_op_conv_backward_data(backend, &g, y, w, y, x));
+  REFUSED(INTERNAL, "dx is the same tensor as addend", petra_op_conv_backward_data(backend, &g, y, w, x, x));
   REFUSED(SHAPE, "conv_backward_filter: dw is a filter", petra_op_conv_backward_filter(backend, &g, x, y, w_turned));
   REFUSED(SHAPE, "conv_backward_filter: dy is an activation", petra_op_conv_backward_filter(backend, &g, x, x2, w));
   REFUSED(INTERNAL, "tensor dy is missing", petra_op_conv_backward_filter(backend, &g, x, NULL, w));
@@ -368,8 +370,8 @@ START_TEST(inner_tensors) {
   petra_norm_forward f = {.x = inner, .scale = scale, .shift = scale, .y = stream, .mean = mean, .variance = variance};
   ck_assert_int_eq(petra_op_copy(half, stream, inner), PETRA_OK);
   ck_assert_int_eq(petra_op_conv_forward(half, &g, inner, w3, inner2), PETRA_OK);
-  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, inner2), PETRA_OK);
-  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, stream), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, NULL, inner2), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, NULL, stream), PETRA_OK);
   ck_assert_int_eq(petra_op_norm_forward(half, &f), PETRA_OK);
   ck_assert_int_eq(petra_op_conv_forward(half, &g, stream, w3, inner2), PETRA_SHAPE);
   ck_assert_logged("conv_forward: x is an activation of shape (2, 3, 4, 5), expected an inner tensor");

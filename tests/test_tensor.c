@@ -220,7 +220,7 @@ static petra_status scene(petra_backend *backend, petra_account *account) {
                    petra_tensor_create(backend, made[i].kind, made[i].shape, account, PETRA_MEMORY_WORKSPACE, &t[i]),
                    done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &conv, t[0], t[1], t[2]), done);
-  PETRA_TRY_GOTO(status, petra_op_conv_backward_data(backend, &conv, t[2], t[1], t[3]), done);
+  PETRA_TRY_GOTO(status, petra_op_conv_backward_data(backend, &conv, t[2], t[1], NULL, t[3]), done);
   PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, &conv, t[0], t[2], t[4]), done);
   const petra_norm_forward forward = {t[2], t[5], t[6], true, PETRA_JOIN_NONE, NULL, t[9], t[7], t[8]};
   PETRA_TRY_GOTO(status, petra_op_norm_forward(backend, &forward), done);

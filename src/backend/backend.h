@@ -206,13 +206,15 @@ typedef struct petra_images {
   X(prefix, depth_to_space, (const petra_tensor *y, petra_tensor *x), (y, x), CHECK(depth, x, y))                      \
                                                                                                                        \
   /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients; inner, but dx may be an activation, */   \
-  /* and x where the backend rounds streams                                                                       */   \
+  /* and x where the backend rounds streams. dx = addend + the gradient: addend an activation as dx is, or NULL.  */   \
   X(prefix, conv_forward,                                                                                              \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *w, petra_tensor *y),              \
     (geometry, x, w, y), CONVOLUTION(geometry, x, read_kind(check, x), w, y) APART(y, x))                              \
   X(prefix, conv_backward_data,                                                                                        \
-    (const petra_conv_geometry *geometry, const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx),            \
-    (geometry, dy, w, dx), CONVOLUTION(geometry, dx, image_kind(dx), w, dy) APART(dx, dy))                             \
+    (const petra_conv_geometry *geometry, const petra_tensor *dy, const petra_tensor *w, const petra_tensor *addend,   \
+     petra_tensor *dx),                                                                                                \
+    (geometry, dy, w, addend, dx),                                                                                     \
+    CONVOLUTION(geometry, dx, image_kind(dx), w, dy) CHECK(addend, addend, dx) APART(dx, dy, addend))                  \
   X(prefix, conv_backward_filter,                                                                                      \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw),            \
     (geometry, x, dy, dw), CONVOLUTION(geometry, x, read_kind(check, x), dw, dy))                                      \

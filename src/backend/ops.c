@@ -164,6 +164,14 @@ static petra_status check_conv(const checker *check, const petra_conv_geometry *
   return check_tensor(check, y_name, y, PETRA_TENSOR_INNER, x->shape[0], w->shape[0], oh, ow);
 }
 
+/* NULL, or what is added to an activation. */
+static petra_status check_addend(const checker *check, const petra_tensor *addend, const petra_tensor *sum) {
+  if (!addend)
+    return PETRA_OK;
+  PETRA_TRY(check_tensor(check, "dx", sum, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
+  return check_like(check, "addend", addend, sum);
+}
+
 /* A max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
 static petra_status check_max_pool(const checker *check, const petra_pool_geometry *geometry, const char *x_name,
                                    const petra_tensor *x, const char *y_name, const petra_tensor *y,

@@ -40,15 +40,17 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
                              petra_tensor **first, petra_tensor **y);
 
 /* Backward of unit `index` from dy, the gradient of unit(x); dx NULL: not wanted; `input`: what its x was the output of a
- * unit for (streams: a stream). `relu` false leaves the ReLU out (its backward was done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set
- * for petra_block_weight_gradients. */
+ * unit for (streams: a stream); `addend` (NULL: none) is added to a stream's dx. `relu` false leaves the ReLU out (its backward was
+ * done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set for
+ * petra_block_weight_gradients. */
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_unit_output input, petra_tensor **dx);
+                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
+                                 petra_tensor **dx);
 
 /* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
- * none) is added to the gradient of unit 0's output. */
+ * none) is added to the gradient of unit 0's output, addend (NULL: none) to dx. */
 petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
-                                 petra_tensor *const *gradients, petra_tensor **dx);
+                                 petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx);
 
 /* The mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) by the pass's target, whose loss is set where it
  * is wanted. dlogits (NULL: not wanted): the place in the pass's graph for a new tensor, its gradient. */

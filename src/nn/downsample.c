@@ -36,18 +36,20 @@ done:
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   const petra_block *block = pass->block;
-  petra_tensor *through = NULL, **dx1 = &din->tensor[0], *dy1 = dout->tensor[0], *dy2 = dout->tensor[1];
+  petra_tensor *sum = NULL, **dx1 = &din->tensor[0], *dy1 = dout->tensor[0], *dy2 = dout->tensor[1];
   petra_status status;
   bool bottleneck = block->shortcut1 >= 0;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, dx1), done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, NULL, dx1),
+                 done);
   if (bottleneck) {
     PETRA_TRY_GOTO(
-        status, petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, PETRA_UNIT_STREAM, &through), done);
-    PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, *dx1, through, *dx1), done);
+        status, petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, PETRA_UNIT_STREAM, *dx1, &sum), done);
+    petra_tensor_release(dx1);
+    *dx1 = petra_tensor_retain(sum);
   }
-  status = petra_unit_backward(pass, block->shortcut2, false, dy1, gradients, PETRA_UNIT_STREAM, &din->tensor[1]);
+  status = petra_unit_backward(pass, block->shortcut2, false, dy1, gradients, PETRA_UNIT_STREAM, NULL, &din->tensor[1]);
 done:
-  petra_tensor_release(&through);
+  petra_tensor_release(&sum);
   return status;
 }
 

@@ -34,12 +34,11 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_backend *backend = pass->compute->backend;
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, y, PETRA_MEMORY_WORKSPACE, &dsum), done);
   PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, y, dout->tensor[0], dsum), done);
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, dx), done);
   if (pass->block->shortcut2 >= 0)
     PETRA_TRY_GOTO(
-        status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, &through),
+        status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, NULL, &through),
         done);
-  status = petra_op_add(backend, *dx, through ? through : dsum, *dx);
+  status = petra_path_backward(pass, dsum, false, NULL, gradients, through ? through : dsum, dx);
 done:
   petra_tensor_release(&through);
   petra_tensor_release(&dsum);

@@ -12,8 +12,7 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
 /* dx = dy + F'(x)^T dy. */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
-  PETRA_TRY(petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &din->tensor[0]));
-  return petra_op_add(pass->compute->backend, din->tensor[0], dout->tensor[0], din->tensor[0]);
+  return petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, dout->tensor[0], &din->tensor[0]);
 }
 
 const petra_block_ops petra_residual_ops = {

@@ -20,8 +20,7 @@ static petra_status invert(const petra_pass *pass, const petra_streams *out, pet
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   din->tensor[1] = petra_tensor_retain(dout->tensor[0]);
-  PETRA_TRY(petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &din->tensor[0]));
-  return petra_op_add(pass->compute->backend, din->tensor[0], dout->tensor[1], din->tensor[0]);
+  return petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, dout->tensor[1], &din->tensor[0]);
 }
 
 const petra_block_ops petra_revblock_ops = {

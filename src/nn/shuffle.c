@@ -40,11 +40,11 @@ done:
 /* dx1 = S^-1(dy2) + F'(x1)^T dy1, dx2 = S^-1(dy1). */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
-  petra_tensor **dx1 = &din->tensor[0], *through = NULL;
+  petra_tensor *through = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, dx1), done);
   PETRA_TRY_GOTO(status, shuffled(pass, dout->tensor[1], true, &through), done);
-  PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, *dx1, through, *dx1), done);
+  PETRA_TRY_GOTO(status,
+                 petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, through, &din->tensor[0]), done);
   status = shuffled(pass, dout->tensor[0], true, &din->tensor[1]);
 done:
   petra_tensor_release(&through);

@@ -73,7 +73,7 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
                    done);
     dy = dunit;
   }
-  status = petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL);
+  status = petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL, NULL);
 done:
   petra_tensor_release(&dunit);
   petra_tensor_release(&whole);

@@ -113,7 +113,8 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
 }
 
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_unit_output input, petra_tensor **dx) {
+                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
+                                 petra_tensor **dx) {
   const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index, *dconv = NULL;
   petra_unit_graph *graph = &pass->graph->units[index];
@@ -143,7 +144,7 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
                    petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, input),
                                         graph->x->shape, PETRA_MEMORY_WORKSPACE, dx),
                    done);
-    status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], *dx);
+    status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], addend, *dx);
   }
 done:
   petra_tensor_release(&dconv);
@@ -151,9 +152,11 @@ done:
 }
 
 petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
-                                 petra_tensor *const *gradients, petra_tensor **dx) {
-  if (pass->block->middle)
-    return petra_function_backward(pass, dy, gradients, dx);
+                                 petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx) {
+  if (pass->block->middle) {
+    PETRA_TRY(petra_function_backward(pass, dy, gradients, dx));
+    return addend ? petra_op_add(pass->compute->backend, *dx, addend, *dx) : PETRA_OK;
+  }
   petra_status status = PETRA_OK;
   int last = pass->block->path_count - 1;
   for (int u = last; u >= 0 && status == PETRA_OK; u--) {
@@ -161,10 +164,12 @@ petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool 
     bool relu = pass->block->units[u].relu && (u < last || last_relu), stream = u == 0 || (u == 1 && dfirst);
     *dx = NULL;
     status = petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients,
-                                 stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, dx);
+                                 stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
+                                 u == 0   ? addend
+                                 : u == 1 ? dfirst
+                                          : NULL,
+                                 dx);
     petra_tensor_release(&above);
-    if (u == 1 && dfirst && status == PETRA_OK)
-      status = petra_op_add(pass->compute->backend, *dx, dfirst, *dx);
   }
   return status;
 }

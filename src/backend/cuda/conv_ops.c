@@ -85,8 +85,10 @@ petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry
 }
 
 petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
-                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx) {
-  return convolve(backend, CUDA_CONV_DATA, geometry, dx, w, dy);
+                                     const petra_tensor *dy, const petra_tensor *w, const petra_tensor *addend,
+                                     petra_tensor *dx) {
+  PETRA_TRY(convolve(backend, CUDA_CONV_DATA, geometry, dx, w, dy));
+  return addend ? cuda_add(backend, dx, addend, dx) : PETRA_OK;
 }
 
 petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
