@@ -289,7 +289,9 @@ def count(o, precision, batch):
         print(f"{key} launches={values[0]} read_mb={1e-6 * values[1]:.6f} written_mb={1e-6 * values[2]:.6f}{rest}", flush=True)
 
     with FakeTensorMode():
-        blocks = [block.to(memory_format=torch.channels_last) for block in build(o.depth, o.width)]
+        blocks = build(o.depth, o.width)
+        for convolution in (m for block in blocks for m in block.modules() if isinstance(m, torch.nn.Conv2d)):
+            convolution.weight = torch.nn.Parameter(convolution.weight.detach().contiguous(memory_format=torch.channels_last))
         trainer = METHODS[o.method](blocks, context_of("cpu", precision))
         for each in getattr(trainer, "optimisers", None) or [trainer.optimiser]:
             for group in each.param_groups:

@@ -188,6 +188,11 @@ static void print_pytorch(const arguments *a, const petra_config *config, const 
     if (strncmp(line, start, strlen(start)) != 0)
       continue;
     line[strcspn(line, "\r\n")] = 0;
+    const double width = value_in(line, " width="), depth = value_in(line, " depth=");
+    if ((width > 0 && width != config->model.width) || (depth > 0 && depth != config->model.depth)) {
+      printf("pytorch/%s left out: of another network: %s\n", count->key.text, line + strlen(start));
+      continue;
+    }
     const double launches = value_in(line, " launches="),
                  mb = value_in(line, " read_mb=") + value_in(line, " written_mb=");
     printf("pytorch/%s %s launches_over_ours=%.3f mb_over_ours=%.3f\n", count->key.text, line + strlen(start),
@@ -255,6 +260,13 @@ static petra_status measure(const arguments *a, const char *const *extra, int ex
 
 /* --- the command line --- */
 
+static bool is_readable(const char *path) {
+  FILE *file = fopen(path, "r");
+  if (file)
+    fclose(file);
+  return file != NULL;
+}
+
 static bool take(arguments *a, const char *name, char *value) {
   char *end;
   if (strcmp(name, "--set") == 0 && a->set_count < SETS_MAX)
@@ -264,7 +276,7 @@ static bool take(arguments *a, const char *name, char *value) {
   if (strcmp(name, "--batches") == 0)
     return a->batches = value, true;
   if (strcmp(name, "--pytorch") == 0)
-    return a->pytorch = value, true;
+    return is_readable(a->pytorch = value);
   if (strcmp(name, "--rate") == 0)
     return set_rate(a->rates, value, "given");
   if (strcmp(name, "--rates") == 0)

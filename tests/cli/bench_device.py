@@ -111,5 +111,25 @@ class PeerPytorch(unittest.TestCase):
             self.assertTrue(line and float(line.group(1)) > 0, run.stdout)
         self.assertIn("check/", run.stdout)
 
+    def test_count(self):
+        """Its convolutions are as many as tick_model's, and move the same bytes; in bf16 half of them."""
+        python = pytorch()
+        if not python:
+            self.skipTest("no PyTorch (PYTORCH_INTERPRETER names a Python that has it)")
+        script = os.path.join(os.environ.get("srcdir") or ".", "bench/peer_pytorch_tick.py")
+        run = subprocess.run([python, "-B", script, "--count", "--width", "16", "--batches", "2", "--precisions", "tf32,bf16"],
+                             capture_output=True, text=True, check=False, timeout=300)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        theirs = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+        ours = dict(line.split(" ", 1) for line in subprocess.run(
+            ["bench/tick_model", "--set", "model.width=16", "--batches", "2", "--precisions", "tf32,bf16"],
+            capture_output=True, text=True, check=True, timeout=300).stdout.splitlines())
+        moved = r"launches=(\S+) +read_mb=(\S+) +written_mb=(\S+)"
+        for precision in ("tf32", "bf16"):
+            self.assertEqual(re.match(moved, theirs[f"pytorch-op/{precision}/b2/convolution"]).groups(),
+                             re.match(moved, ours[f"model/cuda/{precision}/b2/graph-auto/conv.forward"].strip()).groups())
+            self.assertTrue(theirs[f"pytorch-op/{precision}/b2/convolution_backward"].startswith("launches=39 "))
+        self.assertNotIn("pytorch-op/tf32/b2/_to_copy", theirs)
+
 
 unittest.main(verbosity=2)

@@ -208,6 +208,9 @@ class Prices(unittest.TestCase):
             with open(count, "w", encoding="utf-8") as file:
                 file.write("pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2\npytorch-count/tf32/b22 launches=1 read_mb=1 written_mb=1\n")
             found = self.prices("--rates", rates, "--pytorch", count)
+            with open(count, "w", encoding="utf-8") as file:
+                file.write(f"pytorch-count/tf32/b2 launches=608 read_mb=8 written_mb=2 depth=18 width={WIDTH + 1}\n")
+            self.assertNotIn("launches_over_ours", self.prices("--pytorch", count)[f"pytorch/cuda/tf32/b2/{GRAPH}"])
             with open(rates, "w", encoding="utf-8") as file:
                 file.write("launch=3\n")
             run, _ = model("--rates", rates)
@@ -220,7 +223,7 @@ class Prices(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_usage(self):
-        for arguments in (["--warmup", "0"], ["--rate", "speed=1"], ["--rate", "launch_s=-1"], ["--wrong", "1"], ["--batches"], ["--rates", "/none"]):
+        for arguments in (["--warmup", "0"], ["--rate", "speed=1"], ["--rate", "launch_s=-1"], ["--wrong", "1"], ["--batches"], ["--rates", "/none"], ["--pytorch", "/none"]):
             run, _ = model(*arguments)
             self.assertEqual((run.returncode, run.stdout), (2, ""), arguments)
             self.assertIn("tick_model: " + arguments[0], run.stderr)
