@@ -102,8 +102,19 @@ static void check_apply(norm_case *s, petra_join join, bool relu) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *y = rig_copy(s->addend, count); /* y may alias addend */
   uint16_t *rounded = relu ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
-  const cuda_norm_apply_args a = {s->x,    s->scale,  s->shift, s->mean, s->variance, join ? y : NULL, y,
-                                  rounded, s->pixels, s->c,     join,    relu,        false,           false};
+  const cuda_norm_apply_args a = {.x = s->x,
+                                  .scale = s->scale,
+                                  .shift = s->shift,
+                                  .mean = s->mean,
+                                  .variance = s->variance,
+                                  .addend = join ? y : NULL,
+                                  .y = y,
+                                  .rounded = rounded,
+                                  .pixels = s->pixels,
+                                  .c = s->c,
+                                  .c_first = s->c,
+                                  .join = join,
+                                  .relu = relu};
   if (join && !rounded) /* where y is read, it is another after the first launch */
     RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
   else
@@ -141,8 +152,19 @@ static void check_backward(const norm_case *s, bool relu, bool alias) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count),
         *dx = alias ? dy : rig_empty(count);
-  const cuda_norm_backward_args a = {s->x,   s->scale, s->shift,  s->mean, s->variance, dy,    dx,
-                                     dscale, dshift,   s->pixels, s->c,    relu,        false, false};
+  const cuda_norm_backward_args a = {.x = s->x,
+                                     .scale = s->scale,
+                                     .shift = s->shift,
+                                     .mean = s->mean,
+                                     .variance = s->variance,
+                                     .dy = dy,
+                                     .dx = dx,
+                                     .dscale = dscale,
+                                     .dshift = dshift,
+                                     .pixels = s->pixels,
+                                     .c = s->c,
+                                     .c_first = s->c,
+                                     .relu = relu};
   RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count), FLOATS(dscale, s->c),
              FLOATS(dshift, s->c));
   const petra_norm_backward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
@@ -246,6 +268,7 @@ static void check_narrow_apply(const norm_case *s, petra_join join, bool relu, b
                                   .rounded = narrow_y ? NULL : rounded,
                                   .pixels = s->pixels,
                                   .c = s->c,
+                                  .c_first = s->c,
                                   .join = join,
                                   .relu = relu,
                                   .narrow = true,
@@ -291,12 +314,25 @@ static void check_narrow_backward(const norm_case *s, bool relu, bool narrow_dy)
                                         .y = y,
                                         .pixels = s->pixels,
                                         .c = s->c,
+                                        .c_first = s->c,
                                         .relu = relu,
                                         .narrow = true,
                                         .narrow_y = true};
-  const cuda_norm_backward_args a = {
-      s->narrow_x, s->scale, s->shift, s->mean, s->variance, narrow_dy ? (void *)dy : s->dy, dx, dscale, dshift,
-      s->pixels,   s->c,     relu,     true,    narrow_dy};
+  const cuda_norm_backward_args a = {.x = s->narrow_x,
+                                     .scale = s->scale,
+                                     .shift = s->shift,
+                                     .mean = s->mean,
+                                     .variance = s->variance,
+                                     .dy = narrow_dy ? (void *)dy : s->dy,
+                                     .dx = dx,
+                                     .dscale = dscale,
+                                     .dshift = dshift,
+                                     .pixels = s->pixels,
+                                     .c = s->c,
+                                     .c_first = s->c,
+                                     .relu = relu,
+                                     .narrow = true,
+                                     .narrow_dy = narrow_dy};
   rig_launch_once(cuda_norm_apply_launch, &forward, 0);
   RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), {dx, (size_t)count * sizeof *dx},
              FLOATS(dscale, s->c), FLOATS(dshift, s->c));
@@ -331,6 +367,95 @@ START_TEST(narrow_backward) {
 }
 END_TEST
 
+/* --- in two parts: the numbers of one, in two places --- */
+
+static void divide(const float *x, int64_t pixels, int c, int first, float *one, float *other) {
+  for (int64_t p = 0; p < pixels; p++)
+    for (int k = 0; k < c; k++)
+      *(k < first ? &one[p * first + k] : &other[p * (c - first) + k - first]) = x[p * c + k];
+}
+
+static void check_divided_apply(const norm_case *s, int first, bool narrow) {
+  const int64_t count = (int64_t)s->pixels * s->c, sizes[2] = {(int64_t)s->pixels * first, count - sizes[0]};
+  float *y = rig_empty(count), *expected[2] = {rig_empty(sizes[0]), rig_empty(sizes[1])};
+  float *part[2] = {rig_empty(sizes[0]), rig_empty(sizes[1])};
+  uint16_t *rounded[2] = {rig_bytes((size_t)sizes[0] * 2), rig_bytes((size_t)sizes[1] * 2)};
+  cuda_norm_apply_args a = {.x = data_of(s),
+                            .scale = s->scale,
+                            .shift = s->shift,
+                            .mean = s->mean,
+                            .variance = s->variance,
+                            .y = y,
+                            .pixels = s->pixels,
+                            .c = s->c,
+                            .c_first = s->c,
+                            .relu = true,
+                            .narrow = narrow};
+  rig_launch_once(cuda_norm_apply_launch, &a, 0);
+  divide(y, s->pixels, s->c, first, expected[0], expected[1]);
+  a.y = part[0];
+  a.second = part[1];
+  a.rounded = rounded[0];
+  a.rounded_second = rounded[1];
+  a.c_first = first;
+  RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(part[0], sizes[0]), FLOATS(part[1], sizes[1]));
+  for (int k = 0; k < 2; k++)
+    for (int64_t i = 0; i < sizes[k]; i++)
+      HOLDS(part[k][i] == expected[k][i] && rounded[k][i] == host_to_bf16(part[k][i]));
+}
+
+static void check_divided_backward(const norm_case *s, int first, bool narrow) {
+  const int64_t count = (int64_t)s->pixels * s->c;
+  float *dy[2] = {rig_empty((int64_t)s->pixels * first), rig_empty((int64_t)s->pixels * (s->c - first))};
+  float *sums[4] = {rig_empty(s->c), rig_empty(s->c), rig_empty(s->c), rig_empty(s->c)};
+  void *dx[2] = {rig_empty(count), rig_empty(count)};
+  cuda_norm_backward_args a = {.x = data_of(s),
+                               .scale = s->scale,
+                               .shift = s->shift,
+                               .mean = s->mean,
+                               .variance = s->variance,
+                               .dy = s->dy,
+                               .dx = dx[0],
+                               .dscale = sums[0],
+                               .dshift = sums[1],
+                               .pixels = s->pixels,
+                               .c = s->c,
+                               .c_first = s->c,
+                               .relu = true,
+                               .narrow = narrow};
+  rig_launch_once(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c));
+  divide(s->dy, s->pixels, s->c, first, dy[0], dy[1]);
+  a.dy = dy[0];
+  a.dsecond = dy[1];
+  a.c_first = first;
+  a.dx = dx[1];
+  a.dscale = sums[2];
+  a.dshift = sums[3];
+  rig_launch_once(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c));
+  for (int c = 0; c < s->c; c++) /* where channels that were four a thread are one, slices are others */
+    HOLDS(rig_near(sums[2][c], sums[0][c], s->pixels) && rig_near(sums[3][c], sums[1][c], s->pixels));
+  for (int64_t i = 0; i < count; i++) {
+    const double got = narrow ? host_from_bf16(((uint16_t *)dx[1])[i]) : ((float *)dx[1])[i];
+    const double expected = narrow ? host_from_bf16(((uint16_t *)dx[0])[i]) : ((float *)dx[0])[i];
+    HOLDS(fabs(got - expected) <= (narrow ? 0x1p-7 : 0x1p-22) * fabs(expected) + 1e-6); /* a unit in the last place */
+  }
+}
+
+START_TEST(in_two_parts) {
+  static const int parts[][3] = {{300, 64, 32}, {50, 12, 8}, {97, 10, 3}, {33, 8, 3}}; /* pixels, c, of the first */
+  for (int k = 0; k < HARNESS_COUNT(parts); k++)
+    for (int narrow = 0; narrow < 2; narrow++) {
+      norm_case s = make_case(parts[k][0], parts[k][1], 0.3, 2);
+      if (narrow)
+        s.narrow_x = rig_narrow(s.x, (int64_t)s.pixels * s.c);
+      statistics(&s);
+      check_divided_apply(&s, parts[k][2], narrow);
+      check_divided_backward(&s, parts[k][2], narrow);
+      rig_end();
+    }
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {statistics_of_batches,
                           statistics_far_from_zero,
@@ -340,6 +465,7 @@ int main(void) {
                           backward_of_nan,
                           running_statistics,
                           narrow_applied,
-                          narrow_backward};
+                          narrow_backward,
+                          in_two_parts};
   return harness_run("cuda_norm", tests, HARNESS_COUNT(tests));
 }

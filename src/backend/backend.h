@@ -58,6 +58,9 @@ typedef struct petra_norm_forward {
   petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
+  /* NULL, or where the backend divides streams and join is NONE: y is an activation and has the first channels of the result,
+   * this one those behind: (N, C - that of y, H, W). */
+  petra_tensor *second;
 } petra_norm_forward;
 
 typedef struct petra_norm_backward {
@@ -68,8 +71,10 @@ typedef struct petra_norm_backward {
   bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
   const petra_tensor *dy; /* gradient of act(z), an activation or inner; for JOIN_SUBTRACT too it is that of act(z),
                                     not of y */
-  petra_tensor *dx;       /* inner; may alias dy, never x */
+  petra_tensor *dx;       /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
+  const petra_tensor *dsecond; /* NULL, or where the backend divides streams: dy is an activation and has the first channels of the
+                                  gradient, this one those behind */
 } petra_norm_backward;
 
 /* SGD with momentum over a set of tensors (PyTorch's form): g += decay * p; v = momentum * v + g (first step: v = g);
@@ -375,6 +380,7 @@ struct petra_backend {
   int threads; /* of one operation */
   int lanes;   /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
   bool dry;    /* tensors have no content (dry.c): set by it */
+  bool divides_streams;           /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
   bool rounds_streams;            /* convolutions round a stream as they read it: it need not be made inner (precision.h) */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */

@@ -273,12 +273,30 @@ static petra_status check_channels(const checker *check, const petra_tensor *x, 
   return PETRA_OK;
 }
 
+/* Two streams whose channels, those of `first` before those of `second`, are the channels of x. */
+static petra_status check_divided(const checker *check, const petra_tensor *x, const petra_tensor *first,
+                                  const petra_tensor *second) {
+  const int32_t *shape = x->shape;
+  if (!check->backend->divides_streams)
+    return petra_fail(PETRA_INTERNAL, "%s: two streams are asked of %s, which makes one at a time", check->op,
+                      check->backend->ops->name);
+  OF_KIND(first, ACTIVATION, shape[0], PETRA_ANY, shape[2], shape[3])
+  OF_KIND(second, ACTIVATION, shape[0], shape[1] - first->shape[1], shape[2], shape[3])
+  return PETRA_OK;
+}
+
 /* What norm_forward and norm_evaluate have in common. */
 static petra_status check_norm(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *y = a->y, *addend = a->addend;
   CHECK(channels, x, scale, shift, mean, variance)
   const int32_t *shape = x->shape;
+  if (a->second) {
+    CHECK(divided, x, y, a->second)
+    APART(y, x, a->second)
+    APART(a->second, x)
+    return PETRA_OK;
+  }
   if (a->join == PETRA_JOIN_NONE) {
     IMAGE_LIKE(y, x)
     APART(y, x)
@@ -305,7 +323,10 @@ static petra_status check_norm_backward(const checker *check, const petra_norm_b
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
   CHECK(channels, x, scale, shift, mean, variance)
-  IMAGE_LIKE(dy, x)
+  if (a->dsecond)
+    CHECK(divided, x, dy, a->dsecond)
+  else
+    IMAGE_LIKE(dy, x)
   LIKE(dx, x)
   APART(dx, x)
   LIKE(dscale, scale)

@@ -49,6 +49,7 @@ petra_status petra_backend_complete(petra_backend *backend, const petra_backend_
   backend->threads = options->threads;
   backend->lanes = options->lanes > 1 && options->kind != PETRA_BACKEND_CUDA ? options->lanes : 1;
   backend->element_bytes = petra_precision_find(options->kind, options->precision);
+  backend->divides_streams = options->kind == PETRA_BACKEND_CUDA;
   backend->rounds_streams = petra_precision_rounds_streams(options->kind, options->precision);
   petra_status status = petra_tensor_pool_create(backend);
   if (status != PETRA_OK)

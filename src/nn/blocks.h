@@ -34,6 +34,9 @@ petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memo
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
+/* The same without a join, where the backend divides streams: the output as the two streams of the block. */
+petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out);
+
 /* The block's path F from x: all units but the last plainly, the last one with `join`; y NULL: of the last one the graph alone.
  * `first` (NULL: not wanted) gets a reference to the output of unit 0. Of a block of layers petra_function_forward. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
@@ -46,6 +49,11 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
                                  petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
                                  petra_tensor **dx);
+
+/* The same with its own ReLU, where the backend divides streams: from the gradients of the two that petra_pass_unit_streams made; no
+ * dx. */
+petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
+                                         petra_tensor *const *gradients);
 
 /* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
  * none) is added to the gradient of unit 0's output, addend (NULL: none) to dx. */

@@ -39,11 +39,11 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_tensor *sum = NULL, **dx1 = &din->tensor[0], *dy1 = dout->tensor[0], *dy2 = dout->tensor[1];
   petra_status status;
   bool bottleneck = block->shortcut1 >= 0;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, NULL, dx1),
-                 done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, NULL, dx1), done);
   if (bottleneck) {
-    PETRA_TRY_GOTO(
-        status, petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, PETRA_UNIT_STREAM, *dx1, &sum), done);
+    PETRA_TRY_GOTO(status,
+                   petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, PETRA_UNIT_STREAM, *dx1, &sum),
+                   done);
     petra_tensor_release(dx1);
     *dx1 = petra_tensor_retain(sum);
   }

@@ -36,7 +36,8 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, y, dout->tensor[0], dsum), done);
   if (pass->block->shortcut2 >= 0)
     PETRA_TRY_GOTO(
-        status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, NULL, &through),
+        status,
+        petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, NULL, &through),
         done);
   status = petra_path_backward(pass, dsum, false, NULL, gradients, through ? through : dsum, dx);
 done:

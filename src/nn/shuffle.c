@@ -43,8 +43,8 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_tensor *through = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, shuffled(pass, dout->tensor[1], true, &through), done);
-  PETRA_TRY_GOTO(status,
-                 petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, through, &din->tensor[0]), done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, through, &din->tensor[0]),
+                 done);
   status = shuffled(pass, dout->tensor[0], true, &din->tensor[1]);
 done:
   petra_tensor_release(&through);

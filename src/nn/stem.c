@@ -28,11 +28,18 @@ static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_s
   return petra_op_split(pass->compute->backend, x, out->tensor[0], out->tensor[1]);
 }
 
+/* Whether the batch norm writes both streams itself. */
+static bool is_divided(const petra_pass *pass) {
+  return pass->compute->backend->divides_streams && !pass->block->pooled && pass->block->streams_out == 2;
+}
+
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *y = NULL, *unit = NULL;
   petra_status status;
   if (!out && !pass->block->pooled)
     return petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL);
+  if (is_divided(pass))
+    return petra_pass_unit_streams(pass, 0, in->tensor[0], out);
   PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &unit),
                  done);
   if (pass->block->pooled)
@@ -59,6 +66,8 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_status status;
   petra_backend *backend = pass->compute->backend;
   petra_block_graph *graph = pass->graph;
+  if (is_divided(pass))
+    return petra_unit_backward_streams(pass, 0, dout, gradients);
   if (pass->block->streams_out == 2) {
     PETRA_TRY_GOTO(status, new_whole(pass, dy->shape[0], &whole), done);
     PETRA_TRY_GOTO(status, petra_op_concat(backend, dy, dout->tensor[1], whole), done);

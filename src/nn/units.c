@@ -57,11 +57,29 @@ static petra_status move_statistics(const petra_compute *compute, const petra_un
                                       statistics[STATISTICS * index], statistics[STATISTICS * index + 1]);
 }
 
-petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
-                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
+/* The unit with the tensors that are made for its output, in `y`: one, two (with PETRA_JOIN_NONE), or none. */
+static petra_status unit_into(const petra_pass *pass, int index, petra_unit_graph *kept, petra_join join,
+                              const petra_tensor *addend, const petra_streams *y) {
   const petra_unit *unit = &pass->block->units[index];
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
   petra_backend *backend = pass->compute->backend;
+  PETRA_TRY(petra_op_conv_forward(backend, &unit->geometry, kept->x, parameters[0], kept->conv));
+  const petra_norm_forward norm = {.x = kept->conv,
+                                   .scale = parameters[1],
+                                   .shift = parameters[2],
+                                   .relu = unit->relu,
+                                   .join = join,
+                                   .addend = addend,
+                                   .y = y->tensor[0],
+                                   .second = y->tensor[1],
+                                   .mean = kept->mean,
+                                   .variance = kept->variance};
+  PETRA_TRY(pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm));
+  return pass->estimates ? move_statistics(pass->compute, kept, index, pass->share, pass->estimates) : PETRA_OK;
+}
+
+petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
+                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
   petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
@@ -72,20 +90,21 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                    petra_compute_tensor(pass->compute, petra_pass_kind(pass, PETRA_TENSOR_ACTIVATION, output),
                                         kept->conv->shape, category, y),
                    done);
-  PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, kept->x, parameters[0], kept->conv), done);
-  const petra_norm_forward norm = {.x = kept->conv,
-                                   .scale = parameters[1],
-                                   .shift = parameters[2],
-                                   .relu = unit->relu,
-                                   .join = join,
-                                   .addend = addend,
-                                   .y = y ? *y : NULL,
-                                   .mean = kept->mean,
-                                   .variance = kept->variance};
-  status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
-  if (status == PETRA_OK && pass->estimates)
-    status = move_statistics(pass->compute, kept, index, pass->share, pass->estimates);
+  status = unit_into(pass, index, kept, join, addend, &(petra_streams){{y ? *y : NULL}});
 done:
+  petra_block_graph_release(&own);
+  return status;
+}
+
+petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out) {
+  petra_block_graph own = {0};
+  petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
+  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_status status = keep(pass, index, x, category, kept);
+  for (int i = 0; i < 2 && status == PETRA_OK; i++)
+    status = petra_pass_stream(pass, x->shape[0], &pass->block->shape_out, &out->tensor[i]);
+  if (status == PETRA_OK)
+    status = unit_into(pass, index, kept, PETRA_JOIN_NONE, NULL, out);
   petra_block_graph_release(&own);
   return status;
 }
@@ -112,9 +131,10 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   return status;
 }
 
-petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
-                                 petra_tensor **dx) {
+/* dsecond: as in petra_norm_backward. */
+static petra_status unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
+                                  const petra_tensor *dsecond, petra_tensor *const *gradients, petra_unit_output input,
+                                  const petra_tensor *addend, petra_tensor **dx) {
   const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index, *dconv = NULL;
   petra_unit_graph *graph = &pass->graph->units[index];
@@ -129,6 +149,7 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
                                     .variance = graph->variance,
                                     .relu = relu,
                                     .dy = dy,
+                                    .dsecond = dsecond,
                                     .dx = dconv,
                                     .dscale = gradients[1],
                                     .dshift = gradients[2]};
@@ -149,6 +170,18 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
 done:
   petra_tensor_release(&dconv);
   return status;
+}
+
+petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
+                                 petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
+                                 petra_tensor **dx) {
+  return unit_backward(pass, index, relu, dy, NULL, gradients, input, addend, dx);
+}
+
+petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
+                                         petra_tensor *const *gradients) {
+  return unit_backward(pass, index, pass->block->units[index].relu, dy->tensor[0], dy->tensor[1], gradients,
+                       PETRA_UNIT_STREAM, NULL, NULL);
 }
 
 petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,

@@ -149,9 +149,11 @@ typedef struct cuda_norm_apply_args {
   const float *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
   void *y;
   uint16_t *rounded; /* out: y in bf16 besides; NULL: not wanted, and where y is */
+  void *second;             /* NULL; else y has the first channels alone, this one those behind: PETRA_JOIN_NONE, not narrow_y */
+  uint16_t *rounded_second; /* as rounded */
   int64_t pixels;
-  int32_t c;
-  int32_t join; /* petra_join */
+  int32_t c, c_first; /* c_first: channels of y */
+  int32_t join;       /* petra_join */
   bool relu, narrow, narrow_y;
 } cuda_norm_apply_args;
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments);
@@ -161,11 +163,11 @@ petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments
 typedef struct cuda_norm_backward_args {
   const void *x;
   const float *scale, *shift, *mean, *variance;
-  const void *dy;
+  const void *dy, *dsecond; /* dsecond: NULL; else dy has the first channels alone, this one those behind: not narrow_dy */
   void *dx;
   float *dscale, *dshift;
   int64_t pixels;
-  int32_t c;
+  int32_t c, c_first; /* c_first: channels of dy */
   bool relu, narrow, narrow_dy;
 } cuda_norm_backward_args;
 petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments);

@@ -9,14 +9,16 @@
 
 enum { PIXELS_EACH = 4 }; /* of a thread, where no sums are made: what belongs to a channel is computed once for them */
 
-static int norm_vec(int32_t c) {
-  return c % CUDA_FOUR == 0 ? CUDA_FOUR : 1;
+/* Channels a thread, where the first `first` of c lie apart. */
+static int norm_vec(int32_t c, int32_t first) {
+  return c % CUDA_FOUR == 0 && first % CUDA_FOUR == 0 ? CUDA_FOUR : 1;
 }
 
 /* The partial sums and behind them, for the backward, mean[2][c]. */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c) {
-  const cuda_tile tile = cuda_norm_tile(pixels, c, norm_vec(c));
-  return 2 * ((size_t)tile.slices + 1) * (size_t)c * sizeof(double);
+  const cuda_tile one = cuda_norm_tile(pixels, c, 1), four = cuda_norm_tile(pixels, c, norm_vec(c, c));
+  const int64_t slices = one.slices > four.slices ? one.slices : four.slices;
+  return 2 * ((size_t)slices + 1) * (size_t)c * sizeof(double);
 }
 
 /* The kernel of `name` for x that is narrow or not and for `vec` channels a thread. */
@@ -88,7 +90,7 @@ STATISTICS(narrow_4, true, CUDA_FOUR)
 
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_statistics_args *a = (const cuda_norm_statistics_args *)arguments;
-  const int vec = norm_vec(a->c);
+  const int vec = norm_vec(a->c, a->c);
   const cuda_statistics_args kernel = {
       cuda_norm_tile(a->pixels, a->c, vec), a->x, a->mean, a->variance, (double *)lane->scratch, lane->counters};
   OF_KIND(PETRA_LAUNCH_BLOCK, lane, cuda_statistics_kernel, a->narrow, vec, cuda_tile_blocks(&kernel.tile),
@@ -113,6 +115,20 @@ PETRA_DEVICE cuda_channel cuda_norm_channel(const float *mean, const float *vari
   result.shift = shift[channel];
   result.factor = (float)(result.scale * result.inverse_deviation);
   return result;
+}
+
+/* Where a channel is of what may lie in two parts. */
+typedef struct cuda_part {
+  bool second;
+  int32_t channel, stride; /* in the part */
+} cuda_part;
+
+PETRA_DEVICE cuda_part cuda_norm_part(int32_t c, int32_t first, int32_t channel) {
+  cuda_part part;
+  part.second = channel >= first;
+  part.channel = part.second ? channel - first : channel;
+  part.stride = part.second ? c - first : first;
+  return part;
 }
 
 /* z, rounded in bf16 to a float: forward and backward have the same. fmaf is one rounding wherever it is compiled. */
@@ -155,17 +171,21 @@ PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool n
   cuda_channel channel[CUDA_FOUR];
   PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] =
       cuda_norm_channel(a.norm.mean, a.norm.variance, a.norm.scale, a.norm.shift, place.channel * vec + k);
+  const bool apart = joined == CUDA_ALONE && !narrow_y;
+  const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
+  void *const y = apart && part.second ? a.norm.second : a.norm.y;
+  uint16_t *const rounded = apart && part.second ? a.norm.rounded_second : a.norm.rounded;
   for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-    const int64_t i = p * c + place.channel * vec;
+    const int64_t i = p * c + place.channel * vec, to = apart ? p * part.stride + part.channel : i;
     float x[CUDA_FOUR], addend[CUDA_FOUR] = {0};
     cuda_load(a.norm.x, narrow, i, vec, x);
     if (joined != CUDA_ALONE)
       cuda_load(a.norm.addend, false, i, vec, addend);
     PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
         cuda_norm_joined(joined, narrow, relu, subtract, cuda_norm_z(&channel[k], narrow, x[k]), addend[k]);
-    cuda_store(a.norm.y, narrow_y, i, vec, x);
-    if (!narrow_y && a.norm.rounded)
-      cuda_store(a.norm.rounded, true, i, vec, x);
+    cuda_store(y, narrow_y, to, vec, x);
+    if (!narrow_y && rounded)
+      cuda_store(rounded, true, to, vec, x);
   }
 }
 
@@ -173,23 +193,23 @@ PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool n
   PETRA_KERNEL_FILLING(blocks, cuda_norm_apply_##name, const cuda_apply_args a) {                                      \
     cuda_apply(a, joined, narrow, narrow_y, vec);                                                                      \
   }
-#define APPLY_EACH(suffix, vec, blocks)                                                                                \
+#define APPLY_EACH(suffix, vec, blocks, narrow_blocks)                                                                 \
   APPLY(wide_##suffix, blocks, CUDA_ALONE, false, false, vec)                                                          \
   APPLY(sum_wide_##suffix, blocks, CUDA_SUM, false, false, vec)                                                        \
   APPLY(activated_wide_##suffix, blocks, CUDA_ACTIVATED, false, false, vec)                                            \
-  APPLY(inner_narrow_##suffix, 6, CUDA_ALONE, true, true, vec)                                                         \
-  APPLY(narrow_##suffix, 6, CUDA_ALONE, true, false, vec)                                                              \
-  APPLY(sum_narrow_##suffix, 6, CUDA_SUM, true, false, vec)                                                            \
-  APPLY(activated_narrow_##suffix, 6, CUDA_ACTIVATED, true, false, vec)
-APPLY_EACH(1, 1, 6)
-APPLY_EACH(4, CUDA_FOUR, 4)
+  APPLY(inner_narrow_##suffix, narrow_blocks, CUDA_ALONE, true, true, vec)                                             \
+  APPLY(narrow_##suffix, narrow_blocks, CUDA_ALONE, true, false, vec)                                                  \
+  APPLY(sum_narrow_##suffix, narrow_blocks, CUDA_SUM, true, false, vec)                                                \
+  APPLY(activated_narrow_##suffix, narrow_blocks, CUDA_ACTIVATED, true, false, vec)
+APPLY_EACH(1, 1, 4, 4)
+APPLY_EACH(4, CUDA_FOUR, 4, 6)
 
 #define LAUNCH_APPLY(name)                                                                                             \
   OF_KIND(PETRA_LAUNCH_FLAT, lane, name, a->narrow, vec, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel)
 
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_apply_args *a = (const cuda_norm_apply_args *)arguments;
-  const int vec = norm_vec(a->c);
+  const int vec = norm_vec(a->c, a->c_first);
   const cuda_apply_args kernel = {cuda_tile_flat(a->pixels, a->c / vec, PIXELS_EACH), *a};
   const int64_t blocks = cuda_tile_blocks(&kernel.tile);
   if (a->narrow_y && vec == 1)
@@ -229,10 +249,12 @@ PETRA_DEVICE void cuda_backward_sums(const cuda_backward_args a, bool narrow, bo
   if (place.active) {
     cuda_channel channel[CUDA_FOUR];
     PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
+    const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
+    const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
     for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
       float x[CUDA_FOUR], dy[CUDA_FOUR];
       cuda_load(a.norm.x, narrow, p * c + place.channel * vec, vec, x);
-      cuda_load(a.norm.dy, narrow_dy, p * c + place.channel * vec, vec, dy);
+      cuda_load(from, narrow_dy, p * part.stride + part.channel, vec, dy);
       PETRA_UNROLL for (int k = 0; k < vec; k++) {
         const double dz = cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]);
         sums.first[k] += dz;
@@ -273,11 +295,13 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
     mean_dz[k] = a.means[place.channel * vec + k];
     mean_dz_normalized[k] = a.means[c + place.channel * vec + k];
   }
+  const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
+  const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
   for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
     const int64_t i = p * c + place.channel * vec;
     float x[CUDA_FOUR], dy[CUDA_FOUR];
     cuda_load(a.norm.x, narrow, i, vec, x);
-    cuda_load(a.norm.dy, narrow_dy, i, vec, dy);
+    cuda_load(from, narrow_dy, p * part.stride + part.channel, vec, dy);
     PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
         cuda_norm_dx(&channel[k], narrow, cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]), x[k], mean_dz[k],
                      mean_dz_normalized[k]);
@@ -293,16 +317,16 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
   PETRA_KERNEL_FILLING(blocks, cuda_norm_backward_kernel_##suffix, const cuda_backward_args a) {                       \
     cuda_backward(a, narrow, narrow_dy, vec);                                                                          \
   }
-BACKWARD(wide_1, false, false, 1, 6)
+BACKWARD(wide_1, false, false, 1, 4)
 BACKWARD(wide_4, false, false, CUDA_FOUR, 2)
-BACKWARD(narrow_1, true, false, 1, 6)
+BACKWARD(narrow_1, true, false, 1, 4)
 BACKWARD(narrow_4, true, false, CUDA_FOUR, 4)
-BACKWARD(inner_narrow_1, true, true, 1, 6)
+BACKWARD(inner_narrow_1, true, true, 1, 4)
 BACKWARD(inner_narrow_4, true, true, CUDA_FOUR, 4)
 
 petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_norm_backward_args *a = (const cuda_norm_backward_args *)arguments;
-  const int vec = norm_vec(a->c);
+  const int vec = norm_vec(a->c, a->c_first);
   double *partial = (double *)lane->scratch;
   cuda_backward_args kernel = {cuda_norm_tile(a->pixels, a->c, vec), *a, partial, NULL, lane->counters};
   kernel.means = partial + kernel.tile.slices * 2 * a->c;

@@ -17,6 +17,11 @@ static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
   a.y = cuda_write(cuda, norm->y);
   a.narrow_y = cuda_is_narrow(norm->y);
   a.rounded = cuda_write_rounded(cuda, norm->y);
+  a.c_first = norm->y->shape[1];
+  if (norm->second) {
+    a.second = cuda_write(cuda, norm->second);
+    a.rounded_second = cuda_write_rounded(cuda, norm->second);
+  }
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.join = (int32_t)norm->join;
@@ -51,8 +56,9 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   a.mean = cuda_read(cuda, norm->mean);
   a.variance = cuda_read(cuda, norm->variance);
   a.dy = cuda_read(cuda, norm->dy);
-  cuda_reads_again(cuda, norm->x); /* first for the sums, then for dx */
-  cuda_reads_again(cuda, norm->dy);
+  a.c_first = norm->dy->shape[1];
+  if (norm->dsecond)
+    a.dsecond = cuda_read(cuda, norm->dsecond);
   a.narrow = cuda_is_narrow(norm->x);
   a.narrow_dy = cuda_is_narrow(norm->dy);
   a.dx = cuda_write(cuda, norm->dx);

@@ -86,10 +86,6 @@ void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
   order_read(cuda, tensor);
 }
 
-void cuda_reads_again(cuda_backend *cuda, const petra_tensor *tensor) {
-  cuda->segment->read_bytes += tensor->bytes;
-}
-
 /* After the last write and the reads since. */
 static void order_write(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);

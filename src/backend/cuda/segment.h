@@ -11,8 +11,8 @@
 /* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes.
  *
  * Its traffic is that of the tensors which were named for it (cuda_reads, cuda_writes), each once, whole and in the bytes in which
- * it is stored: one that is read and written counts in both, one that is named twice in a row as read counts once, one that several
- * launches read as often as cuda_reads_again says. Scratch, values and pinned memory are not in it. It follows from the tensors' shapes, so that
+ * it is stored (or its rounded copy is): one that is read and written counts in both, one that is named twice in a row as read counts
+ * once. Scratch, values and pinned memory are not in it, nor what a launch reads a second time. It follows from the tensors' shapes, so that
  * segments that are equal without it are equal with it. */
 typedef struct cuda_command {
   cuda_launch launch;
@@ -56,9 +56,6 @@ cuda_moment cuda_present(const cuda_backend *cuda);
 /* The next command reads or writes this tensor. NULL is allowed. What it only reads is named first. */
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
 void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
-
-/* A launch of the command reads it once more, with nothing else in between that would keep it in a cache. */
-void cuda_reads_again(cuda_backend *cuda, const petra_tensor *tensor);
 
 /* Both at once: y += x. */
 void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor);
