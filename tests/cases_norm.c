@@ -5,6 +5,7 @@
 #include "naive.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Where |z| is so small, the rounding of fp32 could put the ReLU on the other side. */
 #define RELU_MARGIN 2e-5
@@ -37,6 +38,48 @@ static norm_inputs inputs_of(cases_run *run, const int *p, double offset) {
   return in;
 }
 
+/* Channels [begin, end) of an array (n, c, plane). */
+static double *some_channels(cases_run *run, const naive_norm_sizes *s, const double *all, int begin, int end) {
+  double *some = cases_array(run, s->n * (end - begin) * s->plane), *to = some;
+  for (int64_t n = 0; n < s->n; n++, to += (end - begin) * s->plane)
+    memcpy(to, all + (n * s->c + begin) * s->plane, (size_t)((end - begin) * s->plane) * sizeof *to);
+  return some;
+}
+
+/* The output as two streams, and the gradient from two: the numbers of one. Where a backend has them one at a time they are split and
+ * joined, so that all have the same outputs. */
+static void divided(cases_run *run, const int *p, petra_norm_forward forward, petra_norm_backward backward,
+                    const double *y, const double *scale_y, const double *dx, const double *scale_dx,
+                    const double *dy) {
+  const naive_norm_sizes s = {p[0], p[1], p[2] * p[3]};
+  const int first = p[1] / 2, bounds[] = {0, first, p[1]};
+  petra_tensor *part[2];
+  for (int i = 0; i < 2; i++)
+    part[i] = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], bounds[i + 1] - bounds[i], p[2], p[3]);
+  const bool divides = run->backend->divides_streams;
+  petra_tensor *const whole = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  forward.y = divides ? part[0] : whole;
+  forward.second = divides ? part[1] : NULL;
+  cases_ok(petra_op_norm_forward(run->backend, &forward));
+  if (!divides)
+    cases_ok(petra_op_split(run->backend, whole, part[0], part[1]));
+  for (int i = 0; i < 2; i++)
+    cases_expect(run, CASES_norm_forward, part[i], some_channels(run, &s, y, bounds[i], bounds[i + 1]),
+                 some_channels(run, &s, scale_y, bounds[i], bounds[i + 1]), s.n * s.plane);
+  petra_tensor *const dfirst =
+      cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], first, p[2], p[3], some_channels(run, &s, dy, 0, first)).tensor;
+  petra_tensor *const dsecond =
+      cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], p[1] - first, p[2], p[3], some_channels(run, &s, dy, first, p[1]))
+          .tensor;
+  if (!divides)
+    cases_ok(petra_op_concat(run->backend, dfirst, dsecond, whole));
+  backward.dy = divides ? dfirst : whole;
+  backward.dsecond = divides ? dsecond : NULL;
+  backward.dx = cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
+  cases_ok(petra_op_norm_backward(run->backend, &backward));
+  cases_expect(run, CASES_norm_backward, backward.dx, dx, scale_dx, s.n * s.plane);
+}
+
 /* p: n, c, h, w, relu, join, whether y is the addend and dx is dy, whether x is far from 0. */
 static void norm(cases_run *run, const int *p) {
   const bool relu = p[4], alias = p[6];
@@ -58,8 +101,8 @@ static void norm(cases_run *run, const int *p) {
   double *expected = cases_array(run, count), *scale = cases_array(run, count);
   naive_norm_statistics(s, in.x.host, m, v, scale_m);
   naive_norm_apply(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, join, addend.host, expected, scale);
-  const petra_norm_forward forward = {in.x.tensor, in.scale.tensor, in.shift.tensor, relu, join, addend.tensor, y,
-                                      mean,        variance};
+  const petra_norm_forward forward = {
+      in.x.tensor, in.scale.tensor, in.shift.tensor, relu, join, addend.tensor, y, mean, variance, NULL};
   cases_ok(petra_op_norm_forward(run->backend, &forward));
   const double terms = (double)s->n * s->plane;
   cases_expect(run, CASES_norm_forward, mean, m, scale_m, terms);
@@ -86,11 +129,13 @@ static void norm(cases_run *run, const int *p) {
   naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host, cases_array(run, count),
                       gradient, small[0], small[1], scale_dx, small[2], small[3]);
   const petra_norm_backward backward = {
-      in.x.tensor, in.scale.tensor, in.shift.tensor, mean, variance, masked, dy.tensor, dx, dscale, dshift};
+      in.x.tensor, in.scale.tensor, in.shift.tensor, mean, variance, masked, dy.tensor, dx, dscale, dshift, NULL};
   cases_ok(petra_op_norm_backward(run->backend, &backward));
   cases_expect(run, CASES_norm_backward, dscale, small[0], small[2], terms);
   cases_expect(run, CASES_norm_backward, dshift, small[1], small[3], terms);
   cases_expect(run, CASES_norm_backward, dx, gradient, scale_dx, terms);
+  if (join == PETRA_JOIN_NONE && p[1] > 1)
+    divided(run, p, forward, backward, expected, scale, gradient, scale_dx, dy.host);
 }
 
 /* p: n, c, h, w, relu, join, whether y is the addend. */
@@ -114,7 +159,7 @@ static void evaluate(cases_run *run, const int *p) {
   naive_norm_apply(&in.sizes, in.x.host, in.scale.host, in.shift.host, mean.host, variance.host, p[4], join,
                    addend.host, expected, scale);
   const petra_norm_forward forward = {in.x.tensor, in.scale.tensor, in.shift.tensor, p[4], join, addend.tensor,
-                                      y,           mean.tensor,     variance.tensor};
+                                      y,           mean.tensor,     variance.tensor, NULL};
   cases_ok(petra_op_norm_evaluate(run->backend, &forward));
   cases_expect(run, CASES_norm_evaluate, y, expected, scale, 1);
 }

@@ -17,8 +17,8 @@ START_TEST(elements_one_by_one) {
     for (int64_t i = 0; i < n; i++)
       HOLDS(y[i] == 0.1f);
     float *sum = rig_copy(a, n), *moved = rig_copy(b, n), *dx = rig_copy(b, n);
-    RIG_LAUNCH(cuda_add_launch, (&(cuda_add_args){sum, b, sum, n}), 0, FLOATS(sum, n));
-    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){a, moved, n, 1.0 / 3}), 0, FLOATS(moved, n));
+    RIG_LAUNCH(cuda_add_launch, (&(cuda_add_args){sum, b, sum, n, false, false}), 0, FLOATS(sum, n));
+    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){a, moved, n, 1.0 / 3, false}), 0, FLOATS(moved, n));
     RIG_LAUNCH(cuda_relu_backward_launch, (&(cuda_relu_backward_args){a, dx, dx, n}), 0, FLOATS(dx, n));
     for (int64_t i = 0; i < n; i++) {
       if (i == n / 2) {
@@ -39,7 +39,7 @@ START_TEST(grids_go_round) {
   int64_t n = 4096 * 1024 + 77;
   float *y = rig_empty(n);
   rig_launch_once(cuda_fill_launch, &(cuda_fill_args){y, n, 3, false}, 0);
-  rig_launch_once(cuda_add_launch, &(cuda_add_args){y, y, y, n}, 0);
+  rig_launch_once(cuda_add_launch, &(cuda_add_args){y, y, y, n, false, false}, 0);
   for (int64_t i = 0; i < n; i++)
     HOLDS(y[i] == 6);
   rig_end();
@@ -145,6 +145,17 @@ START_TEST(narrow_elements) {
   RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){narrow, filled, out, count, true}), cuda_dot_scratch(count),
              {out, sizeof *out});
   HOLDS(fabs(*out - sum) <= 1e-13 * scale);
+  for (int kind = 0; kind < 4; kind++) { /* x + wide and x + wide / 3, of either type */
+    const void *const a = kind & 1 ? (const void *)narrow : wide, *const b = kind & 2 ? (const void *)filled : x;
+    float *y = rig_empty(count), *moved = rig_copy(x, count);
+    RIG_LAUNCH(cuda_add_launch, (&(cuda_add_args){a, b, y, count, kind & 1, kind & 2}), 0, FLOATS(y, count));
+    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){a, moved, count, 0.25, kind & 1}), 0, FLOATS(moved, count));
+    for (int64_t i = 0; i < count; i++) {
+      const float first = kind & 1 ? host_from_bf16(narrow[i]) : wide[i],
+                  second = kind & 2 ? host_from_bf16(filled[i]) : x[i];
+      HOLDS(y[i] == first + second && moved[i] == (float)(x[i] + 0.25 * first));
+    }
+  }
   rig_end();
 }
 END_TEST
@@ -328,11 +339,15 @@ static void check_sgd(int tensors, bool nesterov, bool first) {
   cuda_sgd_args a = {.tensors = tensors, .nesterov = nesterov, .first = first, .momentum = 0.9, .lr = lr};
   int64_t most = 5003;
   float *before[3] = {rig_normal(most, 1, 0, 1), rig_normal(most, 2, 0, 1), rig_normal(most, 3, 0, 1)};
+  const uint16_t *narrow = rig_narrow(before[2], most); /* the gradient, of either type */
   for (int t = 0; t < tensors; t++) {
     int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
     float *velocity = first ? rig_empty(count) : rig_copy(before[1], count); /* the first step does not read it */
     uint16_t *rounded = t % 4 == 1 ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
-    a.tensor[t] = (cuda_sgd_tensor){rig_copy(before[0], count), velocity, rounded, before[2], count, t % 2 ? 1e-4 : 0};
+    const bool is_narrow = t % 5 == 2;
+    a.tensor[t] =
+        (cuda_sgd_tensor){rig_copy(before[0], count), velocity, rounded, is_narrow ? (void *)narrow : before[2], count,
+                          t % 2 ? 1e-4 : 0,           is_narrow};
   }
   petra_cuda_host_reverse(first !=
                           nesterov); /* every tensor is its own output: both orders, each against the formula */
@@ -367,15 +382,17 @@ static void check_adam(int tensors, bool lion, bool reverse) {
                       rig_normal(most, 4, 0, 1)};
   for (int64_t i = 0; i < most; i++)
     before[3][i] = fabsf(before[3][i]) + 0.01F;
+  const uint16_t *narrow = rig_narrow(before[2], most);
   for (int t = 0; t < tensors; t++) {
     int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
     a.tensor[t] = (cuda_adam_tensor){rig_copy(before[0], count),
                                      rig_copy(before[1], count),
                                      rig_copy(before[3], count),
                                      t % 4 == 1 ? rig_bytes((size_t)count * sizeof(uint16_t)) : NULL,
-                                     before[2],
+                                     t % 5 == 2 ? (const void *)narrow : before[2],
                                      count,
-                                     t % 2 ? 1e-2 : 0};
+                                     t % 2 ? 1e-2 : 0,
+                                     t % 5 == 2};
   }
   petra_cuda_host_reverse(reverse); /* every tensor is its own output: both orders, each against the formula */
   rig_launch_once(cuda_adam_launch, &a, 0);

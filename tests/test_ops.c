@@ -177,7 +177,7 @@ END_TEST
 
 START_TEST(norms) {
   setup(kinds[_i]);
-  const petra_norm_forward good = {x, v, v2, true, PETRA_JOIN_ADD, x2, x3, v3, v_m};
+  const petra_norm_forward good = {x, v, v2, true, PETRA_JOIN_ADD, x2, x3, v3, v_m, NULL};
   petra_norm_forward a;
 #define BAD_FORWARD(status, text, field, value)                                                                        \
   do {                                                                                                                 \
@@ -202,6 +202,7 @@ START_TEST(norms) {
   BAD_FORWARD(INTERNAL, "the output mean is the same tensor as variance", mean, v_m);
   BAD_FORWARD(INTERNAL, "the output mean is the same tensor as scale", mean, v);
   BAD_FORWARD(INTERNAL, "the output variance is the same tensor as shift", variance, v2);
+  BAD_FORWARD(INTERNAL, "two streams are asked of", second, x3);
   a = good;
   a.scale = v4;
   REFUSED(SHAPE, "norm_evaluate: scale is a vector", petra_op_norm_evaluate(backend, &a));
@@ -211,7 +212,7 @@ START_TEST(norms) {
   a.mean = v4;
   REFUSED(SHAPE, "norm_forward: mean is a vector", petra_op_norm_forward(backend, &a));
 
-  const petra_norm_backward good_back = {x, v, v2, v3, v_m, true, x2, x3, v5, v6};
+  const petra_norm_backward good_back = {x, v, v2, v3, v_m, true, x2, x3, v5, v6, NULL};
   petra_norm_backward b;
 #define BAD_BACKWARD(status, text, field, value)                                                                       \
   do {                                                                                                                 \
@@ -230,6 +231,7 @@ START_TEST(norms) {
   BAD_BACKWARD(INTERNAL, "the output dx is the same tensor as x", dx, x);
   BAD_BACKWARD(INTERNAL, "the output dscale is the same tensor as scale", dscale, v);
   BAD_BACKWARD(INTERNAL, "the output dscale is the same tensor as dshift", dscale, good_back.dshift);
+  BAD_BACKWARD(INTERNAL, "two streams are asked of", dsecond, x3);
 
   REFUSED(SHAPE, "norm_update_running: variance is a vector",
           petra_op_norm_update_running(backend, v, v4, 2, 0.1, v2, v3));

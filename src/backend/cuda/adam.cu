@@ -14,7 +14,8 @@ PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
   const cuda_steps_place place = cuda_steps_place_of(a.first);
   const int t = place.tensor;
   float *parameter = a.adam.tensor[t].parameter, *mean = a.adam.tensor[t].mean, *square = a.adam.tensor[t].square;
-  const float *gradient = a.adam.tensor[t].gradient;
+  const void *gradient = a.adam.tensor[t].gradient;
+  const bool narrow = a.adam.tensor[t].narrow;
   uint16_t *rounded = a.adam.tensor[t].rounded;
   const int64_t count = a.adam.tensor[t].count;
   const double lr = a.adam.rates->lr, decay = lr * a.adam.tensor[t].decay;
@@ -26,12 +27,13 @@ PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
                                           a.adam.rates->mean_rate,
                                           a.adam.rates->square_correction};
   for (int64_t i = place.first; i < count; i += place.step) {
+    const float g = cuda_element(gradient, narrow, i);
     double m = mean[i];
     if (a.adam.lion) {
-      parameter[i] = (float)petra_element_lion(parameter[i], gradient[i], decay, lr, rates.beta1, rates.beta2, &m);
+      parameter[i] = (float)petra_element_lion(parameter[i], g, decay, lr, rates.beta1, rates.beta2, &m);
     } else {
       double s = square[i];
-      parameter[i] = (float)petra_element_adam(&rates, parameter[i], gradient[i], &m, &s);
+      parameter[i] = (float)petra_element_adam(&rates, parameter[i], g, &m, &s);
       square[i] = (float)s;
     }
     mean[i] = (float)m;

@@ -62,7 +62,7 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_args, a);
-  a.x = cuda_read(cuda, x);
+  a.x = cuda_read_either(cuda, x, &a.narrow);
   a.y = cuda_update(cuda, y);
   a.count = y->elements;
   a.alpha = alpha;
@@ -83,8 +83,8 @@ petra_status cuda_scale(petra_backend *backend, double alpha, petra_tensor *y) {
 petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_add_args, sum);
-  sum.a = cuda_read(cuda, a);
-  sum.b = cuda_read(cuda, b);
+  sum.a = cuda_read_either(cuda, a, &sum.narrow_a);
+  sum.b = cuda_read_either(cuda, b, &sum.narrow_b);
   sum.y = cuda_write(cuda, y);
   sum.count = y->elements;
   return cuda_add_command(cuda, cuda_add_launch, &sum, sizeof sum);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions: the plan of the shape. In bf16 what they read is of bf16: inner tensors, or the rounded copies of streams and
- * filters. Gradients of filters, and of what is a stream, are of f32. */
+/* Convolutions: the plan of the shape. In bf16 what they read and write is of bf16: inner tensors, or the rounded numbers of streams,
+ * filters and their gradients. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
@@ -31,22 +31,22 @@ static petra_status name_operands(cuda_backend *cuda, cuda_conv_kind kind, opera
   const void **const at_out = kind == CUDA_CONV_FORWARD ? &o->at_y : kind == CUDA_CONV_DATA ? &o->at_x : &o->at_w;
   const petra_tensor *const tensors[] = {o->x, o->w, o->y};
   for (int i = 0; i < 3 && cuda->base.precision == PETRA_PRECISION_BF16; i++)
-    if (tensors[i] != out)
-      PETRA_TRY(cuda_round(cuda, tensors[i]));
+    PETRA_TRY(tensors[i] == out ? cuda_make_rounded(cuda, out) : cuda_round(cuda, tensors[i]));
   if (o->x != out)
     o->at_x = read(cuda, o->x);
   if (o->w != out)
     o->at_w = read(cuda, o->w);
   if (o->y != out)
     o->at_y = read(cuda, o->y);
-  *at_out = out->data;
-  cuda_writes(cuda, out);
+  if (cuda->base.precision == PETRA_PRECISION_BF16)
+    *at_out = cuda_write_narrow(cuda, out);
+  else
+    *at_out = out->data, cuda_writes(cuda, out);
   return PETRA_OK;
 }
 
 static void set_shape(const cuda_backend *cuda, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                       const operands *o, cuda_conv_shape *shape) {
-  const petra_tensor *out = kind == CUDA_CONV_FORWARD ? o->y : kind == CUDA_CONV_DATA ? o->x : o->w;
   shape->kind = (int32_t)kind;
   shape->precision = (int32_t)cuda->base.precision;
   shape->n = o->x->shape[0];
@@ -60,7 +60,6 @@ static void set_shape(const cuda_backend *cuda, cuda_conv_kind kind, const petra
   shape->pad = geometry->pad;
   shape->oh = o->y->shape[2];
   shape->ow = o->y->shape[3];
-  shape->wide_out = cuda->base.precision == PETRA_PRECISION_BF16 && !cuda_is_narrow(out);
 }
 
 static petra_status convolve(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,

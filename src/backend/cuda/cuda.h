@@ -36,10 +36,11 @@ typedef struct cuda_storage {
   int write_lane;
   cuda_moment write;
   cuda_moment reads[CUDA_TRACKS]; /* the last of each lane since the write */
-  /* In bf16, of what convolutions read and others keep in f32 (streams, images, filters): a copy that is rounded, made when it
-   * is first asked for. Who touches the tensor touches it too. NULL: none. */
+  /* In bf16, of what is kept in f32 (streams, images, filters and their gradients): its numbers in bf16, which convolutions
+   * read and write; made when it is first asked for. Who touches the tensor touches them too. NULL: none. */
   uint16_t *rounded;
-  bool rounded_valid;
+  bool rounded_valid; /* they are the tensor's, rounded */
+  bool rounded_alone; /* and the only ones: the f32 is of before (cuda_reads widens) */
 } cuda_storage;
 
 typedef struct cuda_track {

@@ -27,7 +27,7 @@ PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_args a) {
     float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       int64_t i = first + k * step;
-      x[k] = i < a.count ? a.x[i] : 0;
+      x[k] = i < a.count ? cuda_element(a.x, a.narrow, i) : 0;
       y[k] = i < a.count ? a.y[i] : 0;
     }
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
@@ -65,8 +65,8 @@ PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
     float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       int64_t i = first + k * step;
-      x[k] = i < a.count ? a.a[i] : 0;
-      y[k] = i < a.count ? a.b[i] : 0;
+      x[k] = i < a.count ? cuda_element(a.a, a.narrow_a, i) : 0;
+      y[k] = i < a.count ? cuda_element(a.b, a.narrow_b, i) : 0;
     }
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
         x[k] + y[k];
@@ -123,10 +123,7 @@ PETRA_KERNEL(cuda_dot_kernel, const cuda_dot_kernel_args a) {
   PETRA_SHARED double shared[CUDA_GRID_THREADS];
   double sum = 0;
   PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step()) {
-    float x, y;
-    cuda_load(a.a, a.narrow, i, 1, &x);
-    cuda_load(a.b, a.narrow, i, 1, &y);
-    sum += (double)x * y;
+    sum += (double)cuda_element(a.a, a.narrow, i) * cuda_element(a.b, a.narrow, i);
   }
   sum = cuda_block_sum(shared, sum);
   if (PETRA_THREAD == 0)

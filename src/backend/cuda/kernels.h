@@ -45,10 +45,11 @@ typedef struct cuda_fill_args {
 petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
 
 typedef struct cuda_axpy_args { /* y += alpha x */
-  const float *x;
+  const void *x;
   float *y;
   int64_t count;
   double alpha;
+  bool narrow; /* x is of bf16 */
 } cuda_axpy_args;
 petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments);
 
@@ -60,9 +61,10 @@ typedef struct cuda_scale_args { /* y *= *alpha */
 petra_status cuda_scale_launch(const cuda_lane *lane, const void *arguments);
 
 typedef struct cuda_add_args { /* y = a + b; y may alias a or b */
-  const float *a, *b;
+  const void *a, *b;
   float *y;
   int64_t count;
+  bool narrow_a, narrow_b; /* of bf16 */
 } cuda_add_args;
 petra_status cuda_add_launch(const cuda_lane *lane, const void *arguments);
 
@@ -149,7 +151,7 @@ typedef struct cuda_norm_apply_args {
   const float *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
   void *y;
   uint16_t *rounded; /* out: y in bf16 besides; NULL: not wanted, and where y is */
-  void *second;             /* NULL; else y has the first channels alone, this one those behind: PETRA_JOIN_NONE, not narrow_y */
+  void *second; /* NULL; else y has the first channels alone, this one those behind: PETRA_JOIN_NONE, not narrow_y */
   uint16_t *rounded_second; /* as rounded */
   int64_t pixels;
   int32_t c, c_first; /* c_first: channels of y */
@@ -163,7 +165,8 @@ petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments
 typedef struct cuda_norm_backward_args {
   const void *x;
   const float *scale, *shift, *mean, *variance;
-  const void *dy, *dsecond; /* dsecond: NULL; else dy has the first channels alone, this one those behind: not narrow_dy */
+  const void *dy,
+      *dsecond; /* dsecond: NULL; else dy has the first channels alone, this one those behind: not narrow_dy */
   void *dx;
   float *dscale, *dshift;
   int64_t pixels;
@@ -261,9 +264,10 @@ enum { CUDA_SGD_TENSORS = 64 };
 typedef struct cuda_sgd_tensor {
   float *parameter, *velocity;
   uint16_t *rounded; /* out: the parameter in bf16 besides; NULL: not wanted */
-  const float *gradient;
+  const void *gradient;
   int64_t count;
   double decay;
+  bool narrow; /* the gradient is of bf16 */
 } cuda_sgd_tensor;
 typedef struct cuda_sgd_args {
   cuda_sgd_tensor tensor[CUDA_SGD_TENSORS];
@@ -277,13 +281,14 @@ petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 /* --- adam.cu --- */
 
 /* petra_adam_step, or petra_lion_step (`lion`: without squares), over up to CUDA_ADAM_TENSORS tensors in one launch. */
-enum { CUDA_ADAM_TENSORS = 64 };
+enum { CUDA_ADAM_TENSORS = 56 };
 typedef struct cuda_adam_tensor {
   float *parameter, *mean, *square;
   uint16_t *rounded; /* as in cuda_sgd_tensor */
-  const float *gradient;
+  const void *gradient;
   int64_t count;
   double decay;
+  bool narrow; /* as in cuda_sgd_tensor */
 } cuda_adam_tensor;
 typedef struct cuda_adam_rates { /* what changes from step to step */
   double lr, gradient_rate, mean_rate, square_correction;

@@ -41,10 +41,14 @@ PETRA_DEVICE float cuda_float_of(uint16_t bits) {
   return x;
 }
 
+PETRA_DEVICE float cuda_element(const void *from, bool narrow, int64_t i) {
+  return narrow ? cuda_float_of(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
 /* `count` elements from number i on, CUDA_FOUR or 1: a constant where it is called. i is a multiple of it. */
 PETRA_DEVICE void cuda_load(const void *from, bool narrow, int64_t i, int count, float *x) {
   if (count == 1) {
-    x[0] = narrow ? cuda_float_of(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+    x[0] = cuda_element(from, narrow, i);
   } else if (narrow) {
     const cuda_four_narrow four = ((const cuda_four_narrow *)from)[i / CUDA_FOUR];
     PETRA_UNROLL for (int k = 0; k < CUDA_FOUR; k++) x[k] = cuda_float_of(four.v[k]);

@@ -51,16 +51,16 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_backward_args, a);
   a.x = cuda_read(cuda, norm->x);
+  a.narrow = cuda_is_narrow(norm->x);
   a.scale = cuda_read(cuda, norm->scale);
   a.shift = cuda_read(cuda, norm->shift);
   a.mean = cuda_read(cuda, norm->mean);
   a.variance = cuda_read(cuda, norm->variance);
-  a.dy = cuda_read(cuda, norm->dy);
+  a.dy = a.narrow && !norm->dsecond ? cuda_read_either(cuda, norm->dy, &a.narrow_dy) : cuda_read(cuda, norm->dy);
   a.c_first = norm->dy->shape[1];
   if (norm->dsecond)
     a.dsecond = cuda_read(cuda, norm->dsecond);
-  a.narrow = cuda_is_narrow(norm->x);
-  a.narrow_dy = cuda_is_narrow(norm->dy);
+
   a.dx = cuda_write(cuda, norm->dx);
   a.dscale = cuda_write(cuda, norm->dscale);
   a.dshift = cuda_write(cuda, norm->dshift);

@@ -13,7 +13,7 @@ static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int firs
     a->tensor[i].parameter = cuda_update(cuda, parameter);
     a->tensor[i].rounded = cuda_write_rounded(cuda, parameter);
     a->tensor[i].velocity = step->first ? cuda_write(cuda, velocity) : cuda_update(cuda, velocity);
-    a->tensor[i].gradient = cuda_read(cuda, gradient);
+    a->tensor[i].gradient = cuda_read_either(cuda, gradient, &a->tensor[i].narrow);
     a->tensor[i].count = parameter->elements;
     a->tensor[i].decay = step->weight_decay[first + i];
   }
@@ -48,7 +48,7 @@ typedef struct averaged_step {
 static void set_averaged(cuda_backend *cuda, const averaged_step *step, int first, cuda_adam_args *a) {
   for (int i = 0; i < a->tensors; i++) {
     cuda_adam_tensor *tensor = &a->tensor[i];
-    tensor->gradient = cuda_read(cuda, step->gradients[first + i]);
+    tensor->gradient = cuda_read_either(cuda, step->gradients[first + i], &tensor->narrow);
     tensor->parameter = cuda_update(cuda, step->parameters[first + i]);
     tensor->rounded = cuda_write_rounded(cuda, step->parameters[first + i]);
     tensor->mean = cuda_update(cuda, step->means[first + i]);

@@ -77,9 +77,14 @@ static void order_read(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->reads[cuda->segment->lane] = cuda_present(cuda);
 }
 
+static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
+static void widen(cuda_backend *cuda, const petra_tensor *tensor);
+
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
   if (!tensor)
     return;
+  if (cuda_storage_of(tensor)->rounded_alone)
+    widen(cuda, tensor);
   if (tensor != cuda->segment->last_read)
     cuda->segment->read_bytes += tensor->bytes;
   cuda->segment->last_read = tensor;
@@ -103,19 +108,43 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
     return;
   cuda->segment->written_bytes += tensor->bytes;
   order_write(cuda, tensor);
-  cuda_storage_of(tensor)->rounded_valid = false;
+  cuda_storage_of(tensor)->rounded_valid = cuda_storage_of(tensor)->rounded_alone = false;
 }
 
 static size_t rounded_bytes(const petra_tensor *tensor) {
   return (size_t)tensor->elements * sizeof(uint16_t);
 }
 
-static petra_status make_rounded(cuda_backend *cuda, const petra_tensor *tensor, cuda_storage *storage) {
+petra_status cuda_make_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_storage *storage = cuda_storage_of(tensor);
   void *data;
-  PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for a rounded copy"));
+  if (cuda_is_narrow(tensor) || storage->rounded)
+    return PETRA_OK;
+  PETRA_TRY(cuda_check(cudaMalloc(&data, rounded_bytes(tensor)), "memory for rounded numbers"));
   storage->rounded = data;
   cuda->rounded_bytes += (int64_t)rounded_bytes(tensor);
   return PETRA_OK;
+}
+
+/* Between what is named for the command in the making, whose traffic it leaves alone. */
+static void widen(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_segment *segment = cuda->segment;
+  cuda_storage *storage = cuda_storage_of(tensor);
+  const size_t read_bytes = segment->read_bytes, written_bytes = segment->written_bytes;
+  const petra_tensor *last_read = segment->last_read;
+  CUDA_ARGUMENTS(cuda_from_bf16_args, a);
+  a.x = storage->rounded;
+  a.y = tensor->data;
+  a.count = tensor->elements;
+  segment->read_bytes = rounded_bytes(tensor);
+  segment->written_bytes = tensor->bytes;
+  order_write(cuda, tensor);
+  const petra_status status = append(cuda, cuda_from_bf16_launch, &a, sizeof a);
+  segment->status = segment->status == PETRA_OK ? status : segment->status;
+  storage->rounded_alone = false;
+  segment->read_bytes = read_bytes;
+  segment->written_bytes = written_bytes;
+  segment->last_read = last_read;
 }
 
 /* A command of its own, to be added before anything is named for the one that reads the copy. */
@@ -127,7 +156,7 @@ static petra_status fill_rounded(cuda_backend *cuda, const petra_tensor *tensor,
   cuda_reads(cuda, tensor);
   order_write(cuda, tensor);
   cuda->segment->written_bytes += rounded_bytes(tensor);
-  PETRA_TRY(cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a));
+  PETRA_TRY(append(cuda, cuda_to_bf16_launch, &a, sizeof a));
   storage->rounded_valid = true;
   return PETRA_OK;
 }
@@ -136,8 +165,7 @@ petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_storage *storage = cuda_storage_of(tensor);
   if (cuda_is_narrow(tensor))
     return PETRA_OK;
-  if (!storage->rounded)
-    PETRA_TRY(make_rounded(cuda, tensor, storage));
+  PETRA_TRY(cuda_make_rounded(cuda, tensor));
   return storage->rounded_valid ? PETRA_OK : fill_rounded(cuda, tensor, storage);
 }
 
@@ -156,6 +184,23 @@ uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->rounded_valid = storage->rounded != NULL;
   if (storage->rounded)
     cuda->segment->written_bytes += rounded_bytes(tensor);
+  return storage->rounded;
+}
+
+const void *cuda_read_either(cuda_backend *cuda, const petra_tensor *tensor, bool *narrow) {
+  *narrow = cuda_is_narrow(tensor) || cuda_storage_of(tensor)->rounded_alone;
+  return *narrow ? cuda_read_rounded(cuda, tensor) : cuda_read(cuda, tensor);
+}
+
+void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_storage *storage = cuda_storage_of(tensor);
+  if (cuda_is_narrow(tensor)) {
+    cuda_writes(cuda, tensor);
+    return tensor->data;
+  }
+  cuda->segment->written_bytes += rounded_bytes(tensor);
+  order_write(cuda, tensor);
+  storage->rounded_valid = storage->rounded_alone = true;
   return storage->rounded;
 }
 
@@ -195,7 +240,8 @@ petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   return PETRA_OK;
 }
 
-petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
+/* To the segment in the making, which is not run yet. */
+static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
   cuda_segment *segment = cuda->segment;
   const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
   cuda_command command;
@@ -212,7 +258,15 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
   memcpy(at + header, arguments, bytes);
   segment->last = segment->used;
   segment->used += size;
-  return segment->open ? PETRA_OK : cuda_submit(cuda);
+  return PETRA_OK;
+}
+
+petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
+  const petra_status before = cuda->segment->status;
+  cuda->segment->status = PETRA_OK;
+  PETRA_TRY(before);
+  PETRA_TRY(append(cuda, launch, arguments, bytes));
+  return cuda->segment->open ? PETRA_OK : cuda_submit(cuda);
 }
 
 void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
@@ -298,8 +352,16 @@ petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before) {
   return PETRA_OK;
 }
 
+/* What had to be widened is part of what the library does. */
 petra_status cuda_beside_wait(cuda_backend *cuda) {
-  return wait_for_others(cuda);
+  cuda_segment *segment = cuda->segment;
+  const size_t bytes = segment->used;
+  segment->used = 0;
+  PETRA_TRY(wait_for_others(cuda));
+  PETRA_TRY(cuda_launch_commands(&present_track(cuda)->lane, segment->commands, bytes));
+  const petra_status status = segment->status;
+  segment->status = PETRA_OK;
+  return status;
 }
 
 void cuda_beside_leave(cuda_backend *cuda, int before) {
@@ -353,7 +415,12 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   cuda_storage *storage = cuda_storage_of(tensor);
   PETRA_TRY(cuda_submit(cuda));
   PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
+  if (storage->rounded_alone && !writes) {
+    cuda_reads(cuda, tensor);
+    PETRA_TRY(cuda_submit(cuda));
+  }
   storage->rounded_valid = storage->rounded_valid && !writes;
+  storage->rounded_alone = false;
   for (int l = 0; l < CUDA_TRACKS && writes; l++)
     PETRA_TRY(cuda_wait_for(cuda, l, storage->reads[l]));
   return PETRA_OK;

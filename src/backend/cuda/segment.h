@@ -36,6 +36,7 @@ struct cuda_segment {
   const petra_tensor *last_read;    /* the same, NULL: none */
   cuda_moment waits[CUDA_TRACKS];   /* what must be over before: the last of each lane */
   cuda_launcher launcher;           /* launch NULL: none */
+  petra_status status;              /* of a command that was added between others: for the next that can say so */
 };
 
 petra_status cuda_segments_create(cuda_backend *cuda);
@@ -53,7 +54,8 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
 /* The moment of the segment in the making, on its lane. */
 cuda_moment cuda_present(const cuda_backend *cuda);
 
-/* The next command reads or writes this tensor. NULL is allowed. What it only reads is named first. */
+/* The next command reads or writes this tensor. NULL is allowed. What it only reads is named first; of a tensor whose numbers are in
+ * bf16 alone a command that widens them comes before. */
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
 void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
 
@@ -80,6 +82,14 @@ static inline float *cuda_update(cuda_backend *cuda, petra_tensor *tensor) {
  * anything is named for that command cuda_round sees to it that there is one: by a command where what is there is of before. */
 petra_status cuda_round(cuda_backend *cuda, const petra_tensor *tensor);
 const void *cuda_read_rounded(cuda_backend *cuda, const petra_tensor *tensor);
+
+/* For a command that reads either type: what is there, of bf16 where `*narrow`. */
+const void *cuda_read_either(cuda_backend *cuda, const petra_tensor *tensor, bool *narrow);
+
+/* For a command that writes a tensor in bf16 alone: an inner tensor itself, of others what is rounded, which cuda_make_rounded has
+ * made. */
+petra_status cuda_make_rounded(cuda_backend *cuda, const petra_tensor *tensor);
+void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor);
 
 /* For a command that writes `tensor` and rounds it besides: where to; NULL where nobody has asked for a copy so far. Called after
  * cuda_writes. */

@@ -14,7 +14,8 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
   const cuda_steps_place place = cuda_steps_place_of(a.first);
   const int t = place.tensor;
   float *parameter = a.sgd.tensor[t].parameter, *velocity = a.sgd.tensor[t].velocity;
-  const float *gradient = a.sgd.tensor[t].gradient;
+  const void *gradient = a.sgd.tensor[t].gradient;
+  const bool narrow = a.sgd.tensor[t].narrow;
   uint16_t *rounded = a.sgd.tensor[t].rounded;
   const int64_t count = a.sgd.tensor[t].count;
   const double decay = a.sgd.tensor[t].decay, lr = *a.sgd.lr;
@@ -23,7 +24,7 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       const int64_t i = first + k * place.step;
       p[k] = i < count ? parameter[i] : 0;
-      g[k] = i < count ? gradient[i] : 0;
+      g[k] = i < count ? cuda_element(gradient, narrow, i) : 0;
       v[k] = i < count && !a.sgd.first ? velocity[i] : 0; /* the first step does not look at it */
     }
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
