@@ -35,7 +35,9 @@ cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int 
                            stride,
                            pad,
                            (h + 2 * pad - kh) / stride + 1,
-                           (w + 2 * pad - kw) / stride + 1};
+                           (w + 2 * pad - kw) / stride + 1,
+                           0,
+                           0};
 }
 
 /* --- one convolution --- */
@@ -56,9 +58,14 @@ static void fill(float *values, int64_t count, uint32_t seed) {
     values[i] = (float)((int)((seed = seed * 1664525u + 1013904223u) >> 8) - (1 << 23)) / (1 << 22);
 }
 
+static bool is_bf16(const convolution *c, int array) {
+  const bool wide = array == c->out ? c->shape.wide_out : array == X && c->shape.wide_in;
+  return c->shape.precision == PETRA_PRECISION_BF16 && !wide;
+}
+
 static void encode(const convolution *c, int array, void *out) {
   for (int64_t i = 0; i < c->count[array]; i++)
-    if (c->shape.precision == PETRA_PRECISION_BF16)
+    if (is_bf16(c, array))
       ((uint16_t *)out)[i] = host_to_bf16(c->values[array][i]);
     else
       ((float *)out)[i] = c->values[array][i];
@@ -80,7 +87,7 @@ static convolution make(const cuda_conv_shape *s) {
   c.count[W] = (int64_t)s->o * s->kh * s->kw * s->c;
   c.count[Y] = (int64_t)s->n * s->oh * s->ow * s->o;
   for (int a = 0; a < ARRAYS; a++) {
-    c.bytes[a] = (size_t)c.count[a] * (s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float));
+    c.bytes[a] = (size_t)c.count[a] * (is_bf16(&c, a) ? sizeof(uint16_t) : sizeof(float));
     c.values[a] = malloc((size_t)c.count[a] * sizeof(float));
     ck_assert_ptr_nonnull(c.values[a]);
     ck_cuda(cudaMalloc(&c.device[a], c.bytes[a]));
@@ -145,8 +152,9 @@ static double defined(const convolution *c, int64_t at, double *size) {
   return sum;
 }
 
-static void compare(const convolution *c) {
-  const bool bf16 = c->shape.precision == PETRA_PRECISION_BF16;
+/* `rounded`: to bf16, whatever the output's type is. */
+static void compare_rounded(const convolution *c, bool rounded) {
+  const bool bf16 = is_bf16(c, c->out);
   for (int a = 0; a < ARRAYS; a++) {
     char *was = malloc(c->bytes[a]);
     ck_assert_ptr_nonnull(was);
@@ -157,11 +165,16 @@ static void compare(const convolution *c) {
   for (int64_t i = 0; i < c->count[c->out]; i++) {
     double size, expected = defined(c, i, &size);
     double found = bf16 ? host_from_bf16(((uint16_t *)c->device[c->out])[i]) : ((float *)c->device[c->out])[i];
-    double allowed = size * 1e-12 + fabs(expected) * (bf16 ? 0x1p-8 : 0x1p-23);
-    if (!(fabs(found - expected) <= allowed)) /* true for NaN */
+    double allowed = size * 1e-12 + fabs(expected) * (rounded ? 0x1p-8 : 0x1p-23);
+    bool fits = !rounded || found == host_round_to((float)found, 7);
+    if (!fits || !(fabs(found - expected) <= allowed)) /* true for NaN */
       ck_abort_msg("kind %d, precision %d, kernel %dx%d/%d: element %d is %.9g, expected %.9g", c->shape.kind,
                    c->shape.precision, c->shape.kh, c->shape.kw, c->shape.stride, (int)i, found, expected);
   }
+}
+
+static void compare(const convolution *c) {
+  compare_rounded(c, is_bf16(c, c->out));
 }
 
 typedef struct lane_rig {
@@ -190,9 +203,11 @@ petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape) {
   lane_rig rig = lane_make(cuda_plan_workspace(plan)); /* no byte more: the next allocation is guarded */
   petra_status status = cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]);
   if (status == PETRA_OK) {
+    char text[128];
+    cuda_plan_describe(plan, text, sizeof text);
     ck_assert_msg(((unsigned char *)c.device[c.out])[c.bytes[c.out] - 1] == 0xff, "a run does not wait for its stream");
     ck_cuda(cudaStreamSynchronize(rig.stream));
-    compare(&c);
+    compare_rounded(&c, is_bf16(&c, c.out) || strstr(text, "widened after") != NULL);
   }
   lane_drop(&rig);
   drop(&c);
@@ -229,6 +244,55 @@ START_TEST(convolutions_are_the_definition) {
 }
 END_TEST
 
+/* Wide shapes, all in one graph (-1: as it is at first), rounded before it, or with no conversion in it. */
+static const int takes[] = {-1, CUDNN_FAKE_WIDENS, CUDNN_FAKE_ROUNDS, 0};
+
+static void set_takes(int what) {
+  static cudnn_fake_engine engines[2];
+  engines[0] = (cudnn_fake_engine){.index = 7, .workspace = 100, .per_channel = 8};
+  engines[1] = (cudnn_fake_engine){.index = 8, .workspace = 60, .takes = what};
+  if (what >= 0)
+    petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, what > 0 ? 2 : 1);
+}
+
+static bool make_wide(cuda_conv_shape *shape, int wide) {
+  shape->wide_in = wide & 1;
+  shape->wide_out = wide >> 1;
+  return !(shape->wide_in && shape->kind == CUDA_CONV_DATA);
+}
+
+START_TEST(wide_convolutions_are_the_definition) {
+  static const int table[][9] = {{1, 1, 1, 1, 1, 1, 1, 1, 0}, {1, 3, 7, 5, 4, 3, 3, 1, 1},
+                                 {2, 3, 9, 8, 5, 7, 7, 2, 3}, {3, 4, 6, 5, 3, 1, 1, 2, 0},
+                                 {2, 2, 5, 6, 3, 3, 3, 1, 0}, {2, 17, 4, 3, 20, 3, 3, 1, 1}};
+  int conversions[3] = {0};
+  for (int t = 0; t < HARNESS_COUNT(takes); t++)
+    for (unsigned fused = 0; fused < 8; fused += 7) {
+      cuda_plans *plans = NULL;
+      plans_begin(t + fused);
+      set_takes(takes[t]);
+      ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+      cuda_plans_fuse(plans, fused);
+      for (int i = 0; i < HARNESS_COUNT(table); i++)
+        for (int k = 0; k < 9; k++) {
+          const int *e = table[i];
+          const cuda_plan *plan = NULL;
+          cuda_conv_shape shape = plans_shape((cuda_conv_kind)(k / 3), PETRA_PRECISION_BF16, e[0], e[1], e[2], e[3],
+                                              e[4], e[5], e[6], e[7], e[8]);
+          if (!make_wide(&shape, k % 3 + 1))
+            continue;
+          ck_assert_msg(plans_check_run(plans, &shape) == PETRA_OK, "%s", harness_line);
+          ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+          conversions[cuda_plan_conversions(plan)]++;
+        }
+      ck_assert_int_eq(harness_lines, 0);
+      cuda_plans_destroy(plans);
+      plans_end();
+    }
+  ck_assert(conversions[0] > 0 && conversions[1] > 0 && conversions[2] > 0);
+}
+END_TEST
+
 /* Two lanes with one handle, in turns: each run is on its own stream. */
 START_TEST(each_run_is_on_its_lane) {
   for (uint64_t seed = 1; seed <= 8; seed++) {
@@ -256,16 +320,16 @@ START_TEST(each_run_is_on_its_lane) {
 }
 END_TEST
 
-START_TEST(a_captured_run_runs_at_each_launch) {
+static void check_captured(const cuda_conv_shape *shape, int conversions) {
   cuda_plans *plans = NULL;
   const cuda_plan *plan = NULL;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
-  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_FP32, 2, 3, 5, 4, 2, 3, 3, 2, 1);
   plans_begin(1);
   ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
-  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-  convolution c = make(&shape);
+  ck_assert_int_eq(cuda_plans_find(plans, shape, &plan), PETRA_OK);
+  ck_assert_int_eq(cuda_plan_conversions(plan), conversions);
+  convolution c = make(shape);
   lane_rig rig = lane_make(cuda_plan_workspace(plan));
   ck_cuda(cudaStreamBeginCapture(rig.stream, cudaStreamCaptureModeGlobal));
   ck_assert_int_eq(cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]), PETRA_OK);
@@ -275,7 +339,7 @@ START_TEST(a_captured_run_runs_at_each_launch) {
     put(&c, round * 100);
     ck_cuda(cudaGraphLaunch(exec, rig.stream));
     ck_cuda(cudaStreamSynchronize(rig.stream));
-    compare(&c);
+    compare_rounded(&c, shape->wide_out);
   }
   ck_cuda(cudaGraphExecDestroy(exec));
   ck_cuda(cudaGraphDestroy(graph));
@@ -284,15 +348,27 @@ START_TEST(a_captured_run_runs_at_each_launch) {
   cuda_plans_destroy(plans);
   plans_end();
 }
+
+START_TEST(a_captured_run_runs_at_each_launch) {
+  cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_FP32, 2, 3, 5, 4, 2, 3, 3, 2, 1);
+  check_captured(&shape, 0);
+  shape.precision = PETRA_PRECISION_BF16, shape.wide_in = 1, shape.wide_out = 1;
+  check_captured(&shape, 2);
+}
 END_TEST
 
 /* --- failures --- */
 
-/* All of a plan's life while the nth call of `function` fails; whether it came to that call. */
-static bool life(const char *function, int nth, cudnnStatus_t error) {
+/* All of a plan's life while the nth call of `function` fails; whether it came to that call. `wide`: -1, a plain plan;
+ * else of a wide shape, with engines that take that much of it. */
+static bool life(const char *function, int nth, cudnnStatus_t error, int wide) {
   cuda_plans *plans = NULL;
-  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
   plans_begin(1);
+  if (wide >= 0) {
+    set_takes(wide);
+    shape.precision = PETRA_PRECISION_BF16, shape.wide_in = 1, shape.wide_out = 1;
+  }
   petra_cuda_host_fail(function, nth, (cudaError_t)error);
   petra_status status = cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans);
   if (status == PETRA_OK)
@@ -328,12 +404,14 @@ START_TEST(each_call_that_fails_is_one_line) {
   static const cudnnStatus_t errors[] = {CUDNN_STATUS_INTERNAL_ERROR,
                                          CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED};
   for (int f = 0; f < HARNESS_COUNT(functions); f++)
-    for (int e = 0; e < HARNESS_COUNT(errors); e++) {
-      int nth = 1;
-      while (life(functions[f].function, nth, errors[e]))
-        nth++;
-      ck_assert_msg(nth > functions[f].least, "%s was called %d times", functions[f].function, nth - 1);
-    }
+    for (int e = 0; e < HARNESS_COUNT(errors); e++)
+      for (int wide = -1; wide <= (CUDNN_FAKE_ROUNDS | CUDNN_FAKE_WIDENS); wide++) {
+        int nth = 1;
+        while (life(functions[f].function, nth, errors[e], wide))
+          nth++;
+        ck_assert_msg(nth > (wide < 0 ? functions[f].least : 1), "%s was called %d times", functions[f].function,
+                      nth - 1);
+      }
 }
 END_TEST
 
@@ -353,6 +431,29 @@ START_TEST(a_run_that_cannot_be_queued) {
 }
 END_TEST
 
+/* Conversions are launches, in the lane's order. */
+START_TEST(a_conversion_that_fails) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  shape.wide_in = 1, shape.wide_out = 1;
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  for (int nth = 1; nth <= 2; nth++) {
+    harness_clear();
+    petra_cuda_host_fail("petra_cuda_host_launch", nth, cudaErrorInvalidValue);
+    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_BACKEND);
+    ck_assert_logged(nth == 1 ? "cuda: to_bf16" : "cuda: from_bf16");
+    ck_assert_int_eq(harness_lines, 1);
+    petra_cuda_host_fail(NULL, 0, cudaSuccess);
+    ck_cuda(cudaDeviceSynchronize());
+  }
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
 START_TEST(too_little_scratch) {
   cuda_plans *plans = NULL;
   const cuda_plan *plan = NULL;
@@ -364,6 +465,13 @@ START_TEST(too_little_scratch) {
   ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("the lane has 1047 bytes of scratch, expected at least 1048: convolution data gradient");
   ck_assert_int_eq(harness_lines, 1);
+  cuda_conv_shape wide = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  wide.wide_in = 1, wide.wide_out = 1;
+  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_OK); /* 32 and 36 elements */
+  harness_clear();
+  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_logged("expected at least 1560: convolution filter gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, "
+                   "bf16, x f32, output f32");
   cuda_plans_destroy(plans);
   plans_end();
 }
@@ -398,10 +506,12 @@ int main(void) {
   const TTest *tests[32];
   int count = search_tests(tests);
   tests[count++] = convolutions_are_the_definition;
+  tests[count++] = wide_convolutions_are_the_definition;
   tests[count++] = each_run_is_on_its_lane;
   tests[count++] = a_captured_run_runs_at_each_launch;
   tests[count++] = each_call_that_fails_is_one_line;
   tests[count++] = a_run_that_cannot_be_queued;
+  tests[count++] = a_conversion_that_fails;
   tests[count++] = too_little_scratch;
   tests[count++] = memory_that_runs_out;
   return harness_run("cuda_cudnn", tests, count);

@@ -135,6 +135,90 @@ START_TEST(modes_in_their_order) {
 }
 END_TEST
 
+/* What wide shapes come to: engines of these graphs there are, each in the mode that it is given for. */
+static const char *widely(const cudnn_fake_engine *engines, int count, cuda_conv_kind kind, int in, int out,
+                          unsigned fused) {
+  static char text[128];
+  static const cudnn_fake_engine none;
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  cuda_conv_shape shape = plans_shape(kind, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  shape.wide_in = in, shape.wide_out = out;
+  plans_begin(1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, count);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &none, 0);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  if (fused != ~0U)
+    cuda_plans_fuse(plans, fused);
+  petra_status status = cuda_plans_find(plans, &shape, &plan);
+  ck_assert(status == PETRA_OK || status == PETRA_UNSUPPORTED);
+  ck_assert_int_eq(harness_lines, status == PETRA_OK ? 0 : 1);
+  text[0] = 0;
+  if (status == PETRA_OK) {
+    cuda_plan_describe(plan, text, sizeof text);
+    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
+    ck_assert_int_eq(cuda_plan_conversions(plan),
+                     (strstr(text, "rounded") != NULL) + (strstr(text, "widened") != NULL));
+  }
+  cuda_plans_destroy(plans);
+  plans_end();
+  return text;
+}
+
+START_TEST(wide_shapes) {
+  enum { DEFAULT = -1, FILTER = 1 << CUDA_CONV_FILTER };
+  static const cudnn_fake_engine all[] = {{.index = 1}, {.index = 2, .takes = CUDNN_FAKE_ROUNDS | CUDNN_FAKE_WIDENS}},
+                                 both[] = {{.index = 1},
+                                           {.index = 3, .takes = CUDNN_FAKE_ROUNDS},
+                                           {.index = 4, .takes = CUDNN_FAKE_WIDENS}};
+  static const struct {
+    const cudnn_fake_engine *engines;
+    int count;
+    cuda_conv_kind kind;
+    int in, out;
+    unsigned fused;
+    const char *expected;
+  } rows[] = {{all, 2, CUDA_CONV_FORWARD, 0, 0, DEFAULT, "engine 1, 0.0 MiB workspace"},
+              {all, 2, CUDA_CONV_FORWARD, 1, 1, DEFAULT, "engine 2, 0.0 MiB workspace"},
+              {all, 2, CUDA_CONV_FORWARD, 1, 0, DEFAULT, "engine 2, 0.0 MiB workspace"},
+              {all, 2, CUDA_CONV_DATA, 0, 1, DEFAULT, "engine 2, 0.0 MiB workspace"},
+              {all, 2, CUDA_CONV_FILTER, 0, 1, DEFAULT, "engine 1, 0.0 MiB workspace, widened after"},
+              {all, 2, CUDA_CONV_FILTER, 1, 1, DEFAULT, "engine 1, 0.0 MiB workspace, rounded before, widened after"},
+              {all, 2, CUDA_CONV_FILTER, 0, 1, FILTER, "engine 2, 0.0 MiB workspace"},
+              {all, 2, CUDA_CONV_FILTER, 1, 1, FILTER, "engine 2, 0.0 MiB workspace, rounded before"},
+              {all, 2, CUDA_CONV_FILTER, 1, 0, FILTER, "engine 1, 0.0 MiB workspace, rounded before"},
+              {all, 2, CUDA_CONV_FORWARD, 1, 1, FILTER, "engine 1, 0.0 MiB workspace, rounded before, widened after"},
+              {all, 1, CUDA_CONV_FORWARD, 1, 1, DEFAULT, "engine 1, 0.0 MiB workspace, rounded before, widened after"},
+              {all, 1, CUDA_CONV_FORWARD, 1, 0, DEFAULT, "engine 1, 0.0 MiB workspace, rounded before"},
+              {all, 1, CUDA_CONV_DATA, 0, 1, DEFAULT, "engine 1, 0.0 MiB workspace, widened after"},
+              {both, 3, CUDA_CONV_FORWARD, 1, 0, DEFAULT, "engine 3, 0.0 MiB workspace"},
+              {both, 3, CUDA_CONV_FORWARD, 0, 1, DEFAULT, "engine 4, 0.0 MiB workspace"},
+              {both, 3, CUDA_CONV_FORWARD, 1, 1, DEFAULT, "engine 4, 0.0 MiB workspace, rounded before"},
+              {all + 1, 1, CUDA_CONV_FILTER, 1, 1, DEFAULT, ""}};
+  for (int i = 0; i < HARNESS_COUNT(rows); i++)
+    ck_assert_str_eq(widely(rows[i].engines, rows[i].count, rows[i].kind, rows[i].in, rows[i].out, rows[i].fused),
+                     rows[i].expected);
+  ck_assert_logged("bf16, x f32, output f32, deterministic: of 0 engine configurations");
+}
+END_TEST
+
+/* A graph with more has to have the wanted notes as well, and not too large a workspace; no line is logged for it. */
+START_TEST(wide_graphs_are_chosen_as_others_are) {
+  static const cudnn_fake_engine plain = {.index = 1};
+  cudnn_fake_engine engines[] = {plain, {.index = 2, .takes = CUDNN_FAKE_WIDENS}};
+  engines[1].note_count = 1;
+  engines[1].notes[0] = NOTE(DOWN_CONVERT_INPUTS);
+  ck_assert_int_eq(strncmp(widely(engines, 2, CUDA_CONV_DATA, 0, 1, ~0U), "engine 1,", 9), 0);
+  engines[1].notes[0] = NOTE(TENSOR_CORE);
+  ck_assert_int_eq(strncmp(widely(engines, 2, CUDA_CONV_DATA, 0, 1, ~0U), "engine 2,", 9), 0);
+  engines[1].workspace = PLANS_WORKSPACE_MAX + 1;
+  ck_assert_int_eq(strncmp(widely(engines, 2, CUDA_CONV_DATA, 0, 1, ~0U), "engine 1,", 9), 0);
+  engines[1].workspace = 0, engines[1].finalizes = CUDNN_STATUS_NOT_SUPPORTED;
+  ck_assert_int_eq(strncmp(widely(engines, 2, CUDA_CONV_DATA, 0, 1, ~0U), "engine 1,", 9), 0);
+}
+END_TEST
+
 START_TEST(plans_are_kept) {
   cuda_plans *plans = NULL;
   const cuda_plan *first = NULL, *second = NULL, *again = NULL;
@@ -189,6 +273,153 @@ static cudnnStatus_t set(cudnnBackendDescriptor_t d, int name, int type, int64_t
                                   values);
 }
 
+/* --- the fake itself, of graphs with more than a convolution --- */
+
+enum { PIECES = 16 };
+typedef struct pieces {
+  cudnnBackendDescriptor_t all[PIECES];
+  int count;
+} pieces;
+
+typedef struct attribute {
+  int name, type;
+  int64_t count;
+  const void *values;
+} attribute;
+
+static cudnnBackendDescriptor_t piece(pieces *p, cudnnBackendDescriptorType_t type, const attribute *a, int count,
+                                      cudnnStatus_t expected) {
+  cudnnBackendDescriptor_t d;
+  ck_assert_int_lt(p->count, PIECES);
+  ck_assert_int_eq(cudnnBackendCreateDescriptor(type, &d), CUDNN_STATUS_SUCCESS);
+  for (int i = 0; i < count; i++)
+    ck_assert_int_eq(set(d, a[i].name, a[i].type, a[i].count, a[i].values), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendFinalize(d), expected);
+  return p->all[p->count++] = d;
+}
+
+/* Of 1 x 1 x 1 x `width`, as all tensors of these graphs. */
+static cudnnBackendDescriptor_t tensor(pieces *p, int64_t id, int type, bool inner, int64_t width) {
+  const int64_t dims[] = {1, 1, 1, width}, strides[] = {width, 1, width, 1}, alignment = 16;
+  const attribute a[] = {{CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id},
+                         {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type},
+                         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
+                         {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims},
+                         {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides},
+                         {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner}};
+  return piece(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, 6, CUDNN_STATUS_SUCCESS);
+}
+
+static cudnnBackendDescriptor_t identity(pieces *p, cudnnBackendDescriptor_t from, cudnnBackendDescriptor_t to,
+                                         cudnnStatus_t expected) {
+  const int mode = CUDNN_POINTWISE_IDENTITY, type = CUDNN_DATA_FLOAT;
+  const attribute what[] = {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode},
+                            {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type}};
+  cudnnBackendDescriptor_t d = piece(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what, 2, CUDNN_STATUS_SUCCESS);
+  const attribute a[] = {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d},
+                         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &from},
+                         {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &to}};
+  return piece(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, a, 3, expected);
+}
+
+static cudnnBackendDescriptor_t forward(pieces *p, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y,
+                                        cudnnStatus_t expected) {
+  const int64_t rank = 2, ones[] = {1, 1}, none[] = {0, 0};
+  const int sums = CUDNN_DATA_FLOAT, mode = CUDNN_CROSS_CORRELATION;
+  const float one = 1, zero = 0;
+  const attribute c[] = {{CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums},
+                         {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode},
+                         {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &rank},
+                         {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, ones},
+                         {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, ones},
+                         {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, none},
+                         {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, none}};
+  cudnnBackendDescriptor_t w = tensor(p, 2, CUDNN_DATA_BFLOAT16, false, 1);
+  cudnnBackendDescriptor_t d = piece(p, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, c, 7, CUDNN_STATUS_SUCCESS);
+  const attribute a[] = {{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d},
+                         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x},
+                         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w},
+                         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y},
+                         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, &one},
+                         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, &zero}};
+  return piece(p, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, a, 6, expected);
+}
+
+static void check_ops(pieces *p, const cudnnBackendDescriptor_t *ops, int count, bool served) {
+  const attribute a[] = {{CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, ops}};
+  piece(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, a, 1, served ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED);
+}
+
+static void drop_pieces(pieces *p) {
+  for (int i = 0; i < p->count; i++)
+    ck_assert_int_eq(cudnnBackendDestroyDescriptor(p->all[i]), CUDNN_STATUS_SUCCESS);
+  p->count = 0;
+}
+
+/* An identity from y's place or into x's: `near`, the tensor that the convolution has there, and `far`, the identity's
+ * other end. */
+typedef struct end {
+  int64_t id;
+  int type;
+  bool inner;
+} end;
+static void check_end(bool before, end near, end far, cudnnStatus_t convolution, bool served) {
+  enum { BF16 = CUDNN_DATA_BFLOAT16 };
+  pieces p = {.count = 0};
+  cudnnBackendDescriptor_t inside = tensor(&p, near.id, near.type, near.inner, 3),
+                           outside = tensor(&p, far.id, far.type, far.inner, 3),
+                           other = tensor(&p, before ? 3 : 1, BF16, false, 3);
+  cudnnBackendDescriptor_t ops[2];
+  ops[0] = forward(&p, before ? inside : other, before ? other : inside, convolution);
+  if (convolution == CUDNN_STATUS_SUCCESS) {
+    ops[1] = identity(&p, before ? outside : inside, before ? inside : outside, CUDNN_STATUS_SUCCESS);
+    check_ops(&p, ops, 2, served);
+    if (near.inner)
+      check_ops(&p, ops, 1, false); /* what is within the graph alone comes from nowhere */
+  }
+  drop_pieces(&p);
+}
+
+START_TEST(the_fake_refuses_graphs) {
+  enum { BF16 = CUDNN_DATA_BFLOAT16, F32 = CUDNN_DATA_FLOAT };
+  const cudnnStatus_t fits = CUDNN_STATUS_SUCCESS, types = CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE;
+  plans_begin(1);
+  check_end(true, (end){4, BF16, true}, (end){1, F32, false}, fits, true);
+  check_end(true, (end){4, BF16, true}, (end){1, BF16, false}, fits, false);
+  check_end(true, (end){4, BF16, true}, (end){1, F32, true}, fits, false);
+  check_end(true, (end){4, BF16, true}, (end){3, F32, false}, fits, false); /* y's name */
+  check_end(true, (end){4, BF16, false}, (end){1, F32, false}, fits, false);
+  check_end(true, (end){4, F32, true}, (end){1, F32, false}, types, false);
+  check_end(false, (end){5, F32, true}, (end){3, F32, false}, fits, true);
+  check_end(false, (end){5, F32, true}, (end){3, BF16, false}, fits, false);
+  check_end(false, (end){5, F32, true}, (end){3, F32, true}, fits, false);
+  check_end(false, (end){5, F32, true}, (end){2, F32, false}, fits, false); /* w's name */
+  check_end(false, (end){5, BF16, true}, (end){3, F32, false}, fits, false);
+  check_end(false, (end){5, F32, false}, (end){3, F32, false}, types, false);
+
+  pieces p = {.count = 0};
+  cudnnBackendDescriptor_t x = tensor(&p, 1, BF16, false, 3), y = tensor(&p, 3, BF16, false, 3),
+                           wide = tensor(&p, 6, F32, false, 4), far = tensor(&p, 7, F32, false, 3);
+  identity(&p, y, wide, CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
+  identity(&p, y, y, CUDNN_STATUS_BAD_PARAM);
+  cudnnBackendDescriptor_t alone = identity(&p, far, x, fits), conv = forward(&p, x, y, fits);
+  const cudnnBackendDescriptor_t twice[] = {conv, conv}, no_operation[] = {conv, x};
+  check_ops(&p, &alone, 1, false);
+  check_ops(&p, twice, 2, false);
+  check_ops(&p, no_operation, 2, false);
+  drop_pieces(&p);
+
+  const int modes[] = {CUDNN_POINTWISE_RELU_FWD, CUDNN_POINTWISE_IDENTITY}, precisions[] = {F32, BF16};
+  for (int i = 0; i < 2; i++) {
+    const attribute what[] = {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &modes[i]},
+                              {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &precisions[i]}};
+    piece(&p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what, 2, i == 0 ? CUDNN_STATUS_NOT_SUPPORTED : types);
+  }
+  drop_pieces(&p);
+  plans_end();
+}
+END_TEST
+
 START_TEST(the_fake_refuses) {
   cudnnBackendDescriptor_t d, heuristics, graph;
   const int64_t dims[] = {1, 2, 3, 4, 5};
@@ -233,8 +464,11 @@ int search_tests(const TTest **tests) {
   tests[count++] = workspace;
   tests[count++] = none_is_left;
   tests[count++] = modes_in_their_order;
+  tests[count++] = wide_shapes;
+  tests[count++] = wide_graphs_are_chosen_as_others_are;
   tests[count++] = plans_are_kept;
   tests[count++] = without_a_device;
   tests[count++] = the_fake_refuses;
+  tests[count++] = the_fake_refuses_graphs;
   return count;
 }

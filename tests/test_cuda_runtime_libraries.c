@@ -94,11 +94,14 @@ START_TEST(convolutions) {
   const cuda_plan *plan;
   ck_assert_int_eq(cuda_plans_create(NULL, true, 1 << 20, &plans), PETRA_OK);
   for (int32_t kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++) {
-    check_convolution(&rig, plans, (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 3, 6, 5, 4, 3, 3, 1, 1, 6, 5});
-    check_convolution(&rig, plans, (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 2, 7, 7, 3, 3, 3, 2, 1, 4, 4});
-    check_convolution(&rig, plans, (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 1, 2, 6, 6, 3, 1, 1, 2, 0, 3, 3});
+    check_convolution(&rig, plans,
+                      (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 3, 6, 5, 4, 3, 3, 1, 1, 6, 5, 0, 0});
+    check_convolution(&rig, plans,
+                      (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 2, 2, 7, 7, 3, 3, 3, 2, 1, 4, 4, 0, 0});
+    check_convolution(&rig, plans,
+                      (cuda_conv_shape){kind, PETRA_PRECISION_FP32, 1, 2, 6, 6, 3, 1, 1, 2, 0, 3, 3, 0, 0});
   }
-  cuda_conv_shape wrong = {CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 1, 4, 4, 1, 3, 3, 1, 1, 4, 5};
+  cuda_conv_shape wrong = {CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 1, 4, 4, 1, 3, 3, 1, 1, 4, 5, 0, 0};
   ck_assert_int_eq(cuda_plans_find(plans, &wrong, &plan), PETRA_UNSUPPORTED);
   ck_assert_logged("y 4 x 5");
   cuda_plans_destroy(plans);
@@ -117,7 +120,7 @@ START_TEST(precisions_of_convolutions) {
   const float results[4] = {3 + 3 * 0x1p-11f, 0, 3, -3};
   for (int precision = PETRA_PRECISION_FP32; precision <= HOST_BF16; precision++) {
     const cuda_plan *plan;
-    cuda_conv_shape shape = {CUDA_CONV_FORWARD, precision, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1};
+    cuda_conv_shape shape = {CUDA_CONV_FORWARD, precision, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 0};
     *x = 1 + 0x1p-11f;
     *w = 3;
     if (precision == HOST_BF16) {
@@ -132,6 +135,19 @@ START_TEST(precisions_of_convolutions) {
     ck_cuda(cudaStreamSynchronize(lane.stream));
     ck_assert_float_eq(precision == HOST_BF16 ? host_from_bf16(*(uint16_t *)y) : *y, results[precision]);
   }
+  /* x in float is rounded as it is read, a sum in float is not; no other precision has either, nor a data gradient x */
+  cuda_conv_shape wide = {CUDA_CONV_FORWARD, HOST_BF16, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1};
+  const cuda_plan *plan;
+  *x = 1 + 0x1p-7f + 0x1p-11f;
+  memcpy(w, &(uint16_t){0x3f81}, 2);
+  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_OK);
+  ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_OK);
+  ck_cuda(cudaStreamSynchronize(lane.stream));
+  ck_assert_float_eq(*y, 1 + 0x1p-6f + 0x1p-14f);
+  wide.precision = PETRA_PRECISION_FP32;
+  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_UNSUPPORTED);
+  wide.precision = HOST_BF16, wide.kind = CUDA_CONV_DATA;
+  ck_assert_int_eq(cuda_plans_find(plans, &wide, &plan), PETRA_UNSUPPORTED);
   cuda_plans_destroy(plans);
   float *all[3] = {x, w, y};
   for (int i = 0; i < 3; i++)

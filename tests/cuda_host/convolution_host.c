@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on the host: sums in double, rounded once. Plans are kept by shape as the real ones are. */
+/* Convolutions on the host: sums in double, rounded once (a wide output: to float). Plans are kept by shape as the real ones are. */
 #include "backend/cuda/convolution.h"
 
 #include "base/log.h"
@@ -45,6 +45,7 @@ void cuda_plans_destroy(cuda_plans *plans) {
 static bool consistent(const cuda_conv_shape *s) {
   return s->kind >= CUDA_CONV_FORWARD && s->kind <= CUDA_CONV_FILTER && s->n > 0 && s->c > 0 && s->h > 0 && s->w > 0 &&
          s->o > 0 && s->kh > 0 && s->kw > 0 && s->stride > 0 && s->pad >= 0 &&
+         (s->precision == HOST_BF16 || (!s->wide_in && !s->wide_out)) && !(s->kind == CUDA_CONV_DATA && s->wide_in) &&
          s->oh == (s->h + 2 * s->pad - s->kh) / s->stride + 1 && s->ow == (s->w + 2 * s->pad - s->kw) / s->stride + 1;
 }
 
@@ -72,8 +73,17 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
   return PETRA_OK;
 }
 
+void cuda_plans_fuse(cuda_plans *plans, unsigned kinds) {
+  (void)plans, (void)kinds; /* all are */
+}
+
 size_t cuda_plan_workspace(const cuda_plan *plan) {
   return plan->workspace;
+}
+
+int cuda_plan_conversions(const cuda_plan *plan) {
+  (void)plan;
+  return 0;
 }
 
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size) {
@@ -106,14 +116,17 @@ static int64_t place_of(const host_array *array, int64_t at) { /* of element `at
   return (pixel / array->plane * array->channels + channel) * array->plane + pixel % array->plane;
 }
 
-static void decode(const cuda_conv_shape *s, host_array *array, bool output) {
+/* `wide`: f32 in bf16, which an input is rounded from. */
+static void decode(const cuda_conv_shape *s, host_array *array, bool output, bool wide) {
   int64_t count = array->images * array->plane * array->channels;
   array->values = calloc((size_t)count, sizeof(double));
   if (!array->values)
     abort();
   for (int64_t i = 0; i < count && !output; i++) {
     double value;
-    if (s->precision == HOST_BF16)
+    if (wide)
+      value = host_from_bf16(host_to_bf16(((const float *)array->device)[i]));
+    else if (s->precision == HOST_BF16)
       value = host_from_bf16(((const uint16_t *)array->device)[i]);
     else if (s->precision == HOST_TF32)
       value = host_round_to(((const float *)array->device)[i], 10);
@@ -166,9 +179,9 @@ static void run(void *arguments) {
   host_array y = {h->y, s->n, (int64_t)s->oh * s->ow, s->o, NULL};
   host_array *out = s->kind == CUDA_CONV_FORWARD ? &y : s->kind == CUDA_CONV_DATA ? &x : &w;
   host_scribble(h->scratch, h->scratch_bytes);
-  decode(s, &x, out == &x);
-  decode(s, &w, out == &w);
-  decode(s, &y, out == &y);
+  decode(s, &x, out == &x, s->wide_in);
+  decode(s, &w, out == &w, false);
+  decode(s, &y, out == &y, false);
   for (int64_t n = 0; n < s->n; n++)
     for (int64_t o = 0; o < s->o; o++)
       for (int64_t c = 0; c < s->c; c++)

@@ -43,14 +43,16 @@ static cudnnStatus_t check_convolution(const cudnn_fake_descriptor *d) {
 static void read_tensor(const cudnn_fake_descriptor *d, cudnn_fake_tensor *out) {
   *out = (cudnn_fake_tensor){.id = NUMBER(d, TENSOR_UNIQUE_ID, 0),
                              .alignment = NUMBER(d, TENSOR_BYTE_ALIGNMENT, 0),
-                             .bf16 = NUMBER(d, TENSOR_DATA_TYPE, 0) == CUDNN_DATA_BFLOAT16};
+                             .bf16 = NUMBER(d, TENSOR_DATA_TYPE, 0) == CUDNN_DATA_BFLOAT16,
+                             .inner = VALUE_OF(d, TENSOR_IS_VIRTUAL) != NULL &&
+                                      *(const bool *)VALUE_OF(d, TENSOR_IS_VIRTUAL)->data};
   for (int i = 0; i < CUDNN_FAKE_RANK; i++) {
     out->dims[i] = NUMBER(d, TENSOR_DIMENSIONS, i);
     out->strides[i] = NUMBER(d, TENSOR_STRIDES, i);
   }
 }
 
-void cudnn_fake_read(const cudnn_fake_descriptor *d, cudnn_fake_operation *out) {
+static void read_convolution(const cudnn_fake_descriptor *d, cudnn_fake_operation *out) {
   static const int names[][6] = {
 #define NAMES(prefix, x, w, y)                                                                                         \
   {CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,             \
@@ -61,6 +63,7 @@ void cudnn_fake_read(const cudnn_fake_descriptor *d, cudnn_fake_operation *out) 
   out->kind = d->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? CUDNN_FAKE_FORWARD
               : d->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? CUDNN_FAKE_DATA
                                                                                         : CUDNN_FAKE_FILTER;
+  out->extras = 0;
   const int *name = names[out->kind];
   const cudnn_fake_descriptor *convolution = cudnn_fake_part(d, name[0]);
   read_tensor(cudnn_fake_part(d, name[1]), &out->x);
@@ -77,9 +80,23 @@ void cudnn_fake_read(const cudnn_fake_descriptor *d, cudnn_fake_operation *out) 
   }
 }
 
+cudnn_fake_tensor *cudnn_fake_output(cudnn_fake_operation *o) {
+  return o->kind == CUDNN_FAKE_FORWARD ? &o->y : o->kind == CUDNN_FAKE_DATA ? &o->x : &o->w;
+}
+
+/* Inputs are of one type, and the output is too, or a sum of float within a graph. */
+static bool types_fit(cudnn_fake_operation *o) {
+  const cudnn_fake_tensor *out = cudnn_fake_output(o), *const all[] = {&o->x, &o->w, &o->y};
+  const cudnn_fake_tensor *first = out == &o->x ? &o->w : &o->x;
+  for (int i = 0; i < 3; i++)
+    if (all[i]->bf16 != first->bf16 && !(all[i] == out && out->inner && !out->bf16))
+      return false;
+  return true;
+}
+
 static cudnnStatus_t check_operation(const cudnn_fake_descriptor *d) {
   cudnn_fake_operation o;
-  cudnn_fake_read(d, &o);
+  read_convolution(d, &o);
   bool fits = o.x.dims[0] == o.y.dims[0] && o.x.dims[1] == o.w.dims[1] && o.w.dims[0] == o.y.dims[1];
   for (int i = 0; i < 2; i++) {
     int64_t room = o.x.dims[2 + i] + o.before[i] + o.after[i] - (o.w.dims[2 + i] - 1) * o.dilations[i] - 1;
@@ -87,25 +104,103 @@ static cudnnStatus_t check_operation(const cudnn_fake_descriptor *d) {
   }
   if (!fits)
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "x, w and y do not fit");
-  if (o.x.bf16 != o.w.bf16 || o.x.bf16 != o.y.bf16)
+  if (!types_fit(&o))
     return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "x, w and y are of different types");
   if (o.x.id == o.w.id || o.x.id == o.y.id || o.w.id == o.y.id)
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "two tensors have one name");
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* --- for which device --- */
+/* --- conversions, and graphs --- */
+
+static cudnnStatus_t check_pointwise(const cudnn_fake_descriptor *d) {
+  if (NUMBER(d, POINTWISE_MODE, 0) != CUDNN_POINTWISE_IDENTITY)
+    return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED, "the fake has the identity alone");
+  if (NUMBER(d, POINTWISE_MATH_PREC, 0) != CUDNN_DATA_FLOAT)
+    return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the fake computes in float");
+  return CUDNN_STATUS_SUCCESS;
+}
+
+static bool same_layout(const cudnn_fake_tensor *a, const cudnn_fake_tensor *b) {
+  return memcmp(a->dims, b->dims, sizeof a->dims) == 0 && memcmp(a->strides, b->strides, sizeof a->strides) == 0;
+}
+
+static cudnnStatus_t check_conversion(const cudnn_fake_descriptor *d) {
+  cudnn_fake_tensor from, to;
+  read_tensor(cudnn_fake_part(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC), &from);
+  read_tensor(cudnn_fake_part(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC), &to);
+  if (!same_layout(&from, &to))
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "an identity between two shapes");
+  if (from.id == to.id)
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "two tensors have one name");
+  return CUDNN_STATUS_SUCCESS;
+}
+
+/* Takes the identity from `from` to `to`, which is next to the convolution's `inner`, into its place. */
+static bool convert(cudnn_fake_operation *o, const cudnn_fake_tensor *from, const cudnn_fake_tensor *to) {
+  cudnn_fake_tensor *out = cudnn_fake_output(o);
+  if (to->id == o->x.id && out != &o->x && (o->extras & CUDNN_FAKE_ROUNDS) == 0) {
+    const bool fits = to->inner && to->bf16 && o->x.inner && o->x.bf16 && same_layout(to, &o->x);
+    o->extras |= CUDNN_FAKE_ROUNDS;
+    o->x = *from;
+    o->x.rounded = true;
+    return fits && !from->inner && !from->bf16;
+  }
+  if (from->id == out->id && (o->extras & CUDNN_FAKE_WIDENS) == 0) {
+    const bool fits = from->inner && !from->bf16 && out->inner && !out->bf16 && same_layout(from, out);
+    o->extras |= CUDNN_FAKE_WIDENS;
+    *out = *to;
+    return fits && !to->inner && !to->bf16;
+  }
+  return false;
+}
+
+/* One convolution, and identities whose other end is in memory. */
+bool cudnn_fake_read_graph(const cudnn_fake_descriptor *graph, cudnn_fake_operation *out) {
+  const int64_t count = VALUE_OF(graph, OPERATIONGRAPH_OPS)->count;
+  const cudnn_fake_descriptor *found = NULL;
+  int64_t convolutions = 0, names[5] = {0}, named = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const cudnn_fake_descriptor *op = cudnn_fake_part_at(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, i);
+    if (op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+        op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+        op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR) {
+      convolutions++;
+      found = op;
+    } else if (op->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+      return false;
+  }
+  if (convolutions != 1)
+    return false;
+  read_convolution(found, out);
+  names[named++] = out->x.id, names[named++] = out->w.id, names[named++] = out->y.id;
+  for (int64_t i = 0; i < count; i++) {
+    const cudnn_fake_descriptor *op = cudnn_fake_part_at(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, i);
+    cudnn_fake_tensor from, to;
+    if (op == found)
+      continue;
+    read_tensor(cudnn_fake_part(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC), &from);
+    read_tensor(cudnn_fake_part(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC), &to);
+    const int64_t fresh = from.inner ? to.id : from.id; /* the end in memory */
+    for (int64_t j = 0; j < named; j++)
+      if (names[j] == fresh)
+        return false;
+    names[named++] = fresh;
+    if (!convert(out, &from, &to))
+      return false;
+  }
+  return !out->x.inner && !out->w.inner && !out->y.inner;
+}
 
 static cudnnStatus_t check_graph(const cudnn_fake_descriptor *d) {
-  switch (cudnn_fake_part(d, CUDNN_ATTR_OPERATIONGRAPH_OPS)->type) {
-  case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
-  case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-  case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-    return CUDNN_STATUS_SUCCESS;
-  default:
-    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "a graph of what is no operation");
-  }
+  cudnn_fake_operation operation;
+  if (!cudnn_fake_read_graph(d, &operation))
+    return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED,
+                             "the fake has graphs of a convolution, with identities to and from memory");
+  return CUDNN_STATUS_SUCCESS;
 }
+
+/* --- for which device --- */
 
 static cudnnStatus_t check_heuristics(const cudnn_fake_descriptor *d) {
   const cudnn_fake_descriptor *graph = cudnn_fake_part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
@@ -158,6 +253,10 @@ cudnnStatus_t cudnn_fake_check(const cudnn_fake_descriptor *d) {
     return check_tensor(d);
   case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
     return check_convolution(d);
+  case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+    return check_pointwise(d);
+  case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+    return check_conversion(d);
   case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
     return check_graph(d);
   case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:

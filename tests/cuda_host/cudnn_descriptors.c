@@ -42,6 +42,7 @@ static const rule rules[] = {
     RULE(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1, 1, NEEDED),
     RULE(TENSOR, TENSOR_DIMENSIONS, INT64, 1, CUDNN_FAKE_RANK, NEEDED),
     RULE(TENSOR, TENSOR_STRIDES, INT64, 1, CUDNN_FAKE_RANK, NEEDED),
+    RULE(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN, 1, 1, ALLOWED),
     RULE(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1, 1, NEEDED),
     RULE(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1, 1, NEEDED),
     RULE(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1, 1, NEEDED),
@@ -52,7 +53,12 @@ static const rule rules[] = {
     OPERATION(OPERATION_CONVOLUTION_FORWARD, FORWARD, X, W, Y),
     OPERATION(OPERATION_CONVOLUTION_BACKWARD_DATA, BWD_DATA, DX, W, DY),
     OPERATION(OPERATION_CONVOLUTION_BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
-    RULE(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, 1, NEEDED),
+    RULE(POINTWISE, POINTWISE_MODE, POINTWISE_MODE, 1, 1, NEEDED),
+    RULE(POINTWISE, POINTWISE_MATH_PREC, DATA_TYPE, 1, 1, NEEDED),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_PW_DESCRIPTOR, NEEDED, POINTWISE),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC, NEEDED, TENSOR),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, NEEDED, TENSOR),
+    RULE(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, 3, NEEDED),
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1, 1, ALLOWED),
     PART(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, NEEDED, OPERATIONGRAPH),
     RULE(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1, 1, NEEDED),
@@ -85,6 +91,8 @@ static size_t size_of(int type) {
   switch (type) {
   case CUDNN_TYPE_CHAR:
     return 1;
+  case CUDNN_TYPE_BOOLEAN:
+    return sizeof(bool);
   case CUDNN_TYPE_INT64:
     return sizeof(int64_t);
   case CUDNN_TYPE_FLOAT:
@@ -176,9 +184,13 @@ int64_t cudnn_fake_number(const cudnn_fake_descriptor *descriptor, int name, int
   return found->type == CUDNN_TYPE_INT64 ? ((const int64_t *)data)[at] : ((const int *)data)[at];
 }
 
-cudnn_fake_descriptor *cudnn_fake_part(const cudnn_fake_descriptor *descriptor, int name) {
+cudnn_fake_descriptor *cudnn_fake_part_at(const cudnn_fake_descriptor *descriptor, int name, int64_t at) {
   const cudnn_fake_value *value = cudnn_fake_value_of(descriptor, name);
-  return value ? cudnn_fake_find(*(void *const *)value->data, -1) : NULL;
+  return value && at < value->count ? cudnn_fake_find(((void *const *)value->data)[at], -1) : NULL;
+}
+
+cudnn_fake_descriptor *cudnn_fake_part(const cudnn_fake_descriptor *descriptor, int name) {
+  return cudnn_fake_part_at(descriptor, name, 0);
 }
 
 struct cudnnContext *cudnn_fake_handle(const cudnn_fake_descriptor *descriptor, int name) {

@@ -19,7 +19,15 @@ static const cudnn_fake_engine mode_a[] = {
     {.index = 17, .workspace = (int64_t)1 << 40},
     {.index = 18, .finalizes = CUDNN_STATUS_NOT_SUPPORTED},
     {.index = 19, .workspace = 1000, .per_channel = 24, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}},
-    {.index = 20, .per_channel = 40, .compiled = true, .note_count = 1, .notes = {NOTE(STRICT_NAN_PROP)}}};
+    {.index = 20, .per_channel = 40, .compiled = true, .note_count = 1, .notes = {NOTE(STRICT_NAN_PROP)}},
+    {.index = 41, .takes = CUDNN_FAKE_ROUNDS | CUDNN_FAKE_WIDENS, .finalizes = CUDNN_STATUS_NOT_SUPPORTED},
+    {.index = 42,
+     .takes = CUDNN_FAKE_ROUNDS | CUDNN_FAKE_WIDENS,
+     .workspace = 500,
+     .per_channel = 8,
+     .compiled = true,
+     .note_count = 1,
+     .notes = {NOTE(TENSOR_CORE)}}};
 static const cudnn_fake_engine mode_b[] = {{.index = 21, .workspace = 512}};
 static const cudnn_fake_engine fallback[] = {{.index = 31}};
 
@@ -51,7 +59,7 @@ bool cudnn_fake_noted(const cudnn_fake_engine *engine, cudnnBackendNumericalNote
 
 int64_t cudnn_fake_workspace(const cudnn_fake_descriptor *plan) {
   cudnn_fake_operation operation;
-  cudnn_fake_read(cudnn_fake_part(plan->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS), &operation);
+  cudnn_fake_read_graph(plan->graph, &operation);
   return plan->engine->workspace + plan->engine->per_channel * operation.x.dims[1];
 }
 
@@ -68,13 +76,26 @@ static cudnnStatus_t fill(void *descriptor, int type, const cudnn_fake_engine *e
   return CUDNN_STATUS_SUCCESS;
 }
 
+static bool takes(const cudnn_fake_engine *engine, const cudnn_fake_descriptor *graph) {
+  cudnn_fake_operation operation;
+  cudnn_fake_read_graph(graph, &operation);
+  if (operation.kind == CUDNN_FAKE_FILTER && (operation.extras & CUDNN_FAKE_ROUNDS) != 0)
+    return false;
+  return (engine->takes != 0) == (operation.extras != 0) && (operation.extras & ~engine->takes) == 0;
+}
+
 static cudnnStatus_t results(const cudnn_fake_descriptor *d, int64_t wanted, int64_t *count, void *out) {
   int available;
   const cudnn_fake_engine *engines = engines_of((int)cudnn_fake_number(d, CUDNN_ATTR_ENGINEHEUR_MODE, 0), &available);
-  *count = available;
-  for (int64_t i = 0; i < wanted && i < available; i++) {
-    cudnnStatus_t status = fill(((void **)out)[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &engines[i],
-                                cudnn_fake_part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH),
+  const cudnn_fake_descriptor *graph = cudnn_fake_part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  *count = 0;
+  for (int i = 0; i < available; i++) {
+    if (!takes(&engines[i], graph))
+      continue;
+    const int64_t at = (*count)++;
+    if (at >= wanted)
+      continue;
+    cudnnStatus_t status = fill(((void **)out)[at], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &engines[i], graph,
                                 cudnn_fake_part(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP));
     if (status != CUDNN_STATUS_SUCCESS)
       return status;

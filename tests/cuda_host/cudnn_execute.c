@@ -90,6 +90,8 @@ static double *decode(const cudnn_fake_tensor *t, bool output, int bits) {
   double *values = host_allocate((size_t)count * sizeof *values);
   for (int64_t i = 0; i < count && !output; i++) {
     float value = t->bf16 ? host_from_bf16(((const uint16_t *)t->data)[i]) : ((const float *)t->data)[i];
+    if (t->rounded)
+      value = host_from_bf16(host_to_bf16(value));
     values[i] = bits < 23 ? host_round_to(value, bits) : value;
   }
   return values;
@@ -150,8 +152,8 @@ static void lose_workspace(const fake_run *r) {
 
 static void run(void *arguments) {
   const fake_run *r = arguments;
-  const cudnn_fake_operation *o = &r->o;
-  const cudnn_fake_tensor *out = o->kind == CUDNN_FAKE_FORWARD ? &o->y : o->kind == CUDNN_FAKE_DATA ? &o->x : &o->w;
+  cudnn_fake_operation copy = r->o, *o = &copy;
+  const cudnn_fake_tensor *out = cudnn_fake_output(o);
   lose_workspace(r);
   double *x = decode(&o->x, out == &o->x, r->input_bits), *w = decode(&o->w, out == &o->w, r->input_bits);
   double *y = decode(&o->y, out == &o->y, r->input_bits), *values = out == &o->x ? x : out == &o->w ? w : y;
@@ -218,7 +220,9 @@ static cudnnStatus_t prepare(cudnnHandle_t handle, const cudnn_fake_descriptor *
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "the plan is not of this handle");
   if (!cudnn_fake_find(plan->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR))
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "the plan's graph is gone");
-  cudnn_fake_read(cudnn_fake_part(plan->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS), &r->o);
+  cudnn_fake_read_graph(plan->graph, &r->o);
+  if (cudnn_fake_value_of(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)->count != 3)
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "a variant pack needs the three tensors that are in memory");
   cudnn_fake_tensor *const tensors[] = {&r->o.x, &r->o.w, &r->o.y};
   for (int i = 0; i < 3; i++) {
     cudnnStatus_t status = bind(pack, tensors[i]);

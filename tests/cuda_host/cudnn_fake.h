@@ -33,18 +33,21 @@ struct cudnnContext {
 typedef struct cudnn_fake_tensor {
   int64_t id, alignment, dims[CUDNN_FAKE_RANK], strides[CUDNN_FAKE_RANK];
   bool bf16;
-  void *data; /* of a run */
+  bool inner;   /* within a graph */
+  bool rounded; /* float that the convolution reads as bf16 */
+  void *data;   /* of a run */
 } cudnn_fake_tensor;
 
 typedef enum cudnn_fake_kind { CUDNN_FAKE_FORWARD, CUDNN_FAKE_DATA, CUDNN_FAKE_FILTER } cudnn_fake_kind;
 
-/* A convolution's operation as its attributes have it. */
+/* A convolution's operation as its attributes have it; of a graph: between the tensors that are in memory. */
 typedef struct cudnn_fake_operation {
   cudnn_fake_kind kind;
   cudnn_fake_tensor x, w, y;
   int64_t strides[2], before[2], after[2], dilations[2];
   bool flipped;
   float alpha, beta;
+  int extras; /* CUDNN_FAKE_ROUNDS, CUDNN_FAKE_WIDENS */
 } cudnn_fake_operation;
 
 /* --- cudnn_descriptors.c --- */
@@ -69,6 +72,7 @@ const cudnn_fake_value *cudnn_fake_value_of(const cudnn_fake_descriptor *descrip
 /* Element `at` of an attribute of numbers, or of descriptors; the attribute is there. */
 int64_t cudnn_fake_number(const cudnn_fake_descriptor *descriptor, int name, int at);
 cudnn_fake_descriptor *cudnn_fake_part(const cudnn_fake_descriptor *descriptor, int name);
+cudnn_fake_descriptor *cudnn_fake_part_at(const cudnn_fake_descriptor *descriptor, int name, int64_t at);
 /* The handle in an attribute; NULL: none. */
 struct cudnnContext *cudnn_fake_handle(const cudnn_fake_descriptor *descriptor, int name);
 
@@ -76,7 +80,9 @@ struct cudnnContext *cudnn_fake_handle(const cudnn_fake_descriptor *descriptor, 
 
 /* Whether attributes that are all there fit together. */
 cudnnStatus_t cudnn_fake_check(const cudnn_fake_descriptor *descriptor);
-void cudnn_fake_read(const cudnn_fake_descriptor *operation, cudnn_fake_operation *out);
+/* Of a graph's operations; whether they are what the fake knows as a graph. */
+bool cudnn_fake_read_graph(const cudnn_fake_descriptor *graph, cudnn_fake_operation *out);
+cudnn_fake_tensor *cudnn_fake_output(cudnn_fake_operation *operation);
 
 /* --- cudnn_engines.c --- */
 

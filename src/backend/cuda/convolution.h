@@ -18,14 +18,14 @@ typedef enum cuda_conv_kind {
 } cuda_conv_kind;
 
 /* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32:
- * tensors of f32. bf16: both inputs and the output are bf16, sums are f32 and rounded once (cuDNN 9.19 has no engine
- * for bf16 inputs and an f32 output, for any kind). All zero bytes where nothing is said: shapes are compared by
- * bytes. */
+ * tensors of f32. bf16: all three are bf16, but those that `wide_` names, and what is multiplied is bf16 always; sums
+ * are f32. All zero bytes where nothing is said: shapes are compared by bytes. */
 typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */
   int32_t n, c, h, w, o, kh, kw, stride, pad, oh, ow;
-  int32_t wide_out;
+  int32_t wide_in;  /* bf16, not in a data gradient: x is f32, and rounded to bf16 (to nearest even) as it is read */
+  int32_t wide_out; /* bf16: the output is f32 */
 } cuda_conv_shape;
 
 typedef struct cuda_plans cuda_plans; /* all plans of a backend */
@@ -41,30 +41,44 @@ enum {
   CUDA_PLAN_NOTE_FFT = 32
 };
 
+/* Wide shapes have two ways. One graph of cuDNN does all, by an engine that is compiled for it when the plan is made
+ * (0.3 to 2 s of a core); the sum is then written as it is. Where cuDNN has none, launches of ours convert around a
+ * plain bf16 plan: what it writes is rounded to bf16 once, then widened. cuDNN 9.19, asked without a device: none for a
+ * filter gradient that rounds x, nor for 3 channels but their forward pass with a wide output; and none at all where
+ * the process finds no `libcuda`. */
+
 /* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in
- * JSON) for that device, without a GPU: such plans can be made and asked, not run. Workspaces are at most
- * `workspace_max` bytes. `deterministic`: plans that cuDNN notes as nondeterministic are not taken. In no precision
- * those that convert inputs down, sum in less than f32, or transform (Winograd, FFT); in fp32 none that uses tensor
- * cores. Without a device and `deviceprop` NULL: PETRA_BACKEND. */
+ * JSON) for that device, without a GPU: such plans can be made and asked, not run. cuDNN's workspaces are at most
+ * `workspace_max` bytes; what is converted comes on top. `deterministic`: plans that cuDNN notes as nondeterministic
+ * are not taken. In no precision those that convert inputs down, sum in less than f32, or transform (Winograd, FFT); in
+ * fp32 none that uses tensor cores. Without a device and `deviceprop` NULL: PETRA_BACKEND. */
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
 void cuda_plans_destroy(cuda_plans *plans);
 
+/* The kinds (bits 1 << cuda_conv_kind) whose wide shapes, of those found from now on, may be one graph; at first the
+ * forward pass and the data gradient. For a filter gradient it would save a launch over a small output, and cost, on an H100, the engine
+ * made for the device: there is only a general one for the graph. Not measured. */
+void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
+
 /* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes,
- * has the wanted notes and fits. PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as
- * `plans`. */
+ * has the wanted notes and fits; of a wide shape one for as much in the graph as there is any. PETRA_UNSUPPORTED,
+ * logged with the shape, when there is none. It lives as long as `plans`. */
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
 
 size_t cuda_plan_workspace(const cuda_plan *plan);
 
+/* How many launches of ours a run has around cuDNN's: 0 to 2. */
+int cuda_plan_conversions(const cuda_plan *plan);
+
 /* The notes of the plan's engine, asked of cuDNN anew: for tests. */
 petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes);
 
-/* "engine 33, 4.2 MiB workspace, tensor cores": for tables and tests. */
+/* "engine 33, 4.2 MiB workspace, tensor cores, rounded before, widened after": for tables and tests. */
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
 
-/* Runs it on the lane; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes. x, w, y as in the
- * shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes no device
- * memory, and may be captured into a CUDA graph. */
+/* Runs it on the lane, with its conversions; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes.
+ * x, w, y as in the shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes
+ * no device memory, and may be captured into a CUDA graph. */
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
 
 /* "cuDNN 9.19.0". */

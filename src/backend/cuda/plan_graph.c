@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A convolution as cuDNN's operation graph of one operation. Descriptors are tables of attributes. */
+/* A convolution as cuDNN's operation graph: one operation, in a wide shape with an identity before it that rounds x
+ * and one after it that writes the sum. Descriptors are tables of attributes. */
 #include "backend/cuda/plan_private.h"
 
 #include "base/log.h"
@@ -53,9 +54,10 @@ cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape) {
                           : shape->precision == PETRA_PRECISION_BF16 ? "bf16"
                                                                      : "fp32";
   cuda_shape_text out;
-  snprintf(out.text, sizeof out.text, "%s, x %dx%dx%dx%d, filter %dx%dx%dx%d, stride %d, pad %d, %s",
+  snprintf(out.text, sizeof out.text, "%s, x %dx%dx%dx%d, filter %dx%dx%dx%d, stride %d, pad %d, %s%s%s",
            kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw, shape->c,
-           shape->stride, shape->pad, precision);
+           shape->stride, shape->pad, precision, shape->wide_in ? ", x f32" : "",
+           shape->wide_out ? ", output f32" : "");
   return out;
 }
 
@@ -72,31 +74,56 @@ petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int
 
 /* --- the graph --- */
 
+static int output_of(int kind) {
+  return kind == CUDA_CONV_FORWARD ? CUDA_PLAN_Y : kind == CUDA_CONV_DATA ? CUDA_PLAN_X : CUDA_PLAN_W;
+}
+
 /* Dimensions are given in cuDNN's order (n, c, h, w); the strides say that channels come last. */
-static int tensor(int64_t id, bool bf16, int32_t n, int32_t c, int32_t h, int32_t w, void **out) {
+static int tensor(int64_t id, cudnnDataType_t type, int32_t n, int32_t c, int32_t h, int32_t w, void **out) {
   const int64_t dimensions[] = {n, c, h, w};
   const int64_t strides[] = {(int64_t)h * w * c, 1, (int64_t)w * c, c};
   const int64_t alignment = 16;
-  const cudnnDataType_t type = bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+  const bool inner = id > CUDA_PLAN_TENSORS;
   const cuda_attribute attributes[] = {
       ATTRIBUTE(TENSOR_UNIQUE_ID, INT64, id),
       ATTRIBUTE(TENSOR_DATA_TYPE, DATA_TYPE, type),
       ATTRIBUTE(TENSOR_BYTE_ALIGNMENT, INT64, alignment),
       ATTRIBUTES(TENSOR_DIMENSIONS, INT64, dimensions),
       ATTRIBUTES(TENSOR_STRIDES, INT64, strides),
+      ATTRIBUTE(TENSOR_IS_VIRTUAL, BOOLEAN, inner),
   };
   return cuda_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* The first failure among x, w, y. All three are of one type: for bf16 inputs with an f32 output cuDNN has no
- * engine. */
-static int tensors(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
-  const bool bf16 = shape->precision == PETRA_PRECISION_BF16;
-  int status = tensor(CUDA_PLAN_X, bf16, shape->n, shape->c, shape->h, shape->w, &graph->x);
-  if (status == CUDNN_STATUS_SUCCESS)
-    status = tensor(CUDA_PLAN_W, bf16, shape->o, shape->c, shape->kh, shape->kw, &graph->w);
-  if (status == CUDNN_STATUS_SUCCESS)
-    status = tensor(CUDA_PLAN_Y, bf16, shape->n, shape->o, shape->oh, shape->ow, &graph->y);
+static int tensor_x(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
+  return tensor(id, type, s->n, s->c, s->h, s->w, out);
+}
+
+static int tensor_w(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
+  return tensor(id, type, s->o, s->c, s->kh, s->kw, out);
+}
+
+static int tensor_y(const cuda_conv_shape *s, int64_t id, cudnnDataType_t type, void **out) {
+  return tensor(id, type, s->n, s->o, s->oh, s->ow, out);
+}
+
+/* The first failure among the graph's tensors. */
+static int tensors(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
+  static int (*const makers[])(const cuda_conv_shape *, int64_t, cudnnDataType_t, void **) = {tensor_x, tensor_w,
+                                                                                              tensor_y};
+  void **const places[] = {&graph->x, &graph->w, &graph->y};
+  const cudnnDataType_t narrow = shape->precision == PETRA_PRECISION_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+  const int out = output_of(shape->kind);
+  int status = CUDNN_STATUS_SUCCESS;
+  for (int i = 0; i < CUDA_PLAN_TENSORS && status == CUDNN_STATUS_SUCCESS; i++) {
+    const int id = CUDA_PLAN_X + i;
+    const bool wide = id == out ? form.widens : id == CUDA_PLAN_X && form.rounds;
+    status = makers[i](shape, id, wide ? CUDNN_DATA_FLOAT : narrow, places[i]);
+  }
+  if (status == CUDNN_STATUS_SUCCESS && form.rounds)
+    status = tensor_x(shape, CUDA_PLAN_ROUNDED, narrow, &graph->rounded);
+  if (status == CUDNN_STATUS_SUCCESS && form.widens)
+    status = makers[out - CUDA_PLAN_X](shape, CUDA_PLAN_SUM, CUDNN_DATA_FLOAT, &graph->sum);
   return status;
 }
 
@@ -115,14 +142,20 @@ static int convolution(const cuda_conv_shape *shape, void **out) {
   return cuda_descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
+/* The convolution between its three tensors; where one is rounded or widened it has the one within the graph. */
 static int operation(int kind, const cuda_conv_graph *graph, void **out) {
   const float one = 1, zero = 0;
+  void *const *x = kind == CUDA_CONV_DATA ? &graph->sum : &graph->rounded;
+  void *const *w = kind == CUDA_CONV_FILTER && graph->sum != NULL ? &graph->sum : &graph->w;
+  void *const *y = kind == CUDA_CONV_FORWARD && graph->sum != NULL ? &graph->sum : &graph->y;
+  if (*x == NULL)
+    x = &graph->x;
 #define OPERATION(prefix, x_name, w_name, y_name)                                                                      \
   {                                                                                                                    \
     ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_CONV_DESC, BACKEND_DESCRIPTOR, graph->convolution),                     \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##x_name, BACKEND_DESCRIPTOR, graph->x),                            \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##w_name, BACKEND_DESCRIPTOR, graph->w),                            \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##y_name, BACKEND_DESCRIPTOR, graph->y),                            \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##x_name, BACKEND_DESCRIPTOR, *x),                                  \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##w_name, BACKEND_DESCRIPTOR, *w),                                  \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##y_name, BACKEND_DESCRIPTOR, *y),                                  \
         ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_ALPHA, FLOAT, one),                                                 \
         ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_BETA, FLOAT, zero),                                                 \
   }
@@ -137,29 +170,77 @@ static int operation(int kind, const cuda_conv_graph *graph, void **out) {
   return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, filter, COUNT(filter), out);
 }
 
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle, cuda_conv_graph *graph) {
+/* to = from, in to's type. */
+static int conversion(const cuda_conv_graph *graph, void *from, void *to, void **out) {
+  const cuda_attribute attributes[] = {
+      ATTRIBUTE(OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, graph->identity),
+      ATTRIBUTE(OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, from),
+      ATTRIBUTE(OPERATION_POINTWISE_YDESC, BACKEND_DESCRIPTOR, to),
+  };
+  return cuda_descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, attributes, COUNT(attributes), out);
+}
+
+/* What stands before and after the convolution. */
+static int conversions(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
+  const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
+  const cudnnDataType_t in = CUDNN_DATA_FLOAT;
+  const cuda_attribute attributes[] = {
+      ATTRIBUTE(POINTWISE_MODE, POINTWISE_MODE, mode),
+      ATTRIBUTE(POINTWISE_MATH_PREC, DATA_TYPE, in),
+  };
+  const int out = output_of(shape->kind);
+  int status = CUDNN_STATUS_SUCCESS;
+  if (form.rounds || form.widens)
+    status = cuda_descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, attributes, COUNT(attributes), &graph->identity);
+  if (status == CUDNN_STATUS_SUCCESS && form.rounds)
+    status = conversion(graph, graph->x, graph->rounded, &graph->rounding);
+  if (status == CUDNN_STATUS_SUCCESS && form.widens)
+    status = conversion(graph, graph->sum,
+                        out == CUDA_PLAN_X   ? graph->x
+                        : out == CUDA_PLAN_W ? graph->w
+                                             : graph->y,
+                        &graph->widening);
+  return status;
+}
+
+/* The graph of the operations that there are. */
+static int operations(struct cudnnContext *handle, cuda_conv_graph *graph) {
+  void *const all[] = {graph->rounding, graph->operation, graph->widening};
+  void *present[COUNT(all)];
+  int64_t count = 0;
+  for (int i = 0; i < COUNT(all); i++)
+    if (all[i] != NULL)
+      present[count++] = all[i];
+  const cuda_attribute attributes[] = {
+      {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, present},
+      ATTRIBUTE(OPERATIONGRAPH_HANDLE, HANDLE, handle),
+  };
+  return cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, handle != NULL ? 2 : 1, &graph->graph);
+}
+
+int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, struct cudnnContext *handle,
+                         cuda_conv_graph *graph, const char **what) {
   *graph = (cuda_conv_graph){0};
-  int status = tensors(shape, graph);
+  *what = "describing the tensors";
+  int status = tensors(shape, form, graph);
   if (status != CUDNN_STATUS_SUCCESS)
-    return cuda_plan_error(shape, "describing the tensors", status);
+    return status;
+  *what = "describing the operation";
   status = convolution(shape, &graph->convolution);
   if (status == CUDNN_STATUS_SUCCESS)
     status = operation(shape->kind, graph, &graph->operation);
+  if (status == CUDNN_STATUS_SUCCESS)
+    status = conversions(shape, form, graph);
   if (status != CUDNN_STATUS_SUCCESS)
-    return cuda_plan_error(shape, "describing the operation", status);
-  const cuda_attribute attributes[] = {
-      ATTRIBUTE(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, graph->operation),
-      ATTRIBUTE(OPERATIONGRAPH_HANDLE, HANDLE, handle),
-  };
-  status = cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, handle != NULL ? 2 : 1, &graph->graph);
-  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(shape, "building the graph", status);
+    return status;
+  *what = "building the graph";
+  return operations(handle, graph);
 }
 
 void cuda_conv_graph_drop(cuda_conv_graph *graph) {
-  cuda_descriptor_drop(&graph->graph);
-  cuda_descriptor_drop(&graph->operation);
-  cuda_descriptor_drop(&graph->convolution);
-  cuda_descriptor_drop(&graph->y);
-  cuda_descriptor_drop(&graph->w);
-  cuda_descriptor_drop(&graph->x);
+  void **const all[] = {&graph->graph,    &graph->widening,    &graph->operation, &graph->rounding,
+                        &graph->identity, &graph->convolution, &graph->sum,       &graph->rounded,
+                        &graph->y,        &graph->w,           &graph->x};
+  for (int i = 0; i < COUNT(all); i++)
+    cuda_descriptor_drop(all[i]);
 }

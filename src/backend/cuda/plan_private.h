@@ -10,8 +10,9 @@
 
 struct cudnnContext;
 
-/* Names of a convolution's tensors in its graph and in the variant pack of a run. */
-enum { CUDA_PLAN_X = 1, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_TENSORS = 3 };
+/* Names of a convolution's tensors in its graph: x, w and y, in the variant pack of a run as well; and those within the
+ * graph, which are nowhere in memory. */
+enum { CUDA_PLAN_X = 1, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_TENSORS = 3, CUDA_PLAN_ROUNDED, CUDA_PLAN_SUM };
 
 /* A descriptor's attribute: cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, and `count` values. */
 typedef struct cuda_attribute {
@@ -20,9 +21,18 @@ typedef struct cuda_attribute {
   const void *values;
 } cuda_attribute;
 
-/* The operation graph of one convolution, and what it is made of. */
+/* Which of a wide shape's conversions are in the graph; the others are launches of ours. */
+typedef struct cuda_conv_form {
+  bool rounds; /* x f32 -> bf16 */
+  bool widens; /* the sum f32 -> the output as it is */
+} cuda_conv_form;
+
+/* The operation graph of one convolution, and what it is made of: NULL where it is not there. */
 typedef struct cuda_conv_graph {
-  void *x, *w, *y, *convolution, *operation, *graph;
+  void *x, *w, *y, *rounded, *sum; /* tensors */
+  void *convolution, *identity;    /* what is done */
+  void *rounding, *operation, *widening;
+  void *graph;
 } cuda_conv_graph;
 
 struct cuda_plan {
@@ -31,10 +41,12 @@ struct cuda_plan {
   cuda_conv_graph graph;       /* kept with the configuration, as the plan was made from them */
   void *config, *plan;
   int64_t engine;
-  size_t workspace;
-  unsigned notes; /* CUDA_PLAN_NOTE_... */
-  bool compiled;  /* its kernel was compiled for it, here */
-  int mode, rank; /* where the heuristics had it: which mode, and the how-manieth from 0 */
+  size_t workspace; /* cuDNN's; in the scratch it comes after the two: */
+  size_t rounded;   /* x in bf16; 0: x is read as it is */
+  size_t narrow;    /* the output in bf16; 0: it is written as it is */
+  unsigned notes;   /* CUDA_PLAN_NOTE_... */
+  bool compiled;    /* its kernel was compiled for it, here */
+  int mode, rank;   /* where the heuristics had it: which mode, and the how-manieth from 0 */
   struct cuda_plan *next;
 };
 
@@ -56,19 +68,30 @@ void cuda_descriptor_drop(void **descriptor);
 /* Logs "cuDNN: WHAT: CONVOLUTION: what it says" and answers PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
 petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int status);
 
-/* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, fp32": of every line about a shape. */
+/* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, bf16, x f32, output f32": of every line about a shape. */
 typedef struct cuda_shape_text {
-  char text[160];
+  char text[192];
 } cuda_shape_text;
 cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
 
 /* `handle`: NULL in a graph for a device that is not here. Out: `graph`, also on failure to be given to
- * cuda_conv_graph_drop. */
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle, cuda_conv_graph *graph);
+ * cuda_conv_graph_drop; `what`, what failed. Answers cuDNN's status, unlogged. */
+int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, struct cudnnContext *handle,
+                         cuda_conv_graph *graph, const char **what);
 void cuda_conv_graph_drop(cuda_conv_graph *graph);
 
-/* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph. plan_search.c */
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan);
+/* Why configurations were not taken. */
+typedef struct cuda_plan_refusals {
+  int asked, notes, workspace, unfinished;
+  int last; /* cuDNN's status of the last that did not finalize */
+} cuda_plan_refusals;
+
+/* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph; plan->plan stays NULL where no
+ * configuration serves. PETRA_NO_MEMORY, logged, is the only failure. plan_search.c */
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan, cuda_plan_refusals *why);
+
+/* The line that says that there is none; answers PETRA_UNSUPPORTED. */
+petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why);
 
 /* Notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Answers cuDNN's status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);

@@ -10,12 +10,6 @@
 
 #include <stdio.h>
 
-/* Why configurations were not taken, for the line that says that there is no plan. */
-typedef struct refusals {
-  int asked, notes, workspace, unfinished;
-  int last; /* cuDNN's status of the last that did not finalize */
-} refusals;
-
 static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
 
 /* --- notes --- */
@@ -106,7 +100,7 @@ static int make_plan(const cuda_plan_wanted *wanted, void *config, void **plan) 
 }
 
 /* Fills the plan and answers true where `config` serves; the plan then owns it. */
-static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, refusals *why) {
+static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, cuda_plan_refusals *why) {
   int64_t workspace = 0, count = 0;
   why->asked++;
   int status = cuda_config_notes(config, &plan->engine, &plan->notes, &plan->compiled);
@@ -149,7 +143,7 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
 }
 
 /* Heuristics that cannot answer in this mode count as one configuration that does not finalize. */
-static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan *plan, refusals *why) {
+static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan *plan, cuda_plan_refusals *why) {
   const cuda_attribute attributes[] = {
       {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->graph.graph},
       {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &modes[mode]},
@@ -181,19 +175,21 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
   return result;
 }
 
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan) {
-  refusals why = {0};
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan, cuda_plan_refusals *why) {
+  *why = (cuda_plan_refusals){0};
   for (int mode = 0; mode < (int)(sizeof modes / sizeof *modes) && plan->plan == NULL; mode++)
-    PETRA_TRY(try_mode(wanted, mode, plan, &why));
-  if (plan->plan != NULL)
-    return PETRA_OK;
+    PETRA_TRY(try_mode(wanted, mode, plan, why));
+  return PETRA_OK;
+}
+
+petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why) {
   char last[96] = "";
-  if (why.unfinished > 0)
-    snprintf(last, sizeof last, " (last: %s)", cudnnGetErrorString((cudnnStatus_t)why.last));
+  if (why->unfinished > 0)
+    snprintf(last, sizeof last, " (last: %s)", cudnnGetErrorString((cudnnStatus_t)why->last));
   return petra_fail(PETRA_UNSUPPORTED,
                     "cuDNN has no plan for the convolution %s%s: of %d engine configurations %d have "
                     "unwanted notes, %d need "
                     "more than %zu bytes of workspace, %d do not finalize%s",
-                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "", why.asked,
-                    why.notes, why.workspace, wanted->workspace_max, why.unfinished, last);
+                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "", why->asked,
+                    why->notes, why->workspace, wanted->workspace_max, why->unfinished, last);
 }
