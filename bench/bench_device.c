@@ -169,6 +169,7 @@ int main(int argc, char **argv) {
   char precisions[LIST_MAX][64], batches[LIST_MAX][64], graphs[LIST_MAX][64];
   if (!parse(&a, argc, argv))
     return 2;
+  setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* in a file too: a time limit takes no line */
   int precision_count = split("device.precision", a.precisions, precisions),
       batch_count = split("data.batch", a.batches, batches);
   int graph_count = split("device.graph", a.graphs, graphs);
