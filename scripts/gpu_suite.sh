@@ -108,9 +108,9 @@ mkdir "$work/results"
 unpack() {
   mkdir -p "$2"
   if command -v xz >/dev/null 2>&1; then
-    tar -xJf "$1" -C "$2"
+    timeout 100 tar -xJf "$1" -C "$2"
   else
-    "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"
+    timeout 100 "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"
   fi
 }
 unpack "$here/kit.tar.xz" "$work" 2>"$work/results/kit.log" || { fail start "$here/kit.tar.xz cannot be unpacked (kit.log)"; exit 1; }
