@@ -152,6 +152,7 @@ int main(int argc, char **argv) {
   char precisions[BENCH_LIST_MAX][64], batches[BENCH_LIST_MAX][64], graphs[BENCH_LIST_MAX][64];
   if (!parse(&a, argc, argv))
     return 2;
+  setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* in a file too: a time limit takes no line */
   int precision_count = bench_split("device.precision", a.precisions, precisions),
       batch_count = bench_split("data.batch", a.batches, batches);
   int graph_count = bench_split("device.graph", a.graphs, graphs);

@@ -24,10 +24,10 @@ bundle/peers_none.o: src/backend/cuda/peers_none.c
 	$(AM_V_at)$(MKDIR_P) bundle
 	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
+BUNDLE_RPATH = -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)
 	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(BUNDLE_OBJECTS) \
-	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(LIBS) \
-	  -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
+	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(LIBS) $(BUNDLE_RPATH)
 
 # ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
 .PHONY: bundle bundle-dir
@@ -46,24 +46,37 @@ CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
 clean-local: clean-bundle clean-html
 .PHONY: clean-bundle
 clean-bundle:
-	rm -rf bundle gpu-kit gpu-kit.bundle
+	rm -rf bundle gpu-kit gpu-kit.pack
 
 # make gpu-kit: a folder to carry to a machine with a GPU, where its gpu_suite.sh tests and measures; CIFAR_JPEG=PATH takes
-# cifar10-jpeg.tar.xz along.
+# cifar10-jpeg.tar.xz along. Its programs are linked as the bundle's, so that they need no LD_LIBRARY_PATH for what the kit brings.
 CIFAR_JPEG =
-KIT_FILES = tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision tests/cuda_plans bench/bench_device
+KIT_DIR = gpu-kit
+KIT_XZ = xz -T0 --x86 --lzma2=preset=6
+KIT_LIBS = $(filter-out $(MPI_LIBS) -lnccl,$(TESTS_LDADD)) $(LIBS) $(BUNDLE_RPATH)
+KIT_FILES = bundle/petra bundle/test_device_backend bundle/test_device_training bundle/test_device_identities bundle/test_device_precision \
+  bundle/bench_device
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh
-.PHONY: gpu-kit
-if HAVE_MPI
-gpu-kit:
-	@echo "gpu-kit: the tests of this build want its MPI library, which another machine has not (./configure --with-cuda --with-mpi=no)" >&2; exit 1
-else
 if HAVE_CUDA
-gpu-kit: bundle/petra petra$(EXEEXT) $(KIT_FILES)
-	@LD_LIBRARY_PATH="$(CUDA_LIBRARY_PATH)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
-	  $(SHELL) $(top_srcdir)/scripts/gpu_kit.sh gpu-kit '$(top_srcdir)' '$(CIFAR_JPEG)'
+KIT_LINK = $(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@
+bundle/test_device_backend: $(tests_test_device_backend_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+	$(KIT_LINK) $(tests_test_device_backend_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
+bundle/test_device_training: $(tests_test_device_training_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+	$(KIT_LINK) $(tests_test_device_training_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
+bundle/test_device_identities: $(tests_test_device_identities_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+	$(KIT_LINK) $(tests_test_device_identities_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
+bundle/test_device_precision: $(tests_test_device_precision_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+	$(KIT_LINK) $(tests_test_device_precision_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
+bundle/bench_device: $(bench_bench_device_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+	$(KIT_LINK) $(bench_bench_device_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
+MOSTLYCLEANFILES += $(KIT_FILES)
+endif
+.PHONY: gpu-kit
+if HAVE_CUDA
+gpu-kit: $(KIT_FILES)
+	@LD_LIBRARY_PATH="$(CUDA_LIBRARY_PATH)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" KIT_XZ='$(KIT_XZ)' \
+	  $(SHELL) $(top_srcdir)/scripts/gpu_kit.sh '$(KIT_DIR)' '$(top_srcdir)' '$(CIFAR_JPEG)'
 else
 gpu-kit:
 	@echo "gpu-kit: this build has no CUDA (./configure --with-cuda)" >&2; exit 1
-endif
 endif

@@ -46,38 +46,16 @@ static double *some_channels(cases_run *run, const naive_norm_sizes *s, const do
   return some;
 }
 
-/* The output as two streams, and the gradient from two: the numbers of one. Where a backend has them one at a time they are split and
- * joined, so that all have the same outputs. */
-static void divided(cases_run *run, const int *p, petra_norm_forward forward, petra_norm_backward backward,
-                    const double *y, const double *scale_y, const double *dx, const double *scale_dx,
-                    const double *dy) {
-  const naive_norm_sizes s = {p[0], p[1], p[2] * p[3]};
-  const int first = p[1] / 2, bounds[] = {0, first, p[1]};
-  petra_tensor *part[2];
-  for (int i = 0; i < 2; i++)
-    part[i] = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], bounds[i + 1] - bounds[i], p[2], p[3]);
-  const bool divides = run->backend->divides_streams;
-  petra_tensor *const whole = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
-  forward.y = divides ? part[0] : whole;
-  forward.second = divides ? part[1] : NULL;
-  cases_ok(petra_op_norm_forward(run->backend, &forward));
-  if (!divides)
-    cases_ok(petra_op_split(run->backend, whole, part[0], part[1]));
-  for (int i = 0; i < 2; i++)
-    cases_expect(run, CASES_norm_forward, part[i], some_channels(run, &s, y, bounds[i], bounds[i + 1]),
-                 some_channels(run, &s, scale_y, bounds[i], bounds[i + 1]), s.n * s.plane);
-  petra_tensor *const dfirst =
-      cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], first, p[2], p[3], some_channels(run, &s, dy, 0, first)).tensor;
-  petra_tensor *const dsecond =
-      cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], p[1] - first, p[2], p[3], some_channels(run, &s, dy, first, p[1]))
-          .tensor;
-  if (!divides)
-    cases_ok(petra_op_concat(run->backend, dfirst, dsecond, whole));
-  backward.dy = divides ? dfirst : whole;
-  backward.dsecond = divides ? dsecond : NULL;
-  backward.dx = cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
-  cases_ok(petra_op_norm_backward(run->backend, &backward));
-  cases_expect(run, CASES_norm_backward, backward.dx, dx, scale_dx, s.n * s.plane);
+/* The array (n, c, plane) whose first channels are those of one array. */
+static double *joined_channels(cases_run *run, const naive_norm_sizes *s, const double *first, const double *second,
+                               int bound) {
+  double *all = cases_array(run, s->n * s->c * s->plane);
+  for (int64_t n = 0; n < s->n; n++) {
+    memcpy(all + n * s->c * s->plane, first + n * bound * s->plane, (size_t)(bound * s->plane) * sizeof *all);
+    memcpy(all + (n * s->c + bound) * s->plane, second + n * (s->c - bound) * s->plane,
+           (size_t)((s->c - bound) * s->plane) * sizeof *all);
+  }
+  return all;
 }
 
 /* p: n, c, h, w, relu, join, whether y is the addend and dx is dy, whether x is far from 0. */
@@ -134,8 +112,63 @@ static void norm(cases_run *run, const int *p) {
   cases_expect(run, CASES_norm_backward, dscale, small[0], small[2], terms);
   cases_expect(run, CASES_norm_backward, dshift, small[1], small[3], terms);
   cases_expect(run, CASES_norm_backward, dx, gradient, scale_dx, terms);
-  if (join == PETRA_JOIN_NONE && p[1] > 1)
-    divided(run, p, forward, backward, expected, scale, gradient, scale_dx, dy.host);
+}
+
+/* The output as two streams, and the gradient from two; where a backend has them one at a time they are split and joined, so that
+ * all have the same outputs. p: n, c, h, w, relu. */
+static void divided(cases_run *run, const int *p) {
+  const bool relu = p[4], divides = run->backend->divides_streams;
+  norm_inputs in = inputs_of(run, p, 0.25);
+  const naive_norm_sizes *s = &in.sizes;
+  const int64_t count = in.x.tensor->elements;
+  const int bounds[] = {0, p[1] / 2, p[1]};
+  petra_tensor *part[2], *whole = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  cases_tensor dy[2];
+  for (int i = 0; i < 2; i++) {
+    part[i] = cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], bounds[i + 1] - bounds[i], p[2], p[3]);
+    dy[i] = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], bounds[i + 1] - bounds[i], p[2], p[3]);
+  }
+  petra_tensor *mean = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  petra_tensor *variance = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  double *m = cases_array(run, p[1]), *v = cases_array(run, p[1]), *scale_m = cases_array(run, p[1]);
+  double *y = cases_array(run, count), *scale = cases_array(run, count), *gradient = cases_array(run, count);
+  naive_norm_statistics(s, in.x.host, m, v, scale_m);
+  naive_norm_apply(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, PETRA_JOIN_NONE, NULL, y, scale);
+  const petra_norm_forward forward = {.x = in.x.tensor,
+                                      .scale = in.scale.tensor,
+                                      .shift = in.shift.tensor,
+                                      .relu = relu,
+                                      .y = divides ? part[0] : whole,
+                                      .second = divides ? part[1] : NULL,
+                                      .mean = mean,
+                                      .variance = variance};
+  cases_ok(petra_op_norm_forward(run->backend, &forward));
+  if (!divides)
+    cases_ok(petra_op_split(run->backend, whole, part[0], part[1]));
+  for (int i = 0; i < 2; i++)
+    cases_expect(run, CASES_norm_forward, part[i], some_channels(run, s, y, bounds[i], bounds[i + 1]),
+                 some_channels(run, s, scale, bounds[i], bounds[i + 1]), (double)s->n * s->plane);
+  petra_tensor *dx = cases_output(run, cases_inner(run, PETRA_TENSOR_ACTIVATION), p[0], p[1], p[2], p[3]);
+  double *small[4], *both = joined_channels(run, s, dy[0].host, dy[1].host, bounds[1]);
+  for (int i = 0; i < 4; i++)
+    small[i] = cases_array(run, p[1]);
+  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, both, cases_array(run, count), gradient,
+                      small[0], small[1], scale, small[2], small[3]);
+  if (!divides)
+    cases_ok(petra_op_concat(run->backend, dy[0].tensor, dy[1].tensor, whole));
+  const petra_norm_backward backward = {.x = in.x.tensor,
+                                        .scale = in.scale.tensor,
+                                        .shift = in.shift.tensor,
+                                        .mean = mean,
+                                        .variance = variance,
+                                        .relu = relu,
+                                        .dy = divides ? dy[0].tensor : whole,
+                                        .dx = dx,
+                                        .dscale = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1),
+                                        .dshift = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1),
+                                        .dsecond = divides ? dy[1].tensor : NULL};
+  cases_ok(petra_op_norm_backward(run->backend, &backward));
+  cases_expect(run, CASES_norm_backward, dx, gradient, scale, (double)s->n * s->plane);
 }
 
 /* p: n, c, h, w, relu, join, whether y is the addend. */
@@ -211,6 +244,9 @@ const cases_entry cases_norm[] = {
     EVERY_JOIN(norm, 1, 20, 1, 1), /* one sample: z = shift, no gradient for x and scale */
     EVERY_JOIN(norm, 3, 16, 2, 3),
     CASE(norm, 1, 1, 3, 2, true, PETRA_JOIN_NONE, false),
+    CASE(divided, 3, 16, 5, 3, true),
+    CASE(divided, 2, 5, 3, 3, false),
+    CASE(divided, 1, 12, 4, 2, true),
     CASE(norm, 3, 8, 5, 3, true, PETRA_JOIN_ADD, false),
     CASE(norm, 3, 32, 3, 2, true, PETRA_JOIN_SUBTRACT, true),
     CASE(norm, 1, 64, 2, 3, true, PETRA_JOIN_ADD, true),

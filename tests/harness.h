@@ -52,6 +52,7 @@ static inline void harness_clear(void) {
 static inline int harness_run_case(const char *name, TCase *tcase) {
   Suite *suite = suite_create(name);
   suite_add_tcase(suite, tcase);
+  setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what was printed before a time limit is seen */
   SRunner *runner = srunner_create(suite);
   srunner_set_fork_status(runner, CK_NOFORK);
   petra_log_set_sink(harness_capture, NULL);

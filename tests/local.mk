@@ -496,8 +496,8 @@ tests_test_device_precision_LDADD = $(TESTS_LDADD)
 
 # The CUDA build, what petra info tells of CUDA, and the bundle for machines without our libraries.
 AM_TESTS_ENVIRONMENT += NVCC='$(NVCC)'; export NVCC;
-TESTS += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
-EXTRA_DIST += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
+TESTS += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/gpu_kit.py
+EXTRA_DIST += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/gpu_kit.py
 # src/backend/cuda: plans without a GPU. The program is run by a script, which knows a library that is not there.
 if HAVE_CUDA
 check_PROGRAMS += tests/cuda_plans tests/test_cuda_matrix

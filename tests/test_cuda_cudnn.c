@@ -461,7 +461,7 @@ START_TEST(too_little_scratch) {
   plans_begin(1);
   ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
   ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
-  const cuda_lane lane = {NULL, NULL, cuda_plan_workspace(plan) - 1};
+  const cuda_lane lane = {NULL, NULL, cuda_plan_workspace(plan) - 1, NULL};
   ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
   ck_assert_logged("the lane has 1047 bytes of scratch, expected at least 1048: convolution data gradient");
   ck_assert_int_eq(harness_lines, 1);

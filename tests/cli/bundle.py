@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 
-from program import SMALL, ProgramTest, main
+from program import SMALL, ProgramTest, main, make
 
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|nsl|anl|mvec|cuda))\.so\.\d+$")
 KEPT = ("ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
@@ -32,10 +32,8 @@ class Bundle(ProgramTest):
         self.bundle = self.path("moved")
 
     def make(self, *options, folder=None):
-        environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
         os.makedirs(self.path("made"), exist_ok=True)
-        made = subprocess.run(["make", "bundle-dir", f"BUNDLE_DIR={folder or self.bundle}", "BUNDLE_CUDA=no", *options],
-                              capture_output=True, text=True, env=environment, check=False)
+        made = make("bundle-dir", f"BUNDLE_DIR={folder or self.bundle}", "BUNDLE_CUDA=no", *options)
         if not options:
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         return made

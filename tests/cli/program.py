@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the program share: a folder of their own, running ./petra, and small data sets."""
 
+import fcntl
 import json
 import os
 import random
@@ -41,6 +42,14 @@ def overwriting(arguments):
     """Tests use a folder again, which a user has to ask for."""
     writes = arguments[:1] in (("train",), ("simulate",)) and not {"--resume", "--overwrite", "--help"} & set(arguments)
     return (arguments[0], "--overwrite", *arguments[1:]) if writes else arguments
+
+
+def make(*arguments):
+    """make in the build folder, one at a time: tests that run side by side may want the same files."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    with open("Makefile", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return subprocess.run(["make", *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
 class ProgramTest(unittest.TestCase):
