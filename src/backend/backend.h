@@ -395,6 +395,8 @@ typedef struct petra_backend_options {
   int lanes;   /* threads that ask for operations at once; 0: 1; more: on `cpu` and `ref` only, others have 1 */
   bool deterministic;
   petra_graph_choice graph;
+  int streams;         /* cuda: that stages compute on; 0: as many as there can be */
+  bool wide_gradients; /* cuda in bf16: convolutions give gradients of streams and of filters unrounded */
   int device;        /* cuda: which, from 0 */
   bool device_wraps; /* of those that there are, that of this number modulo their count */
   bool

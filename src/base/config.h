@@ -234,6 +234,8 @@ typedef struct petra_config {
     int64_t groups;  /* of these threads; 0: chosen (run/groups.h) */
     bool deterministic;
     petra_graph_choice graph;
+    int64_t streams; /* of cuda, that stages compute on; 0: one a stage, up to 16 */
+    bool wide_gradients;
   } device;
   struct {
     int64_t replicas;         /* pipelines on different parts of every microbatch */

@@ -239,11 +239,13 @@ const petra_config_key petra_config_keys[] = {
     REAL(lr.final, "0", 0, 1, NONE, "cosine, wsd: share of the rate that is left at the end of lr.epochs"),
 
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
-    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 on cpu inside of blocks (docs/semantics.md; needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
+    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
     INTEGER(device.groups, "1", 0, 1024, "groups that the compute threads are divided into, in emulate on the host: as many actions of different stages that start at one moment are done at once, each by device.threads / groups threads; the result depends on the threads of a group alone, not on the number of groups; 0: by a rule from the schedule, FLOPs and threads"),
     BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
+    INTEGER_FOR(WAY, device.streams, "0", 0, 16, "cuda: streams that stages compute on at once, stage j on number j modulo them; 0: one each, up to 16"),
+    BOOLEAN(device.wide_gradients, "false", "cuda in bf16: convolutions give the gradients of streams and of weights in float, by kernels that cuDNN compiles at the start (a second each) or, where it cannot, rounded to bf16 and widened; false: rounded to bf16, which costs no time"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch samples of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch samples"),

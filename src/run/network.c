@@ -28,7 +28,9 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .threads = groups.threads,
                                    .lanes = groups.groups,
                                    .deterministic = config->device.deterministic,
-                                   .graph = config->device.graph};
+                                   .graph = config->device.graph,
+                                   .streams = (int)config->device.streams,
+                                   .wide_gradients = config->device.wide_gradients};
   if (ranks)
     petra_rank_links_device(config, ranks, &options);
   return petra_backend_create_with(&options, out);

@@ -17,7 +17,7 @@ static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
 
 /* The tensors of a convolution, those of the forward pass or the gradients in their places, and where their elements are. */
 typedef struct operands {
-  const petra_tensor *x, *w, *y;
+  const petra_tensor *x, *w, *y, *out; /* out: the one that is written */
   const void *at_x, *at_w, *at_y;
 } operands;
 
@@ -25,23 +25,34 @@ static const void *read(cuda_backend *cuda, const petra_tensor *tensor) {
   return cuda->base.precision == PETRA_PRECISION_BF16 ? cuda_read_rounded(cuda, tensor) : cuda_read(cuda, tensor);
 }
 
-/* What the convolution reads and, last, what it writes. */
-static petra_status name_operands(cuda_backend *cuda, cuda_conv_kind kind, operands *o) {
-  const petra_tensor *const out = kind == CUDA_CONV_FORWARD ? o->y : kind == CUDA_CONV_DATA ? o->x : o->w;
-  const void **const at_out = kind == CUDA_CONV_FORWARD ? &o->at_y : kind == CUDA_CONV_DATA ? &o->at_x : &o->at_w;
+static void *write(cuda_backend *cuda, const petra_tensor *tensor, bool wide) {
+  if (cuda->base.precision == PETRA_PRECISION_BF16 && !wide)
+    return cuda_write_narrow(cuda, tensor);
+  cuda_writes(cuda, tensor);
+  return tensor->data;
+}
+
+/* The numbers in bf16 that the convolution will read and write. */
+static petra_status make_narrow(cuda_backend *cuda, const operands *o, bool wide) {
   const petra_tensor *const tensors[] = {o->x, o->w, o->y};
-  for (int i = 0; i < 3 && cuda->base.precision == PETRA_PRECISION_BF16; i++)
-    PETRA_TRY(tensors[i] == out ? cuda_make_rounded(cuda, out) : cuda_round(cuda, tensors[i]));
-  if (o->x != out)
-    o->at_x = read(cuda, o->x);
-  if (o->w != out)
-    o->at_w = read(cuda, o->w);
-  if (o->y != out)
-    o->at_y = read(cuda, o->y);
+  for (int i = 0; i < 3; i++)
+    if (tensors[i] != o->out)
+      PETRA_TRY(cuda_round(cuda, tensors[i]));
+  return wide ? PETRA_OK : cuda_make_rounded(cuda, o->out);
+}
+
+/* What the convolution reads and, last, what it writes; `wide`: in f32 where it reads bf16. */
+static petra_status name_operands(cuda_backend *cuda, bool wide, operands *o) {
+  const petra_tensor *const tensors[] = {o->x, o->w, o->y};
+  const void **const at[] = {&o->at_x, &o->at_w, &o->at_y};
   if (cuda->base.precision == PETRA_PRECISION_BF16)
-    *at_out = cuda_write_narrow(cuda, out);
-  else
-    *at_out = out->data, cuda_writes(cuda, out);
+    PETRA_TRY(make_narrow(cuda, o, wide));
+  for (int i = 0; i < 3; i++)
+    if (tensors[i] != o->out)
+      *at[i] = read(cuda, tensors[i]);
+  for (int i = 0; i < 3; i++)
+    if (tensors[i] == o->out)
+      *at[i] = write(cuda, tensors[i], wide);
   return PETRA_OK;
 }
 
@@ -60,18 +71,19 @@ static void set_shape(const cuda_backend *cuda, cuda_conv_kind kind, const petra
   shape->pad = geometry->pad;
   shape->oh = o->y->shape[2];
   shape->ow = o->y->shape[3];
+  shape->wide_out = cuda->wide_gradients && !cuda_is_narrow(o->out);
 }
 
 static petra_status convolve(petra_backend *backend, cuda_conv_kind kind, const petra_conv_geometry *geometry,
                              const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
-  operands o = {.x = x, .w = w, .y = y};
+  operands o = {.x = x, .w = w, .y = y, .out = kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w};
   CUDA_ARGUMENTS(cuda_conv_shape, shape);
   CUDA_ARGUMENTS(conv_args, a);
   set_shape(cuda, kind, geometry, &o, &shape);
   PETRA_TRY(cuda_plans_find(cuda->plans, &shape, &a.plan));
   PETRA_TRY(cuda_reserve(cuda, cuda_plan_workspace(a.plan)));
-  PETRA_TRY(name_operands(cuda, kind, &o));
+  PETRA_TRY(name_operands(cuda, shape.wide_out, &o));
   a.x = o.at_x;
   a.w = o.at_w;
   a.y = o.at_y;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define WORKSPACE_MAX ((size_t)256 << 20) /* of a convolution; every lane may hold one */
 
@@ -56,8 +57,14 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .storage_destroy = cuda_storage_destroy,
                                            PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};
 
+/* Before CUDA's first call: a stream that shares a connection to the device with another waits for it. 32 is the most. */
+static void ask_for_connections(void) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 bool petra_cuda_present(void) {
   int count = 0;
+  ask_for_connections();
   cudaError_t error = cudaGetDeviceCount(&count);
   cudaGetLastError(); /* dealt with */
   return error == cudaSuccess && count > 0;
@@ -67,6 +74,7 @@ bool petra_cuda_present(void) {
 static petra_status find_device(const petra_backend_options *options, int *device) {
   const petra_precision precision = options->precision;
   int count = 0;
+  ask_for_connections();
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) {
     *device = options->device_wraps ? options->device % count : options->device;
@@ -89,6 +97,8 @@ static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *
   PETRA_TRY(cuda_segments_create(cuda));
   PETRA_TRY(cuda_transfer_create(&cuda->transfer));
   PETRA_TRY(cuda_plans_create(NULL, options->deterministic, WORKSPACE_MAX, &cuda->plans));
+  if (cuda->wide_gradients)
+    cuda_plans_fuse(cuda->plans, 1u << CUDA_CONV_DATA | 1u << CUDA_CONV_FILTER);
   PETRA_TRY(cuda_blas_create(options->precision, &cuda->blas));
   if (options->graph != PETRA_GRAPH_OFF)
     PETRA_TRY(cuda_graphs_create(options->graph == PETRA_GRAPH_ON, &cuda->graphs));
@@ -103,6 +113,8 @@ petra_status petra_cuda_create(const petra_backend_options *options, petra_backe
   cuda->base.ops = &cuda_ops;
   cuda->base.peers = cuda_peer_ops();
   cuda->device = device;
+  cuda->lanes = options->streams > 0 ? options->streams : (int)CUDA_LANES;
+  cuda->wide_gradients = options->precision == PETRA_PRECISION_BF16 && options->wide_gradients;
   petra_status status = open_parts(cuda, options);
   if (status != PETRA_OK) {
     destroy(&cuda->base);

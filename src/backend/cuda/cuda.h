@@ -23,7 +23,7 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  CUDA_LANES = 16, /* stage j computes on lane j % CUDA_LANES; lane 0 is also that of everything outside of stages */
+  CUDA_LANES = 16, /* at most; stage j computes on lane j % lanes; lane 0 is also that of everything outside of stages */
   CUDA_TRACKS = CUDA_LANES + PETRA_PEER_LANES, /* and those of messages from and to other processes (peers.c) */
   CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
 };
@@ -59,7 +59,8 @@ typedef struct cuda_peers cuda_peers;       /* peers.c: lanes to other processes
 
 typedef struct cuda_backend {
   petra_backend base;
-  int device;
+  int device, lanes; /* lanes: that stages compute on */
+  bool wide_gradients;
   cuda_track track[CUDA_TRACKS];
   cuda_segment *segment;
   cuda_graphs *graphs; /* NULL: every command is launched on its own */

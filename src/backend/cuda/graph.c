@@ -24,6 +24,7 @@ typedef struct captured {
 
 struct cuda_graphs {
   bool insist;
+  bool told; /* that a capture has failed: once is enough */
   uint64_t seen[SEEN][WAYS];
   captured table[TABLE];
   int count;
@@ -120,9 +121,13 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
     return cuda_check(error, failed);
   place->exec = NULL;
   cudaGetLastError(); /* it is dealt with */
+  if (graphs->told)
+    return PETRA_OK;
+  graphs->told = true;
   petra_log(PETRA_LOG_WARNING,
-            "cuda: %s: %s: %s; these launches are made one by one (device.graph: off makes no graphs)", failed,
-            launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed",
+            "cuda: %s: %s: %s; what cannot be a graph is launched one by one, here and later (device.graph: off makes "
+            "no graphs)",
+            failed, launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed",
             launched == PETRA_OK ? cudaGetErrorString(error) : "above");
   return PETRA_OK;
 }

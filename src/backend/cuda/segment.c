@@ -379,7 +379,7 @@ petra_status cuda_beside_ended(cuda_backend *cuda, int lane) {
 petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind) {
   cuda_segment *segment = cuda_of(backend)->segment;
   segment->open = true;
-  segment->lane = stage % CUDA_LANES;
+  segment->lane = stage % cuda_of(backend)->lanes;
   segment->kind = kind;
   segment->used = 0;
   forget_traffic(segment);
