@@ -36,6 +36,7 @@ EXTRA_DIST += docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/adr/0021-replicas-before-an-update.md \
 	docs/adr/0022-a-warm-up-is-an-order-before-the-order.md \
 	docs/adr/0023-sequences-and-functions.md \
+	docs/adr/0024-numbers-of-two-types.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.

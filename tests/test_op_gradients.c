@@ -104,7 +104,7 @@ static void check_norm(norm_part *p, const char *name) {
     cases_ok(petra_op_axpy(backend, -1, p->r, dact));
   }
   const petra_norm_backward b = {f->x, f->scale, f->shift, f->mean, f->variance, f->relu && !activate,
-                                 dact, dx,       dscale,   dshift};
+                                 dact, dx,       dscale,   dshift,  NULL};
   cases_ok(petra_op_norm_backward(backend, &b));
   check_gradient(name, norm_loss, p, (petra_tensor *)f->scale, dscale);
   check_gradient(name, norm_loss, p, (petra_tensor *)f->shift, dshift);
@@ -135,7 +135,8 @@ static void check_joins(bool composed) {
         p.conv.w = drawn(PETRA_TENSOR_FILTER, 3, 2, 3, 3);
         p.conv.y = x;
       }
-      p.norm = (petra_norm_forward){x, scale, shift, relu, (petra_join)join, addend, like(x), like(scale), like(scale)};
+      p.norm = (petra_norm_forward){x,      scale,   shift,       relu,        (petra_join)join,
+                                    addend, like(x), like(scale), like(scale), NULL};
       do {
         draw(composed ? p.conv.x : x);
         draw(scale);
@@ -258,7 +259,7 @@ START_TEST(head) {
                  .y = drawn(PETRA_TENSOR_MATRIX, 3, 4, 1, 1),
                  .r = drawn(PETRA_TENSOR_MATRIX, 3, 4, 1, 1)};
   petra_tensor *dx = like(p.x), *dw = like(p.w), *db = like(p.b), *dy = like(p.y);
-  cases_ok(petra_op_linear_backward_data(backend, p.r, p.w, NULL, dx));
+  cases_ok(petra_op_linear_backward_data(backend, p.r, p.w, dx));
   cases_ok(petra_op_linear_backward_weights(backend, p.x, p.r, dw, db));
   check_gradient("linear dx", linear_loss, &p, p.x, dx);
   check_gradient("linear dw", linear_loss, &p, p.w, dw);
