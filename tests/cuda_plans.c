@@ -231,7 +231,7 @@ START_TEST(failures_are_one_clear_line) {
 
   /* Such plans do not run. */
   cuda_conv_shape shape = small_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16);
-  const cuda_lane lane = {NULL, NULL, 0};
+  const cuda_lane lane = {NULL, NULL, 0, NULL};
   ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
   harness_clear();
   ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);

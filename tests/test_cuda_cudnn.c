@@ -183,7 +183,7 @@ typedef struct lane_rig {
 } lane_rig;
 
 static lane_rig lane_make(size_t scratch) {
-  lane_rig rig = {{NULL, NULL, scratch}, NULL};
+  lane_rig rig = {{NULL, NULL, scratch, NULL}, NULL};
   ck_cuda(cudaStreamCreateWithFlags(&rig.stream, cudaStreamNonBlocking));
   rig.lane.stream = rig.stream;
   if (scratch > 0)

@@ -246,7 +246,7 @@ START_TEST(without_a_device) {
   cuda_plans *plans = NULL;
   const cuda_plan *plan = NULL;
   const cuda_conv_shape shape = shape_of(PETRA_PRECISION_BF16);
-  const cuda_lane lane = {NULL, NULL, PLANS_WORKSPACE_MAX};
+  const cuda_lane lane = {NULL, NULL, PLANS_WORKSPACE_MAX, NULL};
   plans_begin(1);
   petra_cuda_host_devices(0);
   ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_BACKEND);

@@ -91,7 +91,7 @@ enum { M = 3, N = 4, K = 5 };
 static char scratch; /* an address */
 
 static cuda_lane lane_of(size_t bytes) {
-  return (cuda_lane){(cuda_stream)&blas, &scratch, bytes};
+  return (cuda_lane){(cuda_stream)&blas, &scratch, bytes, NULL};
 }
 
 /* Small whole numbers: exact in any order. Element (i, j) of a matrix, whichever way it is stored. */

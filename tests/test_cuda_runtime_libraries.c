@@ -15,7 +15,7 @@ static float *device_floats(int64_t count, uint32_t seed) {
 }
 
 static cuda_lane lane_on(cudaStream_t stream, size_t scratch) {
-  cuda_lane lane = {stream, NULL, scratch};
+  cuda_lane lane = {.stream = stream, .scratch_bytes = scratch};
   ck_cuda(cudaMalloc(&lane.scratch, scratch));
   memset(lane.scratch, 0, scratch);
   return lane;

@@ -222,7 +222,7 @@ static petra_status scene(petra_backend *backend, petra_account *account) {
   PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &conv, t[0], t[1], t[2]), done);
   PETRA_TRY_GOTO(status, petra_op_conv_backward_data(backend, &conv, t[2], t[1], NULL, t[3]), done);
   PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, &conv, t[0], t[2], t[4]), done);
-  const petra_norm_forward forward = {t[2], t[5], t[6], true, PETRA_JOIN_NONE, NULL, t[9], t[7], t[8]};
+  const petra_norm_forward forward = {t[2], t[5], t[6], true, PETRA_JOIN_NONE, NULL, t[9], t[7], t[8], NULL};
   PETRA_TRY_GOTO(status, petra_op_norm_forward(backend, &forward), done);
   PETRA_TRY_GOTO(status, petra_op_max_pool_forward(backend, &pool, t[9], t[11], t[10]), done);
   PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pool, t[11], t[10], t[9]), done);
