@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The convolution plans of every network, made without a GPU for an A100 and an H100
- * (tests/cuda_host/deviceprop-sm*.json): a plan is found, has the notes that it must have, and fits.
- * PETRA_CUDA_PLANS=sample: some of the shapes, as a sanitizer's build does where nothing is said;
- * PETRA_CUDA_PLANS=all: every shape; PETRA_CUDA_PLANS=table: every shape, and a table of what was chosen. */
+#define _GNU_SOURCE /* RTLD_NEXT */
+/* The convolution plans of every network, made without a GPU for an A100, an H100 and a B200
+ * (tests/cuda_host/deviceprop-sm*.json): a plan is found, has the notes that it must have, and fits. Each convolution
+ * is asked for in one of the seven ways to read or write f32 in bf16, with conversions of ours; of graphs that convert,
+ * which take a second each to be compiled, there are a few.
+ * PETRA_CUDA_PLANS=sample: some of the shapes, as a sanitizer's build does where nothing is said, and any for the B200;
+ * PETRA_CUDA_PLANS=all: every shape in every way, and more graphs; PETRA_CUDA_PLANS=table: as all, and a table of what
+ * was chosen. */
 #include "backend/cuda/convolution.h"
 #include "backend/cuda/matrix.h"
 #include "base/mem.h"
@@ -10,6 +14,18 @@
 #include "nn/model.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+/* cuDNN finds the driver by its name. While `is_driver`, this program is the driver, on every machine
+ * (tests/cuda_host/driver.c). */
+static bool is_driver;
+void *dlopen(const char *name, int flags);
+void *dlopen(const char *name, int flags) {
+  static void *(*real)(const char *, int);
+  if (real == NULL)
+    *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
+  return real(is_driver && name != NULL && strstr(name, "libcuda.so") != NULL ? NULL : name, flags);
+}
 
 /* cuDNN loads and unloads NVRTC, its compiler, which keeps memory; while it stays loaded, leak detectors see
  * whose that is. */
@@ -19,11 +35,16 @@ int dlclose(void *handle) {
   return 0;
 }
 
-enum { SHAPES = 8192, SAMPLE = 31 /* prime to the nine of each convolution */, WORKSPACE_MAX = 256 << 20 };
+enum {
+  SHAPES = 8192,
+  SAMPLE = 31, /* prime to the ten or sixteen of each convolution */
+  WIDE = 7,    /* ways to read or write f32 */
+  WORKSPACE_MAX = 256 << 20
+};
 
 typedef struct shape_list {
   cuda_conv_shape shapes[SHAPES];
-  int count;
+  int count, convolutions;
 } shape_list;
 
 static const int precisions[] = {PETRA_PRECISION_FP32, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16};
@@ -33,9 +54,13 @@ static bool asked_for(const char *what) {
   return value != NULL && strcmp(value, what) == 0;
 }
 
+static bool every_way(void) {
+  return asked_for("all") || asked_for("table");
+}
+
 static bool all_shapes(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return asked_for("all") || asked_for("table");
+  return every_way();
 #else
   return !asked_for("sample");
 #endif
@@ -43,12 +68,29 @@ static bool all_shapes(void) {
 
 /* --- the shapes --- */
 
-static void add_shape(shape_list *list, const cuda_conv_shape *shape) {
+/* Whether it is new. */
+static bool add_shape(shape_list *list, const cuda_conv_shape *shape) {
   for (int i = 0; i < list->count; i++)
     if (memcmp(&list->shapes[i], shape, sizeof *shape) == 0)
-      return;
+      return false;
   ck_assert_int_lt(list->count, SHAPES);
   list->shapes[list->count++] = *shape;
+  return true;
+}
+
+/* The convolution in the ways in which bf16 reads or writes f32, or in one of them. */
+static void add_wide(shape_list *list, cuda_conv_shape shape) {
+  static const struct {
+    int kind, in, out;
+  } ways[WIDE] = {{CUDA_CONV_FORWARD, 1, 0}, {CUDA_CONV_FORWARD, 0, 1}, {CUDA_CONV_FORWARD, 1, 1},
+                  {CUDA_CONV_DATA, 0, 1},    {CUDA_CONV_FILTER, 1, 0},  {CUDA_CONV_FILTER, 0, 1},
+                  {CUDA_CONV_FILTER, 1, 1}};
+  const int only = list->convolutions++ % WIDE;
+  for (int i = 0; i < WIDE; i++) {
+    shape.kind = ways[i].kind, shape.wide_in = ways[i].in, shape.wide_out = ways[i].out;
+    if (i == only || every_way())
+      add_shape(list, &shape);
+  }
 }
 
 static void add_unit(shape_list *list, const petra_unit *unit, int batch) {
@@ -61,7 +103,8 @@ static void add_unit(shape_list *list, const petra_unit *unit, int batch) {
       shape.o = unit->out, shape.kh = unit->kernel, shape.kw = unit->kernel;
       shape.stride = unit->geometry.stride, shape.pad = unit->geometry.pad;
       shape.oh = unit->height_out, shape.ow = unit->width_out;
-      add_shape(list, &shape);
+      if (add_shape(list, &shape) && kind == CUDA_CONV_FORWARD && shape.precision == PETRA_PRECISION_BF16)
+        add_wide(list, shape);
     }
 }
 
@@ -123,14 +166,24 @@ static cuda_plans *make_plans(const char *device, bool deterministic, size_t wor
 static const char *row_name(const cuda_conv_shape *s) {
   static const char *const kinds[] = {"forward", "data", "filter"}, *const names[] = {"fp32", "fp64", "tf32", "bf16"};
   static char name[128];
-  snprintf(name, sizeof name, "%-4s %-7s %3dx%dx%dx%d -> %d, %dx%d/%d", names[s->precision], kinds[s->kind], s->n, s->h,
-           s->w, s->c, s->o, s->kh, s->kw, s->stride);
+  snprintf(name, sizeof name, "%-4s %-7s %3dx%dx%dx%d -> %d, %dx%d/%d%s%s", names[s->precision], kinds[s->kind], s->n,
+           s->h, s->w, s->c, s->o, s->kh, s->kw, s->stride, s->wide_in ? ", x f32" : "",
+           s->wide_out ? ", output f32" : "");
   return name;
 }
 
 /* --- the tests --- */
 
-static void check_plan(cuda_plans *plans, const cuda_conv_shape *shape, const char *device) {
+/* Of what is converted, with what it is rounded up by. */
+static size_t converted(const cuda_conv_shape *s) {
+  const size_t x = (size_t)s->n * s->h * s->w * s->c, w = (size_t)s->o * s->kh * s->kw * s->c,
+               y = (size_t)s->n * s->oh * s->ow * s->o;
+  const size_t out = s->kind == CUDA_CONV_FORWARD ? y : s->kind == CUDA_CONV_DATA ? x : w;
+  return (s->wide_in ? 2 * x + 255 : 0) + (s->wide_out ? 2 * out + 255 : 0);
+}
+
+/* Answers the number of conversions around it. */
+static int check_plan(cuda_plans *plans, const cuda_conv_shape *shape, const char *device) {
   const unsigned never = CUDA_PLAN_NOTE_NONDETERMINISTIC | CUDA_PLAN_NOTE_DOWN_CONVERTS | CUDA_PLAN_NOTE_REDUCED_SUMS |
                          CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;
   const unsigned unwanted = shape->precision == PETRA_PRECISION_FP32 ? never | CUDA_PLAN_NOTE_TENSOR_CORES : never;
@@ -142,37 +195,46 @@ static void check_plan(cuda_plans *plans, const cuda_conv_shape *shape, const ch
   ck_assert_int_eq(harness_lines, 0);
   ck_assert_int_eq(cuda_plan_notes(plan, &notes), PETRA_OK);
   ck_assert_msg((notes & unwanted) == 0, "%s, %s: notes %x", device, row_name(shape), notes);
-  ck_assert_uint_le(cuda_plan_workspace(plan), WORKSPACE_MAX);
+  ck_assert_uint_le(cuda_plan_workspace(plan), WORKSPACE_MAX + converted(shape));
   cuda_plan_describe(plan, text, sizeof text);
   ck_assert(strncmp(text, "engine ", 7) == 0 &&
             (strstr(text, "tensor cores") != NULL) == ((notes & CUDA_PLAN_NOTE_TENSOR_CORES) != 0));
   if (asked_for("table"))
     printf("%s %-46s %s\n", device, row_name(shape), text);
+  return cuda_plan_conversions(plan);
 }
 
-static void check_networks(const char *device) {
+static void check_networks(const char *device, bool all) {
   shape_list *list = NULL;
   ck_assert_int_eq(petra_allocate(&list, 1, sizeof *list), PETRA_OK);
   add_networks(list, "revnet", "conv");
   add_networks(list, "revnet", "invertible");
   add_networks(list, "resnet", "conv");
   ck_assert_int_gt(list->count, 1000);
-  int step = all_shapes() ? 1 : SAMPLE;
+  int step = all ? 1 : SAMPLE;
   cuda_plans *plans = make_plans(device, true, WORKSPACE_MAX);
-  for (int i = 0; i < list->count; i += step)
-    check_plan(plans, &list->shapes[i], device);
+  cuda_plans_fuse(plans, 0);
+  for (int i = 0; i < list->count; i += step) {
+    const cuda_conv_shape *shape = &list->shapes[i];
+    ck_assert_int_eq(check_plan(plans, shape, device), shape->wide_in + shape->wide_out);
+  }
   printf("test_cuda_plans: %s: %d of %d shapes\n", device, (list->count + step - 1) / step, list->count);
   cuda_plans_destroy(plans);
   petra_free(list);
 }
 
 START_TEST(every_network_has_plans_on_an_a100) {
-  check_networks("sm80");
+  check_networks("sm80", all_shapes());
 }
 END_TEST
 
 START_TEST(every_network_has_plans_on_an_h100) {
-  check_networks("sm90");
+  check_networks("sm90", all_shapes());
+}
+END_TEST
+
+START_TEST(networks_have_plans_on_a_b200) {
+  check_networks("sm100", every_way());
 }
 END_TEST
 
@@ -185,6 +247,41 @@ static cuda_conv_shape small_shape(int kind, int precision) {
   shape.kh = 3, shape.kw = 3, shape.stride = 1, shape.pad = 1, shape.oh = 8, shape.ow = 8;
   return shape;
 }
+
+/* Conversions within cuDNN's graph: which it has, and that it compiles them. */
+START_TEST(graphs_that_convert) {
+  enum { EACH = 7, H100 = 2, B200 = 4, BY_ALL = 8 /* with PETRA_CUDA_PLANS=all alone */ };
+  static const char *const devices[] = {"sm80", "sm90", "sm100"};
+  static const struct {
+    int where, kind, c, in, out, conversions;
+  } rows[] = {{EACH, CUDA_CONV_FORWARD, 64, 1, 1, 0},
+              {EACH | BY_ALL, CUDA_CONV_FORWARD, 64, 1, 0, 0},
+              {EACH | BY_ALL, CUDA_CONV_FORWARD, 64, 0, 1, 0},
+              {H100 | B200, CUDA_CONV_DATA, 64, 0, 1, 0},
+              {EACH | BY_ALL, CUDA_CONV_DATA, 64, 0, 1, 0},
+              {B200, CUDA_CONV_FILTER, 64, 1, 1, 1},
+              {EACH | BY_ALL, CUDA_CONV_FILTER, 64, 0, 1, 0},
+              /* images */
+              {EACH | BY_ALL, CUDA_CONV_FORWARD, 3, 1, 1, 1},
+              {EACH, CUDA_CONV_FORWARD, 3, 1, 0, 1},
+              {EACH, CUDA_CONV_DATA, 3, 0, 1, 1},
+              {EACH, CUDA_CONV_FILTER, 3, 1, 1, 2}};
+  is_driver = true;
+  for (int d = 0; d < HARNESS_COUNT(devices); d++) {
+    cuda_plans *plans = make_plans(devices[d], true, WORKSPACE_MAX);
+    cuda_plans_fuse(plans, ~0U);
+    for (int i = 0; i < HARNESS_COUNT(rows); i++) {
+      cuda_conv_shape shape = small_shape(rows[i].kind, PETRA_PRECISION_BF16);
+      shape.c = rows[i].c, shape.o = 64, shape.wide_in = rows[i].in, shape.wide_out = rows[i].out;
+      if ((rows[i].where & 1 << d) != 0 && ((rows[i].where & BY_ALL) == 0 || every_way()))
+        ck_assert_msg(check_plan(plans, &shape, devices[d]) == rows[i].conversions, "%s, %s", devices[d],
+                      row_name(&shape));
+    }
+    cuda_plans_destroy(plans);
+  }
+  is_driver = false;
+}
+END_TEST
 
 START_TEST(plans_are_kept) {
   cuda_plans *plans = make_plans("sm90", true, WORKSPACE_MAX);
@@ -300,6 +397,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {every_network_has_plans_on_an_a100,
                                 every_network_has_plans_on_an_h100,
+                                networks_have_plans_on_a_b200,
+                                graphs_that_convert,
                                 plans_are_kept,
                                 a_workspace_is_never_larger_than_allowed,
                                 failures_are_one_clear_line,

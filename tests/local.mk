@@ -503,13 +503,15 @@ if HAVE_CUDA
 check_PROGRAMS += tests/cuda_plans tests/test_cuda_matrix
 TESTS += tests/test_cuda_plans tests/test_cuda_matrix
 endif
-tests_cuda_plans_SOURCES = tests/cuda_plans.c tests/harness.h
+tests_cuda_plans_SOURCES = tests/cuda_plans.c tests/cuda_host/driver.c tests/harness.h
 tests_cuda_plans_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_cuda_plans_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 tests_cuda_plans_LDADD = $(TESTS_LDADD) $(CUDA_LIBS)
 tests_test_cuda_matrix_SOURCES = tests/test_cuda_matrix.c tests/harness.h
 tests_test_cuda_matrix_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_matrix_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json tests/cuda_host/README.md
+EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json \
+  tests/cuda_host/deviceprop-sm100.json tests/cuda_host/README.md
 
 # For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it leaves out those that look at
 # sources or draw from made-up logs: nothing that is compiled runs in them. From a release archive, which holds every file that git

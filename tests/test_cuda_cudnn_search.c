@@ -219,6 +219,27 @@ START_TEST(wide_graphs_are_chosen_as_others_are) {
 }
 END_TEST
 
+/* Nor is one that cuDNN does not know at all. */
+START_TEST(wide_graphs_that_cannot_be_described) {
+  for (int nth = 1; nth <= 9; nth++) { /* four tensors, convolution, operation, identity, widening, graph */
+    cuda_plans *plans = NULL;
+    const cuda_plan *plan = NULL;
+    cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+    shape.wide_out = 1;
+    plans_begin(1);
+    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+    petra_cuda_host_fail("cudnnBackendFinalize", nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
+    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
+    ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+    ck_assert_int_eq(cuda_plan_conversions(plan), 1);
+    ck_assert_int_eq(harness_lines, 0);
+    petra_cuda_host_fail(NULL, 0, cudaSuccess);
+    cuda_plans_destroy(plans);
+    plans_end();
+  }
+}
+END_TEST
+
 START_TEST(plans_are_kept) {
   cuda_plans *plans = NULL;
   const cuda_plan *first = NULL, *second = NULL, *again = NULL;
@@ -466,6 +487,7 @@ int search_tests(const TTest **tests) {
   tests[count++] = modes_in_their_order;
   tests[count++] = wide_shapes;
   tests[count++] = wide_graphs_are_chosen_as_others_are;
+  tests[count++] = wide_graphs_that_cannot_be_described;
   tests[count++] = plans_are_kept;
   tests[count++] = without_a_device;
   tests[count++] = the_fake_refuses;

@@ -56,8 +56,8 @@ petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_
 void cuda_plans_destroy(cuda_plans *plans);
 
 /* The kinds (bits 1 << cuda_conv_kind) whose wide shapes, of those found from now on, may be one graph; at first the
- * forward pass and the data gradient. For a filter gradient it would save a launch over a small output, and cost, on an H100, the engine
- * made for the device: there is only a general one for the graph. Not measured. */
+ * forward pass and the data gradient. For a filter gradient it would save a launch over a small output and cost, on an
+ * H100, the engine made for the device: for the graph there is only a general one. Not measured. */
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
 
 /* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes,
@@ -76,9 +76,9 @@ petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes);
 /* "engine 33, 4.2 MiB workspace, tensor cores, rounded before, widened after": for tables and tests. */
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
 
-/* Runs it on the lane, with its conversions; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes.
- * x, w, y as in the shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes
- * no device memory, and may be captured into a CUDA graph. */
+/* Runs it on the lane, conversions included; the workspace is the lane's scratch, of at least cuda_plan_workspace
+ * bytes. x, w, y as in the shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing,
+ * takes no device memory, and may be captured into a CUDA graph. */
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
 
 /* "cuDNN 9.19.0". */
