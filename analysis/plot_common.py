@@ -21,7 +21,7 @@ FORMATS = (".png", ".svg", ".pdf")
 # Keys that change no result: where files go (docs/config.md), and how a run gets to the same results. tests/check_analysis holds
 # them against src/base/config_keys.c.
 NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
-                "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus"}
+                "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus", "device.streams"}
 # The same where runs are compared: data at another place may be other data.
 UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 

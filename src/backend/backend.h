@@ -73,7 +73,8 @@ typedef struct petra_norm_backward {
                                     not of y */
   petra_tensor *dx;       /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
-  const petra_tensor *dsecond; /* NULL, or where the backend divides streams: dy is an activation and has the first channels of the
+  const petra_tensor
+      *dsecond; /* NULL, or where the backend divides streams: dy is an activation and has the first channels of the
                                   gradient, this one those behind */
 } petra_norm_backward;
 
@@ -324,7 +325,8 @@ typedef struct petra_images {
  * held. Accounts have the tensors in use alone. */
 typedef struct petra_backend_memory {
   int64_t tensors; /* storage of tensors, in use or not */
-  int64_t filters; /* copies in the layout and type that convolutions and linear maps want: of weights and, on `cuda` in bf16, of
+  int64_t
+      filters; /* copies in the layout and type that convolutions and linear maps want: of weights and, on `cuda` in bf16, of
                       streams and images too; -1: not told */
   int64_t scratch; /* what operations work in; -1: not told */
 } petra_backend_memory;
@@ -377,11 +379,11 @@ struct petra_backend {
   const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: through the hosts alone */
   /* Set by registry.c: */
   petra_precision precision;
-  int threads; /* of one operation */
-  int lanes;   /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
-  bool dry;    /* tensors have no content (dry.c): set by it */
-  bool divides_streams;           /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
-  bool rounds_streams;            /* convolutions round a stream as they read it: it need not be made inner (precision.h) */
+  int threads;          /* of one operation */
+  int lanes;            /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
+  bool dry;             /* tensors have no content (dry.c): set by it */
+  bool divides_streams; /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
+  bool rounds_streams;  /* convolutions round a stream as they read it: it need not be made inner (precision.h) */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };
@@ -397,8 +399,8 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int streams;         /* cuda: that stages compute on; 0: as many as there can be */
   bool wide_gradients; /* cuda in bf16: convolutions give gradients of streams and of filters unrounded */
-  int device;        /* cuda: which, from 0 */
-  bool device_wraps; /* of those that there are, that of this number modulo their count */
+  int device;          /* cuda: which, from 0 */
+  bool device_wraps;   /* of those that there are, that of this number modulo their count */
   bool
       sizes_only; /* nothing but the sizes of its tensors will be asked for: the processor need not have the precision */
 } petra_backend_options;

@@ -23,7 +23,8 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  CUDA_LANES = 16, /* at most; stage j computes on lane j % lanes; lane 0 is also that of everything outside of stages */
+  CUDA_LANES =
+      16, /* at most; stage j computes on lane j % lanes; lane 0 is also that of everything outside of stages */
   CUDA_TRACKS = CUDA_LANES + PETRA_PEER_LANES, /* and those of messages from and to other processes (peers.c) */
   CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
 };

@@ -27,8 +27,7 @@
 #define PETRA_DEVICE static __device__ __forceinline__
 #define PETRA_ELEMENT_FUNCTION static __device__ __forceinline__
 #define PETRA_KERNEL(name, ...) static __global__ void name(__VA_ARGS__)
-#define PETRA_KERNEL_FILLING(blocks, name, ...)                                                                        \
-  static __global__ void __launch_bounds__(256, blocks) name(__VA_ARGS__)
+#define PETRA_KERNEL_FILLING(blocks, name, ...) static __global__ void __launch_bounds__(256, blocks) name(__VA_ARGS__)
 #define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                            \
   name<<<(unsigned)(blocks), (unsigned)(threads), 0, (lane)->stream>>>(__VA_ARGS__)
 #define PETRA_LAUNCH_BLOCK PETRA_LAUNCH_FLAT

@@ -9,12 +9,12 @@
 
 enum {
   CUDA_TILE_THREADS = 256,
-  CUDA_TILE_WIDTH = 64,    /* channels of a block, at most */
-  CUDA_TILE_PIXELS = 8,    /* pixels of a thread, at least, where there are that many */
-  CUDA_TILE_BLOCKS = 1024, /* about so many fill a large device */
-  CUDA_TILE_SLICES = 512,  /* partial sums of a channel, at most */
+  CUDA_TILE_WIDTH = 64,     /* channels of a block, at most */
+  CUDA_TILE_PIXELS = 8,     /* pixels of a thread, at least, where there are that many */
+  CUDA_TILE_BLOCKS = 1024,  /* about so many fill a large device */
+  CUDA_TILE_SLICES = 512,   /* partial sums of a channel, at most */
   CUDA_TILE_FLAT = 1 << 20, /* blocks side by side over the pixels where there are no partial sums, at most */
-  CUDA_TILE_BATCH = 4      /* elements that a thread loads before it uses them: loads in flight hide their latency */
+  CUDA_TILE_BATCH = 4       /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
 typedef struct cuda_tile {
