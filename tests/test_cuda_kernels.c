@@ -18,7 +18,8 @@ START_TEST(elements_one_by_one) {
       HOLDS(y[i] == 0.1f);
     float *sum = rig_copy(a, n), *moved = rig_copy(b, n), *dx = rig_copy(b, n);
     RIG_LAUNCH(cuda_add_launch, (&(cuda_add_args){sum, b, sum, n, false, false}), 0, FLOATS(sum, n));
-    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){a, moved, n, 1.0 / 3, false}), 0, FLOATS(moved, n));
+    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){.tensor = {{a, moved, n, false}}, .alpha = 1.0 / 3, .tensors = 1}),
+               0, FLOATS(moved, n));
     RIG_LAUNCH(cuda_relu_backward_launch, (&(cuda_relu_backward_args){a, dx, dx, n}), 0, FLOATS(dx, n));
     for (int64_t i = 0; i < n; i++) {
       if (i == n / 2) {
@@ -147,13 +148,17 @@ START_TEST(narrow_elements) {
   HOLDS(fabs(*out - sum) <= 1e-13 * scale);
   for (int kind = 0; kind < 4; kind++) { /* x + wide and x + wide / 3, of either type */
     const void *const a = kind & 1 ? (const void *)narrow : wide, *const b = kind & 2 ? (const void *)filled : x;
-    float *y = rig_empty(count), *moved = rig_copy(x, count);
+    float *y = rig_empty(count), *moved = rig_copy(x, count), *more = rig_copy(wide, 7);
     RIG_LAUNCH(cuda_add_launch, (&(cuda_add_args){a, b, y, count, kind & 1, kind & 2}), 0, FLOATS(y, count));
-    RIG_LAUNCH(cuda_axpy_launch, (&(cuda_axpy_args){a, moved, count, 0.25, kind & 1}), 0, FLOATS(moved, count));
+    RIG_LAUNCH(
+        cuda_axpy_launch,
+        (&(cuda_axpy_args){.tensor = {{a, moved, count, kind & 1}, {x, more, 7, false}}, .alpha = 0.25, .tensors = 2}),
+        0, FLOATS(moved, count), FLOATS(more, 7));
     for (int64_t i = 0; i < count; i++) {
       const float first = kind & 1 ? host_from_bf16(narrow[i]) : wide[i],
                   second = kind & 2 ? host_from_bf16(filled[i]) : x[i];
       HOLDS(y[i] == first + second && moved[i] == (float)(x[i] + 0.25 * first));
+      HOLDS(i >= 7 || more[i] == (float)(wide[i] + 0.25 * x[i]));
     }
   }
   rig_end();

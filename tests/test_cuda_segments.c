@@ -237,7 +237,42 @@ START_TEST(captures_that_fail) {
 }
 END_TEST
 
+/* A library that reads device memory itself gets the numbers, also of a gradient that was in bf16 alone. */
+START_TEST(settled_means_there) {
+  static const int32_t shape_x[4] = {1, 2, 3, 3}, shape_w[4] = {2, 2, 1, 1};
+  int wrong = 0;
+  for (int seed = 1; seed < 40; seed++) {
+    const petra_backend_options options = {.kind = PETRA_BACKEND_CUDA,
+                                           .precision = PETRA_PRECISION_BF16,
+                                           .threads = 1,
+                                           .deterministic = true,
+                                           .graph = PETRA_GRAPH_OFF};
+    petra_backend *backend;
+    petra_cuda_host_reset();
+    petra_cuda_host_seed((uint64_t)seed);
+    must(petra_backend_create_with(&options, &backend));
+    petra_tensor *dy = make_filled(backend, PETRA_TENSOR_INNER, shape_x, 1),
+                 *w = make_filled(backend, PETRA_TENSOR_FILTER, shape_w, 1),
+                 *dx = make(backend, PETRA_TENSOR_ACTIVATION, shape_x);
+    const petra_conv_geometry geometry = {.stride = 1, .pad = 0};
+    must(petra_op_conv_backward_data(backend, &geometry, dy, w, NULL, dx));
+    must(backend->ops->settle(backend, dx, false));
+    float now[18], then[18];
+    memcpy(now, dx->data, sizeof now);
+    must(petra_backend_synchronize(backend));
+    memcpy(then, dx->data, sizeof then);
+    wrong += memcmp(now, then, sizeof now) != 0;
+    petra_tensor_release(&dy);
+    petra_tensor_release(&w);
+    petra_tensor_release(&dx);
+    petra_backend_destroy(backend);
+  }
+  ck_assert_msg(wrong == 0, "after settle the elements were not there in %d of 39 runs", wrong);
+}
+END_TEST
+
 int main(void) {
-  const TTest *tests[8] = {losses_that_come_later, tickets_expire, rates_change, rings_are_bounded, captures_that_fail};
-  return harness_run("cuda_segments", tests, 5 + sequence_tests(tests + 5));
+  const TTest *tests[9] = {losses_that_come_later, tickets_expire,     rates_change,
+                           rings_are_bounded,      captures_that_fail, settled_means_there};
+  return harness_run("cuda_segments", tests, 6 + sequence_tests(tests + 6));
 }

@@ -24,17 +24,17 @@ petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t by
   return cuda_add_command(cuda, copy_launch, &a, sizeof a);
 }
 
-static petra_status round_to(cuda_backend *cuda, const petra_tensor *x, petra_tensor *y) {
+static petra_status round_to(cuda_backend *cuda, const float *x, petra_tensor *y) {
   CUDA_ARGUMENTS(cuda_to_bf16_args, a);
-  a.x = x->data;
+  a.x = x;
   a.y = y->data;
   a.count = y->elements;
   return cuda_add_command(cuda, cuda_to_bf16_launch, &a, sizeof a);
 }
 
-static petra_status widen(cuda_backend *cuda, const petra_tensor *x, petra_tensor *y) {
+static petra_status widen(cuda_backend *cuda, const uint16_t *x, petra_tensor *y) {
   CUDA_ARGUMENTS(cuda_from_bf16_args, a);
-  a.x = x->data;
+  a.x = x;
   a.y = y->data;
   a.count = y->elements;
   return cuda_add_command(cuda, cuda_from_bf16_launch, &a, sizeof a);
@@ -42,11 +42,12 @@ static petra_status widen(cuda_backend *cuda, const petra_tensor *x, petra_tenso
 
 petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
-  cuda_reads(cuda, x);
+  bool narrow;
+  const void *const from = cuda_read_either(cuda, x, &narrow);
   cuda_writes(cuda, y);
-  if (cuda_is_narrow(x) == cuda_is_narrow(y))
-    return cuda_add_copy(cuda, x->data, y->data, y->bytes);
-  return cuda_is_narrow(y) ? round_to(cuda, x, y) : widen(cuda, x, y);
+  if (narrow == cuda_is_narrow(y))
+    return cuda_add_copy(cuda, from, y->data, y->bytes);
+  return narrow ? widen(cuda, from, y) : round_to(cuda, from, y);
 }
 
 petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
@@ -59,12 +60,29 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
   return cuda_add_command(cuda, cuda_fill_launch, &a, sizeof a);
 }
 
+/* Whether the sum touches nothing that those of the launch touch, which run in no order. */
+static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
+  for (int t = 0; t < a->tensors; t++)
+    if (a->tensor[t].y == tensor->y || a->tensor[t].y == tensor->x || a->tensor[t].x == tensor->y)
+      return false;
+  return true;
+}
+
+/* Sums one after another, as of the gradients of a block, are one launch: most are of a few hundred numbers. */
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_axpy_tensor, tensor);
+  tensor.x = cuda_read_either(cuda, x, &tensor.narrow);
+  tensor.y = cuda_update(cuda, y);
+  tensor.count = y->elements;
+  cuda_axpy_args *before = cuda_last_command(cuda, cuda_axpy_launch);
+  if (before && before->alpha == alpha && before->tensors < CUDA_AXPY_TENSORS && is_apart(before, &tensor)) {
+    before->tensor[before->tensors++] = tensor;
+    return cuda_extend_command(cuda);
+  }
   CUDA_ARGUMENTS(cuda_axpy_args, a);
-  a.x = cuda_read_either(cuda, x, &a.narrow);
-  a.y = cuda_update(cuda, y);
-  a.count = y->elements;
+  a.tensor[0] = tensor;
+  a.tensors = 1;
   a.alpha = alpha;
   return cuda_add_command(cuda, cuda_axpy_launch, &a, sizeof a);
 }

@@ -113,7 +113,7 @@ petra_status petra_cuda_create(const petra_backend_options *options, petra_backe
   cuda->base.ops = &cuda_ops;
   cuda->base.peers = cuda_peer_ops();
   cuda->device = device;
-  cuda->lanes = options->streams > 0 ? options->streams : (int)CUDA_LANES;
+  cuda->lanes = options->streams > 0 && options->streams < CUDA_LANES ? options->streams : (int)CUDA_LANES;
   cuda->wide_gradients = options->precision == PETRA_PRECISION_BF16 && options->wide_gradients;
   petra_status status = open_parts(cuda, options);
   if (status != PETRA_OK) {

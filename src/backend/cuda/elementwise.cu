@@ -2,6 +2,7 @@
 /* Operations that go element by element, and the dot product. */
 #include "backend/cuda/grid.h"
 #include "backend/cuda/narrow.h"
+#include "backend/cuda/steps.h"
 
 #include "backend/element.h"
 
@@ -21,23 +22,37 @@ petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments) {
 /* The kernels below load CUDA_GRID_BATCH elements of each array, then store as many: outputs may be inputs, so that the
  * compiler could not move a load over a store by itself. */
 
-PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_args a) {
-  const int64_t step = cuda_grid_step();
-  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+typedef struct cuda_axpy_kernel_args {
+  cuda_axpy_args axpy;
+  int32_t first[CUDA_AXPY_TENSORS + 1]; /* steps.h */
+} cuda_axpy_kernel_args;
+
+PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_kernel_args a) {
+  const cuda_steps_place place = cuda_steps_place_of(a.first);
+  const void *from = a.axpy.tensor[place.tensor].x;
+  float *to = a.axpy.tensor[place.tensor].y;
+  const int64_t count = a.axpy.tensor[place.tensor].count, step = place.step;
+  const bool narrow = a.axpy.tensor[place.tensor].narrow;
+  for (int64_t first = place.first; first < count; first += CUDA_GRID_BATCH * step) {
     float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       int64_t i = first + k * step;
-      x[k] = i < a.count ? cuda_element(a.x, a.narrow, i) : 0;
-      y[k] = i < a.count ? a.y[i] : 0;
+      x[k] = i < count ? cuda_element(from, narrow, i) : 0;
+      y[k] = i < count ? to[i] : 0;
     }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
-        (float)(y[k] + a.alpha * x[k]);
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < count) to[first + k * step] =
+        (float)(y[k] + a.axpy.alpha * x[k]);
   }
 }
 
 petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_axpy_args *a = (const cuda_axpy_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_axpy_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  cuda_axpy_kernel_args kernel;
+  kernel.axpy = *a;
+  kernel.first[0] = 0;
+  for (int t = 0; t < CUDA_AXPY_TENSORS; t++)
+    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
+  PETRA_LAUNCH_FLAT(lane, cuda_axpy_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
   return cuda_launched("axpy");
 }
 

@@ -44,12 +44,18 @@ typedef struct cuda_fill_args {
 } cuda_fill_args;
 petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
 
-typedef struct cuda_axpy_args { /* y += alpha x */
+/* y += alpha x of up to CUDA_AXPY_TENSORS tensors, none of which is another's x or y. */
+enum { CUDA_AXPY_TENSORS = 16 };
+typedef struct cuda_axpy_tensor {
   const void *x;
   float *y;
   int64_t count;
-  double alpha;
   bool narrow; /* x is of bf16 */
+} cuda_axpy_tensor;
+typedef struct cuda_axpy_args {
+  cuda_axpy_tensor tensor[CUDA_AXPY_TENSORS];
+  double alpha;
+  int32_t tensors;
 } cuda_axpy_args;
 petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments);
 
@@ -141,6 +147,7 @@ typedef struct cuda_norm_statistics_args {
   int32_t c;
   bool narrow;
 } cuda_norm_statistics_args;
+enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, where there are sums */
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments);
 

@@ -12,6 +12,8 @@ CUDA_H_FILES = \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
 	src/backend/cuda/matrix.h src/backend/cuda/product.h \
+	src/backend/cuda/narrow.h \
+	src/backend/cuda/norm_tile.h \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sequence_kernels.h \

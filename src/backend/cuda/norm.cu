@@ -60,13 +60,19 @@ PETRA_DEVICE void cuda_statistics(const cuda_statistics_args a, bool narrow, int
   if (place.active) {
     double origin[CUDA_FOUR];
     PETRA_UNROLL for (int k = 0; k < vec; k++) origin[k] = cuda_norm_origin(a.x, narrow, place.channel * vec + k);
-    PETRA_UNROLL_SOME for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-      float x[CUDA_FOUR];
-      cuda_load(a.x, narrow, p * c + place.channel * vec, vec, x);
-      PETRA_UNROLL for (int k = 0; k < vec; k++) {
-        const double difference = x[k] - origin[k];
-        sums.first[k] += difference;
-        sums.second[k] += difference * difference;
+    for (int64_t p = place.pixel; p < a.tile.pixels; p += CUDA_NORM_PIXELS * place.step) {
+      float x[CUDA_NORM_PIXELS][CUDA_FOUR];
+      PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PIXELS; b++) {
+        const int64_t q = p + b * place.step;
+        cuda_load(a.x, narrow, (q < a.tile.pixels ? q : p) * c + place.channel * vec, vec, x[b]);
+      }
+      PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PIXELS; b++) {
+        const bool there = p + b * place.step < a.tile.pixels;
+        PETRA_UNROLL for (int k = 0; k < vec; k++) {
+          const double difference = there ? x[b][k] - origin[k] : 0;
+          sums.first[k] += difference;
+          sums.second[k] += difference * difference;
+        }
       }
     }
   }
@@ -162,7 +168,9 @@ PETRA_DEVICE float cuda_norm_joined(cuda_joined joined, bool narrow, bool relu, 
   return (float)(subtract ? addend - act : addend + act);
 }
 
-PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool narrow, bool narrow_y, int vec) {
+/* each: pixels that a thread loads before it stores one, at most CUDA_NORM_PIXELS; y may be what others are read from. */
+PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool narrow, bool narrow_y, int vec,
+                             int each) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
@@ -175,34 +183,46 @@ PETRA_DEVICE void cuda_apply(const cuda_apply_args a, cuda_joined joined, bool n
   const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
   void *const y = apart && part.second ? a.norm.second : a.norm.y;
   uint16_t *const rounded = apart && part.second ? a.norm.rounded_second : a.norm.rounded;
-  for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-    const int64_t i = p * c + place.channel * vec, to = apart ? p * part.stride + part.channel : i;
-    float x[CUDA_FOUR], addend[CUDA_FOUR] = {0};
-    cuda_load(a.norm.x, narrow, i, vec, x);
-    if (joined != CUDA_ALONE)
-      cuda_load(a.norm.addend, false, i, vec, addend);
-    PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
-        cuda_norm_joined(joined, narrow, relu, subtract, cuda_norm_z(&channel[k], narrow, x[k]), addend[k]);
-    cuda_store(y, narrow_y, to, vec, x);
-    if (!narrow_y && rounded)
-      cuda_store(rounded, true, to, vec, x);
+  for (int64_t first = place.pixel; first < a.tile.pixels; first += each * place.step) {
+    float x[CUDA_NORM_PIXELS][CUDA_FOUR], addend[CUDA_NORM_PIXELS][CUDA_FOUR];
+    PETRA_UNROLL for (int b = 0; b < each; b++) {
+      const int64_t p = first + b * place.step, i = (p < a.tile.pixels ? p : first) * c + place.channel * vec;
+      cuda_load(a.norm.x, narrow, i, vec, x[b]);
+      if (joined != CUDA_ALONE)
+        cuda_load(a.norm.addend, false, i, vec, addend[b]);
+    }
+    PETRA_UNROLL for (int b = 0; b < each; b++) {
+      const int64_t p = first + b * place.step;
+      const int64_t to = apart ? p * part.stride + part.channel : p * c + place.channel * vec;
+      if (p >= a.tile.pixels)
+        break;
+      PETRA_UNROLL for (int k = 0; k < vec; k++) x[b][k] =
+          cuda_norm_joined(joined, narrow, relu, subtract, cuda_norm_z(&channel[k], narrow, x[b][k]),
+                           joined == CUDA_ALONE ? 0 : addend[b][k]);
+      cuda_store(y, narrow_y, to, vec, x[b]);
+      if (!narrow_y && rounded)
+        cuda_store(rounded, true, to, vec, x[b]);
+    }
   }
 }
 
+/* As many as there are registers for: loads under way hide their latency, by more blocks or by more of each. */
+#define EACH(joined, narrow)                                                                                           \
+  ((narrow) ? ((joined) == CUDA_ALONE ? CUDA_NORM_PIXELS : 2) : (joined) == CUDA_ALONE ? 2 : 1)
 #define APPLY(name, blocks, joined, narrow, narrow_y, vec)                                                             \
   PETRA_KERNEL_FILLING(blocks, cuda_norm_apply_##name, const cuda_apply_args a) {                                      \
-    cuda_apply(a, joined, narrow, narrow_y, vec);                                                                      \
+    cuda_apply(a, joined, narrow, narrow_y, vec, EACH(joined, narrow));                                                \
   }
-#define APPLY_EACH(suffix, vec, blocks, narrow_blocks)                                                                 \
-  APPLY(wide_##suffix, blocks, CUDA_ALONE, false, false, vec)                                                          \
+#define APPLY_EACH(suffix, vec, blocks)                                                                                \
+  APPLY(wide_##suffix, 3, CUDA_ALONE, false, false, vec)                                                               \
   APPLY(sum_wide_##suffix, blocks, CUDA_SUM, false, false, vec)                                                        \
   APPLY(activated_wide_##suffix, blocks, CUDA_ACTIVATED, false, false, vec)                                            \
-  APPLY(inner_narrow_##suffix, narrow_blocks, CUDA_ALONE, true, true, vec)                                             \
-  APPLY(narrow_##suffix, narrow_blocks, CUDA_ALONE, true, false, vec)                                                  \
-  APPLY(sum_narrow_##suffix, narrow_blocks, CUDA_SUM, true, false, vec)                                                \
-  APPLY(activated_narrow_##suffix, narrow_blocks, CUDA_ACTIVATED, true, false, vec)
-APPLY_EACH(1, 1, 4, 4)
-APPLY_EACH(4, CUDA_FOUR, 4, 6)
+  APPLY(inner_narrow_##suffix, blocks, CUDA_ALONE, true, true, vec)                                                    \
+  APPLY(narrow_##suffix, blocks, CUDA_ALONE, true, false, vec)                                                         \
+  APPLY(sum_narrow_##suffix, blocks, CUDA_SUM, true, false, vec)                                                       \
+  APPLY(activated_narrow_##suffix, blocks, CUDA_ACTIVATED, true, false, vec)
+APPLY_EACH(1, 1, 4)
+APPLY_EACH(4, CUDA_FOUR, 4)
 
 #define LAUNCH_APPLY(name)                                                                                             \
   OF_KIND(PETRA_LAUNCH_FLAT, lane, name, a->narrow, vec, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel)
@@ -251,14 +271,21 @@ PETRA_DEVICE void cuda_backward_sums(const cuda_backward_args a, bool narrow, bo
     PETRA_UNROLL for (int k = 0; k < vec; k++) channel[k] = cuda_backward_channel(&a.norm, place.channel * vec + k);
     const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
     const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
-    for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-      float x[CUDA_FOUR], dy[CUDA_FOUR];
-      cuda_load(a.norm.x, narrow, p * c + place.channel * vec, vec, x);
-      cuda_load(from, narrow_dy, p * part.stride + part.channel, vec, dy);
-      PETRA_UNROLL for (int k = 0; k < vec; k++) {
-        const double dz = cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]);
-        sums.first[k] += dz;
-        sums.second[k] += dz * (((double)x[k] - channel[k].mean) * channel[k].inverse_deviation);
+    for (int64_t p = place.pixel; p < a.tile.pixels; p += CUDA_NORM_PAIRS * place.step) {
+      float x[CUDA_NORM_PAIRS][CUDA_FOUR], dy[CUDA_NORM_PAIRS][CUDA_FOUR];
+      PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PAIRS; b++) {
+        const int64_t q = p + b * place.step, from_pixel = q < a.tile.pixels ? q : p;
+        cuda_load(a.norm.x, narrow, from_pixel * c + place.channel * vec, vec, x[b]);
+        cuda_load(from, narrow_dy, from_pixel * part.stride + part.channel, vec, dy[b]);
+      }
+      PETRA_UNROLL for (int b = 0; b < CUDA_NORM_PAIRS; b++) {
+        if (p + b * place.step >= a.tile.pixels)
+          break;
+        PETRA_UNROLL for (int k = 0; k < vec; k++) {
+          const double dz = cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[b][k], dy[b][k]);
+          sums.first[k] += dz;
+          sums.second[k] += dz * (((double)x[b][k] - channel[k].mean) * channel[k].inverse_deviation);
+        }
       }
     }
   }
@@ -283,7 +310,8 @@ PETRA_DEVICE float cuda_norm_dx(const cuda_channel *channel, bool narrow, double
                                             mean_dz_normalized);
 }
 
-PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool narrow_dy, int vec) {
+/* each: as in cuda_apply, at most CUDA_NORM_PAIRS; dx may be dy. */
+PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool narrow_dy, int vec, int each) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)
     return;
@@ -297,15 +325,22 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
   }
   const cuda_part part = cuda_norm_part(a.norm.c, a.norm.c_first, place.channel * vec);
   const void *const from = part.second ? a.norm.dsecond : a.norm.dy;
-  for (int64_t p = place.pixel; p < a.tile.pixels; p += place.step) {
-    const int64_t i = p * c + place.channel * vec;
-    float x[CUDA_FOUR], dy[CUDA_FOUR];
-    cuda_load(a.norm.x, narrow, i, vec, x);
-    cuda_load(from, narrow_dy, p * part.stride + part.channel, vec, dy);
-    PETRA_UNROLL for (int k = 0; k < vec; k++) x[k] =
-        cuda_norm_dx(&channel[k], narrow, cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[k], dy[k]), x[k], mean_dz[k],
-                     mean_dz_normalized[k]);
-    cuda_store(a.norm.dx, narrow, i, vec, x);
+  for (int64_t first = place.pixel; first < a.tile.pixels; first += each * place.step) {
+    float x[CUDA_NORM_PAIRS][CUDA_FOUR], dy[CUDA_NORM_PAIRS][CUDA_FOUR];
+    PETRA_UNROLL for (int b = 0; b < each; b++) {
+      const int64_t p = first + b * place.step, q = p < a.tile.pixels ? p : first;
+      cuda_load(a.norm.x, narrow, q * c + place.channel * vec, vec, x[b]);
+      cuda_load(from, narrow_dy, q * part.stride + part.channel, vec, dy[b]);
+    }
+    PETRA_UNROLL for (int b = 0; b < each; b++) {
+      const int64_t p = first + b * place.step;
+      if (p >= a.tile.pixels)
+        break;
+      PETRA_UNROLL for (int k = 0; k < vec; k++) x[b][k] =
+          cuda_norm_dx(&channel[k], narrow, cuda_norm_dz(&channel[k], narrow, a.norm.relu, x[b][k], dy[b][k]), x[b][k],
+                       mean_dz[k], mean_dz_normalized[k]);
+      cuda_store(a.norm.dx, narrow, p * c + place.channel * vec, vec, x[b]);
+    }
   }
 }
 
@@ -315,12 +350,12 @@ PETRA_DEVICE void cuda_backward(const cuda_backward_args a, bool narrow, bool na
     cuda_backward_sums(a, narrow, narrow_dy, vec);                                                                     \
   }                                                                                                                    \
   PETRA_KERNEL_FILLING(blocks, cuda_norm_backward_kernel_##suffix, const cuda_backward_args a) {                       \
-    cuda_backward(a, narrow, narrow_dy, vec);                                                                          \
+    cuda_backward(a, narrow, narrow_dy, vec, (narrow) ? CUDA_NORM_PAIRS : 1);                                          \
   }
 BACKWARD(wide_1, false, false, 1, 4)
 BACKWARD(wide_4, false, false, CUDA_FOUR, 2)
 BACKWARD(narrow_1, true, false, 1, 4)
-BACKWARD(narrow_4, true, false, CUDA_FOUR, 4)
+BACKWARD(narrow_4, true, false, CUDA_FOUR, 3)
 BACKWARD(inner_narrow_1, true, true, 1, 4)
 BACKWARD(inner_narrow_4, true, true, CUDA_FOUR, 4)
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch norm. */
 #include "backend/cuda/segment.h"
+#include "base/log.h"
 
 #include <string.h>
 
@@ -29,8 +30,17 @@ static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
   return cuda_add_command(cuda, cuda_norm_apply_launch, &a, sizeof a);
 }
 
+/* Scratch for the sums, whose blocks are counted for each few channels. */
+static petra_status reserve(cuda_backend *cuda, const petra_tensor *x) {
+  if (x->shape[1] > CUDA_NORM_CHANNELS)
+    return petra_fail(PETRA_UNSUPPORTED, "cuda: a batch norm over %d channels; expected at most %d", x->shape[1],
+                      (int)CUDA_NORM_CHANNELS);
+  return cuda_reserve(cuda, cuda_norm_scratch(cuda_pixels(x), x->shape[1]));
+}
+
 petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward *norm) {
   cuda_backend *cuda = cuda_of(backend);
+  PETRA_TRY(reserve(cuda, norm->x));
   CUDA_ARGUMENTS(cuda_norm_statistics_args, a);
   a.x = cuda_read(cuda, norm->x);
   a.narrow = cuda_is_narrow(norm->x);
@@ -38,7 +48,6 @@ petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward 
   a.variance = cuda_write(cuda, norm->variance);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
-  PETRA_TRY(cuda_reserve(cuda, cuda_norm_scratch(a.pixels, a.c)));
   PETRA_TRY(cuda_add_command(cuda, cuda_norm_statistics_launch, &a, sizeof a));
   return norm->y ? apply(cuda, norm) : PETRA_OK;
 }
@@ -49,6 +58,7 @@ petra_status cuda_norm_evaluate(petra_backend *backend, const petra_norm_forward
 
 petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backward *norm) {
   cuda_backend *cuda = cuda_of(backend);
+  PETRA_TRY(reserve(cuda, norm->x));
   CUDA_ARGUMENTS(cuda_norm_backward_args, a);
   a.x = cuda_read(cuda, norm->x);
   a.narrow = cuda_is_narrow(norm->x);
@@ -67,7 +77,6 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.relu = norm->relu;
-  PETRA_TRY(cuda_reserve(cuda, cuda_norm_scratch(a.pixels, a.c)));
   return cuda_add_command(cuda, cuda_norm_backward_launch, &a, sizeof a);
 }
 
@@ -89,7 +98,6 @@ petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor
                                       int64_t samples, double momentum, petra_tensor *running_mean,
                                       petra_tensor *running_variance) {
   cuda_backend *cuda = cuda_of(backend);
-  cuda_norm_running_args *before = cuda_last_command(cuda, cuda_norm_running_launch);
   CUDA_ARGUMENTS(cuda_norm_running, norm);
   norm.mean = cuda_read(cuda, mean);
   norm.variance = cuda_read(cuda, variance);
@@ -97,10 +105,10 @@ petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor
   norm.running_variance = cuda_write(cuda, running_variance);
   norm.samples = samples;
   norm.c = mean->shape[0];
+  cuda_norm_running_args *before = cuda_last_command(cuda, cuda_norm_running_launch);
   if (before && before->momentum == momentum && before->norms < CUDA_NORM_RUNNING && apart(before, &norm)) {
     before->norm[before->norms++] = norm;
-    cuda_extend_command(cuda);
-    return PETRA_OK;
+    return cuda_extend_command(cuda);
   }
   CUDA_ARGUMENTS(cuda_norm_running_args, a);
   a.norm[0] = norm;

@@ -9,8 +9,12 @@
 #include "backend/cuda/tile.h"
 
 enum {
-  CUDA_NORM_WIDTH = 32,  /* channels of a block: few, since one block sums all of their slices */
-  CUDA_NORM_BLOCKS = 512 /* two of them fill a multiprocessor's loads */
+  CUDA_NORM_WIDTH = 32,   /* channels of a block: few, since one block sums all of their slices */
+  CUDA_NORM_BLOCKS = 512, /* two of them fill a multiprocessor's loads */
+  CUDA_NORM_BATCH =
+      8, /* partial sums that a thread loads before it adds the first: loads in flight hide their latency */
+  CUDA_NORM_PIXELS = 4, /* the same of the pixels that it sums */
+  CUDA_NORM_PAIRS = 2   /* and of the pixels of two arrays */
 };
 
 typedef struct cuda_norm_sums {
@@ -68,19 +72,26 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
     if (begin + own < c)
       partial[(place.slice * 2 + which) * c + begin + own] = sum;
   }
-  PETRA_FENCE();
   PETRA_SYNC();
-  if (PETRA_THREAD == 0)
+  if (PETRA_THREAD == 0) {
+    PETRA_FENCE(); /* what the block's threads have stored comes before the count, what it reads of others' after it */
     last = PETRA_COUNT(&counters[chunk]) == (unsigned)(tile.slices - 1);
+    PETRA_FENCE();
+  }
   PETRA_SYNC();
   if (!last)
     return false;
   const int column = PETRA_THREAD % columns, row = PETRA_THREAD / columns, rows = CUDA_TILE_THREADS / columns;
   const int which = column / wide, own = column % wide;
   double sum = 0;
-  if (row < rows && begin + own < c)
-    PETRA_UNROLL_SOME for (int64_t slice = row; slice < tile.slices; slice += rows) sum +=
-        PETRA_FRESH(&partial[(slice * 2 + which) * c + begin + own]);
+  for (int64_t slice = row; row < rows && begin + own < c && slice < tile.slices; slice += CUDA_NORM_BATCH * rows) {
+    double value[CUDA_NORM_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_NORM_BATCH; k++) {
+      const int64_t s = slice + k * rows;
+      value[k] = PETRA_FRESH(&partial[((s < tile.slices ? s : slice) * 2 + which) * c + begin + own]);
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_NORM_BATCH; k++) sum += slice + k * rows < tile.slices ? value[k] : 0;
+  }
   sum = cuda_norm_column(shared[0], columns, sum);
   PETRA_SYNC();
   shared[0][PETRA_THREAD] = sum;

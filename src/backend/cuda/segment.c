@@ -261,10 +261,15 @@ static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *a
   return PETRA_OK;
 }
 
+/* Of what was added while tensors were named. */
+static petra_status take_status(cuda_segment *segment) {
+  const petra_status status = segment->status;
+  segment->status = PETRA_OK;
+  return status;
+}
+
 petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
-  const petra_status before = cuda->segment->status;
-  cuda->segment->status = PETRA_OK;
-  PETRA_TRY(before);
+  PETRA_TRY(take_status(cuda->segment));
   PETRA_TRY(append(cuda, launch, arguments, bytes));
   return cuda->segment->open ? PETRA_OK : cuda_submit(cuda);
 }
@@ -278,7 +283,7 @@ void *cuda_last_command(cuda_backend *cuda, cuda_launch launch) {
   return command.launch == launch ? segment->commands + segment->last + padded(sizeof command) : NULL;
 }
 
-void cuda_extend_command(cuda_backend *cuda) {
+petra_status cuda_extend_command(cuda_backend *cuda) {
   cuda_segment *segment = cuda->segment;
   cuda_command command;
   memcpy(&command, segment->commands + segment->last, sizeof command);
@@ -286,6 +291,7 @@ void cuda_extend_command(cuda_backend *cuda) {
   command.written_bytes += segment->written_bytes;
   memcpy(segment->commands + segment->last, &command, sizeof command);
   forget_traffic(segment);
+  return take_status(segment);
 }
 
 size_t cuda_command_at(const unsigned char *commands, size_t at, cuda_command *command, const void **arguments) {
@@ -359,9 +365,7 @@ petra_status cuda_beside_wait(cuda_backend *cuda) {
   segment->used = 0;
   PETRA_TRY(wait_for_others(cuda));
   PETRA_TRY(cuda_launch_commands(&present_track(cuda)->lane, segment->commands, bytes));
-  const petra_status status = segment->status;
-  segment->status = PETRA_OK;
-  return status;
+  return take_status(segment);
 }
 
 void cuda_beside_leave(cuda_backend *cuda, int before) {
@@ -417,7 +421,10 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
   if (storage->rounded_alone && !writes) {
     cuda_reads(cuda, tensor);
+    forget_traffic(cuda->segment); /* nobody's command */
+    PETRA_TRY(take_status(cuda->segment));
     PETRA_TRY(cuda_submit(cuda));
+    PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
   }
   storage->rounded_valid = storage->rounded_valid && !writes;
   storage->rounded_alone = false;

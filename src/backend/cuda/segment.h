@@ -110,7 +110,7 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
 void *cuda_last_command(cuda_backend *cuda, cuda_launch launch);
 
 /* What was named since belongs to that command. */
-void cuda_extend_command(cuda_backend *cuda);
+petra_status cuda_extend_command(cuda_backend *cuda);
 
 /* The command that copies on the device. arithmetic.c */
 petra_status cuda_add_copy(cuda_backend *cuda, const void *x, void *y, size_t bytes);
