@@ -30,6 +30,34 @@ static norm_case make_case(int pixels, int c, double mean, double deviation) {
   return s;
 }
 
+/* What all launches over a case have. */
+static cuda_norm_apply_args apply_of(const norm_case *s) {
+  return (cuda_norm_apply_args){.x = data_of(s),
+                                .scale = s->scale,
+                                .shift = s->shift,
+                                .mean = s->mean,
+                                .variance = s->variance,
+                                .pixels = s->pixels,
+                                .c = s->c,
+                                .c_first = s->c,
+                                .narrow = s->narrow_x};
+}
+
+static cuda_norm_backward_args backward_of(const norm_case *s, bool relu) {
+  return (cuda_norm_backward_args){.x = data_of(s),
+                                   .scale = s->scale,
+                                   .shift = s->shift,
+                                   .mean = s->mean,
+                                   .variance = s->variance,
+                                   .dscale = rig_empty(s->c),
+                                   .dshift = rig_empty(s->c),
+                                   .pixels = s->pixels,
+                                   .c = s->c,
+                                   .c_first = s->c,
+                                   .relu = relu,
+                                   .narrow = s->narrow_x};
+}
+
 static void statistics(const norm_case *s) {
   RIG_LAUNCH(cuda_norm_statistics_launch,
              (&(cuda_norm_statistics_args){data_of(s), s->mean, s->variance, s->pixels, s->c, s->narrow_x}),
@@ -102,19 +130,12 @@ static void check_apply(norm_case *s, petra_join join, bool relu) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *y = rig_copy(s->addend, count); /* y may alias addend */
   uint16_t *rounded = relu ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
-  const cuda_norm_apply_args a = {.x = s->x,
-                                  .scale = s->scale,
-                                  .shift = s->shift,
-                                  .mean = s->mean,
-                                  .variance = s->variance,
-                                  .addend = join ? y : NULL,
-                                  .y = y,
-                                  .rounded = rounded,
-                                  .pixels = s->pixels,
-                                  .c = s->c,
-                                  .c_first = s->c,
-                                  .join = join,
-                                  .relu = relu};
+  cuda_norm_apply_args a = apply_of(s);
+  a.addend = join ? y : NULL;
+  a.y = y;
+  a.rounded = rounded;
+  a.join = join;
+  a.relu = relu;
   if (join && !rounded) /* where y is read, it is another after the first launch */
     RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
   else
@@ -150,23 +171,12 @@ END_TEST
 /* `alias`: dx takes the place of dy. */
 static void check_backward(const norm_case *s, bool relu, bool alias) {
   int64_t count = (int64_t)s->pixels * s->c;
-  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count),
-        *dx = alias ? dy : rig_empty(count);
-  const cuda_norm_backward_args a = {.x = s->x,
-                                     .scale = s->scale,
-                                     .shift = s->shift,
-                                     .mean = s->mean,
-                                     .variance = s->variance,
-                                     .dy = dy,
-                                     .dx = dx,
-                                     .dscale = dscale,
-                                     .dshift = dshift,
-                                     .pixels = s->pixels,
-                                     .c = s->c,
-                                     .c_first = s->c,
-                                     .relu = relu};
-  RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count), FLOATS(dscale, s->c),
-             FLOATS(dshift, s->c));
+  float *dy = rig_copy(s->dy, count), *dx = alias ? dy : rig_empty(count);
+  cuda_norm_backward_args a = backward_of(s, relu);
+  a.dy = dy;
+  a.dx = dx;
+  RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count),
+             FLOATS(a.dscale, s->c), FLOATS(a.dshift, s->c));
   const petra_norm_backward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
                                         .scale = VECTOR(s->c, s->scale),
                                         .shift = VECTOR(s->c, s->shift),
@@ -178,8 +188,8 @@ static void check_backward(const norm_case *s, bool relu, bool alias) {
                                         .dscale = VECTOR(s->c, NULL),
                                         .dshift = VECTOR(s->c, NULL)};
   ck_assert_int_eq(rig_ref->ops->norm_backward(rig_ref, &expected), PETRA_OK);
-  rig_agree("dscale", expected.dscale, dscale, s->pixels);
-  rig_agree("dshift", expected.dshift, dshift, s->pixels);
+  rig_agree("dscale", expected.dscale, a.dscale, s->pixels);
+  rig_agree("dshift", expected.dshift, a.dshift, s->pixels);
   /* Of one pixel the variance is 0 and terms of 1 / sqrt(epsilon) = 316 cancel. */
   rig_agree("dx", expected.dx, dx, 1000);
 }
@@ -258,21 +268,13 @@ static void check_narrow_apply(const norm_case *s, petra_join join, bool relu, b
   const int64_t count = (int64_t)s->pixels * s->c;
   float *y = rig_empty(count);
   uint16_t *inner = rig_bytes((size_t)count * sizeof *inner), *rounded = rig_bytes((size_t)count * sizeof *rounded);
-  const cuda_norm_apply_args a = {.x = s->narrow_x,
-                                  .scale = s->scale,
-                                  .shift = s->shift,
-                                  .mean = s->mean,
-                                  .variance = s->variance,
-                                  .addend = join ? s->addend : NULL,
-                                  .y = narrow_y ? (void *)inner : y,
-                                  .rounded = narrow_y ? NULL : rounded,
-                                  .pixels = s->pixels,
-                                  .c = s->c,
-                                  .c_first = s->c,
-                                  .join = join,
-                                  .relu = relu,
-                                  .narrow = true,
-                                  .narrow_y = narrow_y};
+  cuda_norm_apply_args a = apply_of(s);
+  a.addend = join ? s->addend : NULL;
+  a.y = narrow_y ? (void *)inner : y;
+  a.rounded = narrow_y ? NULL : rounded;
+  a.join = join;
+  a.relu = relu;
+  a.narrow_y = narrow_y;
   if (narrow_y)
     RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, {inner, (size_t)count * sizeof *inner});
   else
@@ -305,37 +307,17 @@ static void check_narrow_backward(const norm_case *s, bool relu, bool narrow_dy)
   const int64_t count = (int64_t)s->pixels * s->c;
   uint16_t *dx = rig_bytes((size_t)count * sizeof *dx);
   uint16_t *dy = narrow_dy ? rig_narrow(s->dy, count) : NULL, *y = rig_bytes((size_t)count * sizeof *y);
-  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c);
-  const cuda_norm_apply_args forward = {.x = s->narrow_x,
-                                        .scale = s->scale,
-                                        .shift = s->shift,
-                                        .mean = s->mean,
-                                        .variance = s->variance,
-                                        .y = y,
-                                        .pixels = s->pixels,
-                                        .c = s->c,
-                                        .c_first = s->c,
-                                        .relu = relu,
-                                        .narrow = true,
-                                        .narrow_y = true};
-  const cuda_norm_backward_args a = {.x = s->narrow_x,
-                                     .scale = s->scale,
-                                     .shift = s->shift,
-                                     .mean = s->mean,
-                                     .variance = s->variance,
-                                     .dy = narrow_dy ? (void *)dy : s->dy,
-                                     .dx = dx,
-                                     .dscale = dscale,
-                                     .dshift = dshift,
-                                     .pixels = s->pixels,
-                                     .c = s->c,
-                                     .c_first = s->c,
-                                     .relu = relu,
-                                     .narrow = true,
-                                     .narrow_dy = narrow_dy};
+  cuda_norm_apply_args forward = apply_of(s);
+  forward.y = y;
+  forward.relu = relu;
+  forward.narrow_y = true;
+  cuda_norm_backward_args a = backward_of(s, relu);
+  a.dy = narrow_dy ? (void *)dy : s->dy;
+  a.dx = dx;
+  a.narrow_dy = narrow_dy;
   rig_launch_once(cuda_norm_apply_launch, &forward, 0);
   RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), {dx, (size_t)count * sizeof *dx},
-             FLOATS(dscale, s->c), FLOATS(dshift, s->c));
+             FLOATS(a.dscale, s->c), FLOATS(a.dshift, s->c));
   for (int c = 0; c < s->c; c++) {
     double sum = 0, product = 0, scale = 0;
     for (int64_t i = c; i < count; i += s->c) {
@@ -344,7 +326,7 @@ static void check_narrow_backward(const norm_case *s, bool relu, bool narrow_dy)
       product += dz * element_of(s, i).normalized;
       scale += fabs(dz) * (1 + fabs(element_of(s, i).normalized));
     }
-    HOLDS(rig_near(dshift[c], sum, scale) && rig_near(dscale[c], product, 10 * scale));
+    HOLDS(rig_near(a.dshift[c], sum, scale) && rig_near(a.dscale[c], product, 10 * scale));
     for (int64_t i = c; i < count; i += s->c) {
       const of_element e = element_of(s, i);
       const double dz = relu && !(host_from_bf16(y[i]) > 0) ? 0 : s->dy[i], n = s->pixels;
@@ -375,22 +357,14 @@ static void divide(const float *x, int64_t pixels, int c, int first, float *one,
       *(k < first ? &one[p * first + k] : &other[p * (c - first) + k - first]) = x[p * c + k];
 }
 
-static void check_divided_apply(const norm_case *s, int first, bool narrow) {
+static void check_divided_apply(const norm_case *s, int first) {
   const int64_t count = (int64_t)s->pixels * s->c, sizes[2] = {(int64_t)s->pixels * first, count - sizes[0]};
   float *y = rig_empty(count), *expected[2] = {rig_empty(sizes[0]), rig_empty(sizes[1])};
   float *part[2] = {rig_empty(sizes[0]), rig_empty(sizes[1])};
   uint16_t *rounded[2] = {rig_bytes((size_t)sizes[0] * 2), rig_bytes((size_t)sizes[1] * 2)};
-  cuda_norm_apply_args a = {.x = data_of(s),
-                            .scale = s->scale,
-                            .shift = s->shift,
-                            .mean = s->mean,
-                            .variance = s->variance,
-                            .y = y,
-                            .pixels = s->pixels,
-                            .c = s->c,
-                            .c_first = s->c,
-                            .relu = true,
-                            .narrow = narrow};
+  cuda_norm_apply_args a = apply_of(s);
+  a.y = y;
+  a.relu = true;
   rig_launch_once(cuda_norm_apply_launch, &a, 0);
   divide(y, s->pixels, s->c, first, expected[0], expected[1]);
   a.y = part[0];
@@ -404,25 +378,17 @@ static void check_divided_apply(const norm_case *s, int first, bool narrow) {
       HOLDS(part[k][i] == expected[k][i] && rounded[k][i] == host_to_bf16(part[k][i]));
 }
 
-static void check_divided_backward(const norm_case *s, int first, bool narrow) {
+static void check_divided_backward(const norm_case *s, int first) {
+  const bool narrow = s->narrow_x;
   const int64_t count = (int64_t)s->pixels * s->c;
   float *dy[2] = {rig_empty((int64_t)s->pixels * first), rig_empty((int64_t)s->pixels * (s->c - first))};
   float *sums[4] = {rig_empty(s->c), rig_empty(s->c), rig_empty(s->c), rig_empty(s->c)};
   void *dx[2] = {rig_empty(count), rig_empty(count)};
-  cuda_norm_backward_args a = {.x = data_of(s),
-                               .scale = s->scale,
-                               .shift = s->shift,
-                               .mean = s->mean,
-                               .variance = s->variance,
-                               .dy = s->dy,
-                               .dx = dx[0],
-                               .dscale = sums[0],
-                               .dshift = sums[1],
-                               .pixels = s->pixels,
-                               .c = s->c,
-                               .c_first = s->c,
-                               .relu = true,
-                               .narrow = narrow};
+  cuda_norm_backward_args a = backward_of(s, true);
+  a.dy = s->dy;
+  a.dx = dx[0];
+  a.dscale = sums[0];
+  a.dshift = sums[1];
   rig_launch_once(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c));
   divide(s->dy, s->pixels, s->c, first, dy[0], dy[1]);
   a.dy = dy[0];
@@ -449,8 +415,8 @@ START_TEST(in_two_parts) {
       if (narrow)
         s.narrow_x = rig_narrow(s.x, (int64_t)s.pixels * s.c);
       statistics(&s);
-      check_divided_apply(&s, parts[k][2], narrow);
-      check_divided_backward(&s, parts[k][2], narrow);
+      check_divided_apply(&s, parts[k][2]);
+      check_divided_backward(&s, parts[k][2]);
       rig_end();
     }
 }
