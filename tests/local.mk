@@ -460,8 +460,8 @@ tests_test_cuda_peers_LDADD = $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/petra_fake
 tests_petra_fake_SOURCES = $(petra_SOURCES) tests/cuda_host/mpi_host.c
 tests_petra_fake_LDADD = $(CUDA_FAKE_LDADD)
-TESTS += tests/cli/execute_gpu.py
-EXTRA_DIST += tests/cli/execute_gpu.py
+TESTS += tests/cli/execute_gpu.py tests/cli/plans.py
+EXTRA_DIST += tests/cli/execute_gpu.py tests/cli/plans.py
 # The benchmark for devices, small: on cpu, and over the fake.
 check_PROGRAMS += bench/bench_device_fake
 bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)
