@@ -420,13 +420,15 @@ check_LIBRARIES += tests/libpetra_cudnn_fake.a
 check_PROGRAMS += tests/test_cuda_cudnn
 TESTS += tests/test_cuda_cudnn
 endif
-tests_libpetra_cudnn_fake_a_SOURCES = src/backend/cuda/plan.c src/backend/cuda/plan_graph.c src/backend/cuda/plan_search.c \
+tests_libpetra_cudnn_fake_a_SOURCES = src/backend/cuda/plan.c src/backend/cuda/plan_graph.c src/backend/cuda/plan_measure.c \
+  src/backend/cuda/plan_search.c src/backend/cuda/plan_table.c \
   tests/cuda_host/cudnn_descriptors.c tests/cuda_host/cudnn_checks.c tests/cuda_host/cudnn_engines.c tests/cuda_host/cudnn_execute.c \
   tests/cuda_host/cudnn_fake.h tests/cuda_host/cudnn_control.h
 tests_libpetra_cudnn_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
 CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a $(CUDNN_FAKE) tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \
   tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a $(TESTS_LDADD)
-tests_test_cuda_cudnn_SOURCES = tests/test_cuda_cudnn.c tests/test_cuda_cudnn_search.c tests/test_cuda_cudnn.h tests/harness.h
+tests_test_cuda_cudnn_SOURCES = tests/test_cuda_cudnn.c tests/test_cuda_cudnn_search.c tests/test_cuda_cudnn_measure.c \
+  tests/test_cuda_cudnn.h tests/harness.h
 tests_test_cuda_cudnn_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_cudnn_LDADD = $(CUDNN_FAKE) $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/test_cuda_backend
@@ -458,8 +460,8 @@ tests_test_cuda_peers_LDADD = $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/petra_fake
 tests_petra_fake_SOURCES = $(petra_SOURCES) tests/cuda_host/mpi_host.c
 tests_petra_fake_LDADD = $(CUDA_FAKE_LDADD)
-TESTS += tests/cli/execute_gpu.py
-EXTRA_DIST += tests/cli/execute_gpu.py
+TESTS += tests/cli/execute_gpu.py tests/cli/plans.py
+EXTRA_DIST += tests/cli/execute_gpu.py tests/cli/plans.py
 # The benchmark for devices, small: on cpu, and over the fake.
 check_PROGRAMS += bench/bench_device_fake
 bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)

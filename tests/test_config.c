@@ -94,7 +94,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
   ck_assert(c->device.backend == PETRA_BACKEND_REF && c->device.precision == PETRA_PRECISION_FP64);
   ck_assert(c->device.threads == 1024 && !c->device.deterministic && c->cluster.engines == 2);
-  ck_assert(c->device.streams == 16 && c->device.wide_gradients);
+  ck_assert(c->device.streams == 16 && c->device.wide_gradients && strcmp(c->device.plans, "h100.plans") == 0);
   ck_assert(c->cluster.cost.model == PETRA_COST_CONSTANT && c->cluster.cost.forward_s == 0.001);
   ck_assert(c->cluster.cost.backward_s == 1e6 && c->cluster.cost.reconstruct_s == 0 &&
             c->cluster.cost.update_s == 0.5 && c->cluster.cost.weight_gradient_s == 0.25);

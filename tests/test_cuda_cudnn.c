@@ -503,8 +503,9 @@ START_TEST(memory_that_runs_out) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[32];
+  const TTest *tests[64];
   int count = search_tests(tests);
+  count += measure_tests(tests + count);
   tests[count++] = convolutions_are_the_definition;
   tests[count++] = wide_convolutions_are_the_definition;
   tests[count++] = each_run_is_on_its_lane;

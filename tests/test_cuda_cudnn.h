@@ -33,5 +33,6 @@ petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape);
 
 /* Writes their tests there; returns how many. */
 int search_tests(const TTest **tests);
+int measure_tests(const TTest **tests);
 
 #endif

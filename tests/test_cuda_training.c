@@ -13,6 +13,8 @@
 #endif
 
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define NETWORK "model.depth=18", "model.width=2", "data.batch=2", "optim.lr=0.02", "device.threads=1"
 #define CUDA "device.backend=cuda", "device.precision=fp32"
@@ -193,6 +195,28 @@ START_TEST(what_the_host_reads_in_between) {
 }
 END_TEST
 
+/* Convolutions that are measured when they are first described, while graphs are captured: what one run measured is what the next takes.
+ * tf32, so that engines give different bits. */
+START_TEST(measured_plans_are_taken_again) {
+  char plans[64], key[96];
+  snprintf(plans, sizeof plans, "training-%ld.plans", (long)getpid());
+  snprintf(key, sizeof key, "device.plans=%s", plans);
+  const char *sets[] = {key, "device.precision=tf32", "method.name=petra", "run.max_microbatches=16", FOUR_STAGES};
+  training_tensors first, again;
+  struct stat was, is;
+  counts graphs = {0};
+  train(sets, HARNESS_COUNT(sets), "device.graph=on", 1, &first, &graphs);
+  const bool kept = stat(plans, &was) == 0; /* the stand-in of all of cuDNN has nothing to measure */
+  train(sets, HARNESS_COUNT(sets), "device.graph=on", 2, &again, &graphs);
+  ck_assert_msg(training_same(&first, &again), "other weights");
+  ck_assert(stat(plans, &is) == (kept ? 0 : -1));
+  ck_assert(!kept || was.st_ino == is.st_ino); /* nothing was added */
+  training_tensors_fini(&first);
+  training_tensors_fini(&again);
+  remove(plans);
+}
+END_TEST
+
 /* In the steady state of PETRA every action is a graph that is there: what the pool's order is for. */
 START_TEST(actions_come_again_as_graphs) {
   static const char *const sets[][3] = {{"method.name=petra", "run.max_microbatches=130", "data.batch=1"},
@@ -297,6 +321,7 @@ int main(void) {
       the_order_of_stages_does_not_matter,
       the_order_of_stages_does_not_matter_in_bf16,
       what_the_host_reads_in_between,
+      measured_plans_are_taken_again,
       actions_come_again_as_graphs,
 #ifdef PETRA_CUDA_FAKE
       every_failure_is_one_line,

@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* A convolution without bias; kernel size is that of the filter; output height = (H + 2 pad - KH) / stride + 1. */
 typedef struct petra_conv_geometry {
@@ -365,6 +366,8 @@ typedef struct petra_backend_ops {
 
   /* Optional (NULL: not told): sets what the backend holds beside its tensors. */
   void (*held)(petra_backend *backend, petra_backend_memory *out);
+  /* Optional (NULL: there are none): with `plans` of the options the choices that were used so far, as such a file; else nothing. */
+  void (*print_plans)(const petra_backend *backend, FILE *out);
 
   /* The operations. */
 #define PETRA_OPERATION_FIELD(prefix, name, parameters, ...)                                                           \
@@ -399,8 +402,11 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int streams;         /* cuda: that stages compute on; 0: as many as there can be */
   bool wide_gradients; /* cuda in bf16: convolutions give gradients of streams and of filters unrounded */
-  int device;          /* cuda: which, from 0 */
-  bool device_wraps;   /* of those that there are, that of this number modulo their count */
+  const char *
+      plans; /* cuda: the file of the choices that are measured (cuda/convolution.h); NULL, "": none are. Read while the
+                        * backend is created, written when it is destroyed */
+  int device;        /* cuda: which, from 0 */
+  bool device_wraps; /* of those that there are, that of this number modulo their count */
   bool
       sizes_only; /* nothing but the sizes of its tensors will be asked for: the processor need not have the precision */
 } petra_backend_options;

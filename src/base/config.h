@@ -236,6 +236,7 @@ typedef struct petra_config {
     petra_graph_choice graph;
     int64_t streams; /* of cuda, that stages compute on; 0: one a stage, up to 16 */
     bool wide_gradients;
+    char *plans; /* file of measured choices of convolutions; "": none are measured */
   } device;
   struct {
     int64_t replicas;         /* pipelines on different parts of every microbatch */

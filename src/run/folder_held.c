@@ -9,6 +9,7 @@
 #include "io/runlog_read.h"
 #include "run/best.h"
 #include "run/checkpoint_files.h"
+#include "run/plans_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -75,11 +76,12 @@ petra_status petra_folder_spare_run(const petra_folder *folder, const char *what
   return PETRA_OK;
 }
 
-static petra_status overwrite(const petra_folder *folder) {
+static petra_status overwrite(const petra_folder *folder, const petra_config *config) {
   for (int i = 0; i < MARKS; i++)
     PETRA_TRY(remove_file(folder, marks[i]));
   PETRA_TRY(petra_folder_remove_checkpoint(folder));
   PETRA_TRY(remove_file(folder, PETRA_BEST_FILE));
+  PETRA_TRY(petra_plans_file_remove(config, folder->path));
   return remove_file(folder, "config.yaml");
 }
 
@@ -163,7 +165,7 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
 petra_status petra_folder_admit(const petra_folder *folder, const petra_config *config, petra_folder_use use) {
   switch (use) {
   case PETRA_FOLDER_OVERWRITE:
-    return overwrite(folder);
+    return overwrite(folder, config);
   case PETRA_FOLDER_RESUME:
     return resume(folder, config);
   case PETRA_FOLDER_NEW:

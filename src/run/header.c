@@ -53,8 +53,9 @@ static void print_files(const petra_plan *plan, const char *folder, FILE *out) {
   const bool best = config->run.keep == PETRA_KEEP_BEST,
              checkpoints = config->run.checkpoint_every > 0 &&
                            plan->program.microbatches > config->run.checkpoint_every * plan->program.batches;
-  petra_utf8_print(out, "writes   %s/{config.yaml,run.h5,weights.h5}%s%s%s%s", folder,
-                   best || checkpoints ? "; on the way " : "", best ? "best.h5" : "", best && checkpoints ? ", " : "",
+  petra_utf8_print(out, "writes   %s/{config.yaml,run.h5,weights.h5%s}%s%s%s%s", folder,
+                   *config->device.plans ? ",plans.txt" : "", best || checkpoints ? "; on the way " : "",
+                   best ? "best.h5" : "", best && checkpoints ? ", " : "",
                    checkpoints ? "checkpoint.h5 and checkpoint/" : "");
   if (config->run.keep_checkpoint && !checkpoints)
     fputs("; no checkpoint to keep, for one is written where another epoch begins", out);

@@ -41,6 +41,7 @@ libpetra_a_SOURCES += \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
 	src/run/plan_program.c \
+	src/run/plans_file.c src/run/plans_file.h \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_alone.c \

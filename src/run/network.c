@@ -30,7 +30,8 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .deterministic = config->device.deterministic,
                                    .graph = config->device.graph,
                                    .streams = (int)config->device.streams,
-                                   .wide_gradients = config->device.wide_gradients};
+                                   .wide_gradients = config->device.wide_gradients,
+                                   .plans = config->device.plans};
   if (ranks)
     petra_rank_links_device(config, ranks, &options);
   return petra_backend_create_with(&options, out);

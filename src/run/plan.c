@@ -70,6 +70,10 @@ static petra_status check_precision(const petra_config *config) {
     return petra_config_fail(config, "device.graph",
                              "on with device.backend: %s, which has no graphs; expected auto or off",
                              petra_config_choice_name("device.backend", (int)backend));
+  if (*config->device.plans && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.plans",
+                             "%s with device.backend: %s, which has no plans; expected \"\", or cuda",
+                             config->device.plans, petra_config_choice_name("device.backend", (int)backend));
   if (config->device.wide_gradients && (config->device.precision != PETRA_PRECISION_BF16 ||
                                         backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
     return petra_config_fail(config, "device.wide_gradients",

@@ -11,6 +11,7 @@
 #include "run/backend_memory.h"
 #include "run/header.h"
 #include "run/libraries.h"
+#include "run/plans_file.h"
 #include "run/trace_observer.h"
 
 /* --- the beginning --- */
@@ -188,6 +189,7 @@ petra_status petra_run_write_files(petra_run *run) {
   PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
   if (!run->options.files)
     return PETRA_OK;
+  PETRA_TRY(petra_plans_file_write(run->config, run->main.network.backend, run->folder.path));
   if (run->probe)
     PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
   PETRA_TRY(petra_folder_complete(&run->folder));

@@ -80,6 +80,13 @@ typedef struct petra_cuda_host_told {
  * zeros in new pinned memory. To be called before any memory is made. */
 void petra_cuda_host_tell(void (*tell)(void *context, const petra_cuda_host_told *told), void *context);
 
+/* From now on events tell made-up time, which goes by while work runs and only then: `kernel_us` microseconds for each kernel, for
+ * library calls what they say by petra_cuda_host_take, nothing for all else. Until the next reset. */
+void petra_cuda_host_make_up_time(double kernel_us);
+
+/* For a library's call, while it runs: it takes so many microseconds of made-up time. */
+void petra_cuda_host_take(double us);
+
 /* For a stand-in: whether work is told; then this was. */
 bool petra_cuda_host_is_told(const petra_cuda_host_told *told);
 

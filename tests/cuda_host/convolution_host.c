@@ -77,6 +77,16 @@ void cuda_plans_fuse(cuda_plans *plans, unsigned kinds) {
   (void)plans, (void)kinds; /* all are */
 }
 
+/* There is nothing to choose from. */
+petra_status cuda_plans_measure(cuda_plans *plans, const char *file) {
+  (void)plans, (void)file;
+  return PETRA_OK;
+}
+
+void cuda_plans_print(const cuda_plans *plans, FILE *out) {
+  (void)plans, (void)out;
+}
+
 size_t cuda_plan_workspace(const cuda_plan *plan) {
   return plan->workspace;
 }

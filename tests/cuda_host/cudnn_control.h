@@ -10,7 +10,9 @@
  *   takes a filter gradient that rounds x, as the real one has none.
  * - A run computes what the attributes say, on the stream of cudnnSetStream, when its turn comes; what the workspace held is lost.
  *   Engines do as their notes say: tensor cores round f32 inputs to 10 bits, others lose digits or give other bits each time.
- * - petra_cuda_host_fail makes calls fail here as well ("cudnnBackendFinalize"): the error is the number of a cudnnStatus_t. */
+ * - petra_cuda_host_fail makes calls fail here as well ("cudnnBackendFinalize"): the error is the number of a cudnnStatus_t.
+ * - A run takes the microseconds of its engine of the time that events tell after petra_cuda_host_make_up_time; conversions around it
+ *   are kernels. */
 #ifndef PETRA_TESTS_CUDA_HOST_CUDNN_CONTROL_H
 #define PETRA_TESTS_CUDA_HOST_CUDNN_CONTROL_H
 
@@ -21,11 +23,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CUDNN_FAKE_NOTES = 3, CUDNN_FAKE_ROUNDS = 1, CUDNN_FAKE_WIDENS = 2 };
+enum { CUDNN_FAKE_NOTES = 3, CUDNN_FAKE_RUNS = 4, CUDNN_FAKE_ROUNDS = 1, CUDNN_FAKE_WIDENS = 2 };
 
 typedef struct cudnn_fake_engine {
   int64_t index;
   int64_t workspace, per_channel; /* bytes; the second for each channel of x */
+  double us[CUDNN_FAKE_RUNS];     /* of made-up time: of a plan's first run, ..., of its last and all that follow */
   cudnnStatus_t finalizes;        /* what finalizing a plan answers; 0: it does */
   bool compiled;
   int takes; /* graphs with one or more of these, and no other; 0: a convolution alone */
@@ -43,5 +46,8 @@ void petra_cudnn_fake_reset(void);
 
 /* Descriptors and handles that were created and not destroyed. */
 int64_t petra_cudnn_fake_alive(void);
+
+/* Runs that were called since the reset. */
+int64_t petra_cudnn_fake_runs(void);
 
 #endif

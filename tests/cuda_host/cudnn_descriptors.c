@@ -246,7 +246,7 @@ void petra_cudnn_fake_reset(void) {
   host_enter("petra_cudnn_fake_reset", false);
   while (alive)
     destroy(&alive);
-  cudnn_fake_handles_reset();
+  cudnn_fake_runs_reset();
   for (int mode = 0; mode < CUDNN_HEUR_MODES_COUNT; mode++)
     petra_cudnn_fake_engines((cudnnBackendHeurMode_t)mode, NULL, 0);
   last_error[0] = 0;

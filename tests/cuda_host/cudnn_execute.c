@@ -7,6 +7,7 @@
 #include <string.h>
 
 static struct cudnnContext *handles;
+static int64_t runs; /* since the reset */
 
 /* --- handles --- */
 
@@ -17,7 +18,12 @@ bool cudnn_fake_handle_alive(const struct cudnnContext *handle) {
   return at != NULL;
 }
 
-void cudnn_fake_handles_reset(void) {
+int64_t petra_cudnn_fake_runs(void) {
+  return runs;
+}
+
+void cudnn_fake_runs_reset(void) {
+  runs = 0;
   while (handles) {
     struct cudnnContext *gone = handles;
     handles = gone->next;
@@ -74,6 +80,7 @@ typedef struct fake_run {
   float factor; /* of the outputs: what an engine's arithmetic gets wrong */
   void *workspace;
   size_t workspace_bytes;
+  double us;
 } fake_run;
 
 /* From the first element to the last, in elements. */
@@ -167,6 +174,7 @@ static void run(void *arguments) {
         for (int64_t d = 0; d < out->dims[3]; d++)
           encode(r, out, values, a * out->strides[0] + b * out->strides[1] + c * out->strides[2] + d * out->strides[3]);
   lose_workspace(r);
+  petra_cuda_host_take(r->us);
   free(x);
   free(w);
   free(y);
@@ -241,8 +249,13 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   fake_run r;
   memset(&r, 0, sizeof r);
   CUDNN_FAKE_ENTER("cudnnBackendExecute");
-  cudnnStatus_t status = prepare(handle, cudnn_fake_find(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
-                                 cudnn_fake_find(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR), &r);
+  cudnn_fake_descriptor *found = cudnn_fake_find(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  cudnnStatus_t status = prepare(handle, found, cudnn_fake_find(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR), &r);
+  if (status == CUDNN_STATUS_SUCCESS) {
+    runs++;
+    r.us = found->engine->us[found->runs < CUDNN_FAKE_RUNS ? found->runs : CUDNN_FAKE_RUNS - 1];
+    found->runs++;
+  }
   cudaStream_t stream = status == CUDNN_STATUS_SUCCESS ? handle->stream : NULL;
   cudnn_fake_leave(status);
   if (status == CUDNN_STATUS_SUCCESS && petra_cuda_host_call(stream, run, &r, sizeof r) != cudaSuccess)

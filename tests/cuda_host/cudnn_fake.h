@@ -23,6 +23,7 @@ typedef struct cudnn_fake_descriptor {
   /* configurations, engines and plans: */
   const cudnn_fake_engine *engine;
   const struct cudnn_fake_descriptor *graph, *deviceprop; /* that the heuristics had */
+  int runs;                                               /* of a plan, so far */
 } cudnn_fake_descriptor;
 
 struct cudnnContext {
@@ -93,7 +94,7 @@ int64_t cudnn_fake_workspace(const cudnn_fake_descriptor *plan);
 bool cudnn_fake_noted(const cudnn_fake_engine *engine, cudnnBackendNumericalNote_t note);
 
 /* --- cudnn_execute.c --- */
-void cudnn_fake_handles_reset(void);
+void cudnn_fake_runs_reset(void); /* and the handles */
 bool cudnn_fake_handle_alive(const struct cudnnContext *handle);
 int64_t cudnn_fake_handles(void);
 

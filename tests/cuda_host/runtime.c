@@ -244,6 +244,18 @@ void petra_cuda_host_tell(void (*tell)(void *, const petra_cuda_host_told *), vo
   pthread_mutex_unlock(&host.lock);
 }
 
+void petra_cuda_host_make_up_time(double kernel_us) {
+  pthread_mutex_lock(&host.lock);
+  prepare();
+  host.makes_up_time = true;
+  host.kernel_us = kernel_us;
+  pthread_mutex_unlock(&host.lock);
+}
+
+void petra_cuda_host_take(double us) {
+  host.made_up_us += us; /* under the lock, as all that runs */
+}
+
 bool petra_cuda_host_is_told(const petra_cuda_host_told *told) {
   if (host.tell)
     host.tell(host.tell_context, told);
@@ -265,6 +277,8 @@ void petra_cuda_host_reset(void) {
   host.failed = false;
   host.counts = (petra_cuda_host_counts){0};
   host.tell = NULL;
+  host.makes_up_time = false;
+  host.kernel_us = host.made_up_us = 0;
   current_device = 0;
   pthread_mutex_unlock(&host.lock);
 }

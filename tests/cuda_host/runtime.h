@@ -21,6 +21,7 @@ typedef struct host_work {
   void *to;
   const void *from;
   int value;
+  bool kernel; /* a call that is a kernel, not a library's */
 } host_work;
 
 /* One record of an event: what waits for it waits for this record, not for a later one. */
@@ -123,6 +124,8 @@ typedef struct host_state {
   petra_cuda_host_counts counts;
   void (*tell)(void *context, const petra_cuda_host_told *told);
   void *tell_context;
+  bool makes_up_time;
+  double kernel_us, made_up_us; /* the second: that went by */
 } host_state;
 extern host_state host;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c, plan_graph.c and
- * plan_search.c alone include cuDNN's headers. */
+ * plan_search.c alone include cuDNN's headers. Which configuration of cuDNN's a shape takes is what its heuristics name first, or
+ * what was measured (cuda_plans_measure). */
 #ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H
 #define PETRA_BACKEND_CUDA_CONVOLUTION_H
 
@@ -10,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef enum cuda_conv_kind {
   CUDA_CONV_FORWARD, /* y from x, w */
@@ -60,9 +62,20 @@ void cuda_plans_destroy(cuda_plans *plans);
  * H100, the engine made for the device: for the graph there is only a general one. Not measured. */
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
 
+/* From now on shapes take the configurations that `file` names (plan_table.h), and others are measured: of the first 8 that serve, over
+ * all forms of a wide shape, each is run on device memory that is taken for the time, once and then three times; the one with the least
+ * median is taken, of equals the first, and cuda_plans_destroy adds it to the file. That waits for all that the device does, and is
+ * done by cuda_plans_find: when operations are described, never within the capture of a CUDA graph. Where a configuration of the file
+ * is not what cuDNN has in that place, a line says so and the shape is measured anew; where the device has no room for measuring, a
+ * line says so once, and heuristics choose. Errors: those of cuda_plan_table_open. To be called once, before anything is found. */
+petra_status cuda_plans_measure(cuda_plans *plans, const char *file);
+
+/* The choices of the shapes that were found, measured now or before, as a file that cuda_plans_measure takes; nothing without it. */
+void cuda_plans_print(const cuda_plans *plans, FILE *out);
+
 /* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes,
- * has the wanted notes and fits; of a wide shape one for as much in the graph as there is any. PETRA_UNSUPPORTED,
- * logged with the shape, when there is none. It lives as long as `plans`. */
+ * has the wanted notes and fits; of a wide shape one for as much in the graph as there is any. Or by measuring, see above.
+ * PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as `plans`. */
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
 
 size_t cuda_plan_workspace(const cuda_plan *plan);

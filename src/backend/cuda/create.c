@@ -37,6 +37,10 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
            cuda->graphs ? "graphs" : "no graphs");
 }
 
+static void print_plans(const petra_backend *backend, FILE *out) {
+  cuda_plans_print(((const cuda_backend *)backend)->plans, out);
+}
+
 static void held(petra_backend *backend, petra_backend_memory *out) {
   const cuda_backend *cuda = cuda_of(backend);
   out->filters = cuda->rounded_bytes;
@@ -53,6 +57,7 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .settle = cuda_settle,
                                            .upload_images = cuda_upload_images,
                                            .held = held,
+                                           .print_plans = print_plans,
                                            .storage_create = cuda_storage_create,
                                            .storage_destroy = cuda_storage_destroy,
                                            PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};
@@ -99,6 +104,8 @@ static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *
   PETRA_TRY(cuda_plans_create(NULL, options->deterministic, WORKSPACE_MAX, &cuda->plans));
   if (cuda->wide_gradients)
     cuda_plans_fuse(cuda->plans, 1u << CUDA_CONV_DATA | 1u << CUDA_CONV_FILTER);
+  if (options->plans && *options->plans)
+    PETRA_TRY(cuda_plans_measure(cuda->plans, options->plans));
   PETRA_TRY(cuda_blas_create(options->precision, &cuda->blas));
   if (options->graph != PETRA_GRAPH_OFF)
     PETRA_TRY(cuda_graphs_create(options->graph == PETRA_GRAPH_ON, &cuda->graphs));

@@ -15,6 +15,7 @@ CUDA_H_FILES = \
 	src/backend/cuda/narrow.h \
 	src/backend/cuda/norm_tile.h \
 	src/backend/cuda/plan_private.h \
+	src/backend/cuda/plan_table.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sequence_kernels.h \
 	src/backend/cuda/steps.h \
@@ -46,7 +47,9 @@ CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
 	src/backend/cuda/matrix.c \
 	src/backend/cuda/plan.c \
 	src/backend/cuda/plan_graph.c \
-	src/backend/cuda/plan_search.c
+	src/backend/cuda/plan_measure.c \
+	src/backend/cuda/plan_search.c \
+	src/backend/cuda/plan_table.c
 # NCCL's; what a build without it has instead.
 if HAVE_NCCL
 CUDA_C_FILES += src/backend/cuda/peers.c

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <cuda_runtime_api.h>
 #include <cudnn_graph.h>
 
 #include <assert.h>
@@ -14,8 +15,10 @@
 
 struct cuda_plans {
   cuda_plan_wanted wanted;
-  unsigned fused;   /* kinds */
-  cuda_plan *first; /* a network has a few dozen shapes: a list is as good as a table */
+  unsigned fused;         /* kinds */
+  cuda_plan *first;       /* a network has a few dozen shapes: a list is as good as a table */
+  cuda_plan_table *table; /* NULL: heuristics alone */
+  bool told;              /* that there was no room to measure: once is enough */
 };
 
 /* --- all plans --- */
@@ -50,6 +53,8 @@ petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_
 }
 
 static void drop_plan(cuda_plan *plan) {
+  if (plan == NULL)
+    return;
   cuda_descriptor_drop(&plan->plan);
   cuda_descriptor_drop(&plan->config);
   cuda_conv_graph_drop(&plan->graph);
@@ -66,7 +71,31 @@ void cuda_plans_destroy(cuda_plans *plans) {
   cuda_descriptor_drop(&plans->wanted.deviceprop);
   if (plans->wanted.handle != NULL)
     cudnnDestroy(plans->wanted.handle);
+  if (plans->table != NULL)
+    cuda_plan_table_write(plans->table); /* a line tells what fails */
+  cuda_plan_table_destroy(plans->table);
   petra_free(plans);
+}
+
+petra_status cuda_plans_measure(cuda_plans *plans, const char *file) {
+  cuda_plan_setting setting = {.deterministic = plans->wanted.deterministic};
+  struct cudaDeviceProp properties;
+  int device = 0;
+  if (plans->wanted.handle == NULL)
+    return petra_fail(PETRA_INTERNAL, "cuDNN: plans for a device that is not here cannot be measured");
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess)
+    return petra_fail(PETRA_BACKEND, "cuda: the device's name: %s", cudaGetErrorString(error));
+  snprintf(setting.device, sizeof setting.device, "%s", properties.name);
+  cuda_plans_describe(setting.library, sizeof setting.library);
+  return cuda_plan_table_open(file, &setting, &plans->table);
+}
+
+void cuda_plans_print(const cuda_plans *plans, FILE *out) {
+  if (plans->table != NULL)
+    cuda_plan_table_print(plans->table, false, out);
 }
 
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds) {
@@ -108,29 +137,159 @@ static int forms_of(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_
   return count;
 }
 
-/* Makes the plan of the form; where there is none it stays without one, which is logged if `last`. */
-static petra_status try_form(const cuda_plans *plans, cuda_conv_form form, bool last, cuda_plan *plan) {
+static petra_status new_plan(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan **out) {
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out));
+  (*out)->shape = *shape;
+  (*out)->handle = plans->wanted.handle;
+  return PETRA_OK;
+}
+
+/* Makes the first plan of the form from `first` on; where there is none it stays without one, which is logged if `last`. */
+static petra_status try_form(const cuda_plans *plans, cuda_conv_form form, cuda_plan_place first, bool last,
+                             cuda_plan *plan) {
   const char *what;
   cuda_plan_refusals why;
   int status = cuda_conv_graph_make(&plan->shape, form, plan->handle, &plan->graph, &what);
   if (status != CUDNN_STATUS_SUCCESS)
     return last ? cuda_plan_error(&plan->shape, what, status) : PETRA_OK;
-  PETRA_TRY(cuda_plan_search(&plans->wanted, plan, &why));
+  PETRA_TRY(cuda_plan_search(&plans->wanted, first, plan, &why));
   if (plan->plan == NULL)
     return last ? cuda_plan_none(&plans->wanted, plan, &why) : PETRA_OK;
+  plan->form = form;
   plan->rounded = plan->shape.wide_in && !form.rounds ? bf16_bytes(x_count(&plan->shape)) : 0;
   plan->narrow = plan->shape.wide_out && !form.widens ? bf16_bytes(output_count(&plan->shape)) : 0;
   return PETRA_OK;
 }
 
-static petra_status make(const cuda_plans *plans, cuda_plan *plan) {
+static const cuda_plan_place at_first = {0, 0};
+
+/* *out: of the caller, also on failure. */
+static petra_status by_heuristics(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan **out) {
   cuda_conv_form forms[FORMS];
-  const int count = forms_of(plans, &plan->shape, forms);
-  for (int i = 0; i < count && plan->plan == NULL; i++) {
-    cuda_conv_graph_drop(&plan->graph);
-    PETRA_TRY(try_form(plans, forms[i], i == count - 1, plan));
+  const int count = forms_of(plans, shape, forms);
+  PETRA_TRY(new_plan(plans, shape, out));
+  for (int i = 0; i < count && (*out)->plan == NULL; i++) {
+    cuda_conv_graph_drop(&(*out)->graph);
+    PETRA_TRY(try_form(plans, forms[i], at_first, i == count - 1, *out));
   }
   return PETRA_OK;
+}
+
+/* --- by measuring --- */
+
+static bool has_form(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_conv_form form) {
+  cuda_conv_form forms[FORMS];
+  const int count = forms_of(plans, shape, forms);
+  for (int i = 0; i < count; i++)
+    if (forms[i].rounds == form.rounds && forms[i].widens == form.widens)
+      return true;
+  return false;
+}
+
+static bool is_chosen(const cuda_plan *plan, const cuda_plan_choice *choice) {
+  return plan->plan != NULL && plan->place.mode == choice->place.mode && plan->place.rank == choice->place.rank &&
+         plan->engine == choice->engine;
+}
+
+/* What the file says; *out stays NULL, with a line, where cuDNN has something else there. */
+static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan_choice *choice,
+                            cuda_plan **out) {
+  cuda_plan *plan = NULL;
+  petra_status status = new_plan(plans, shape, &plan);
+  if (status == PETRA_OK && has_form(plans, shape, choice->form))
+    status = try_form(plans, choice->form, choice->place, false, plan);
+  if (status == PETRA_OK && is_chosen(plan, choice)) {
+    choice->used = true;
+    *out = plan;
+    return PETRA_OK;
+  }
+  drop_plan(plan);
+  if (status == PETRA_OK)
+    petra_log(PETRA_LOG_WARNING,
+              "device.plans: %s: convolution %s: engine %lld is not what cuDNN has in that place; measured anew",
+              cuda_plan_table_path(plans->table), cuda_shape_describe(shape).text, (long long)choice->engine);
+  return status;
+}
+
+/* Of all forms, each with a share of those that are left, the first configurations that serve: in the order of by_heuristics, whose
+ * choice is the first. */
+enum { CANDIDATES = 8 };
+typedef struct candidates {
+  cuda_plan *plan[CANDIDATES];
+  int count;
+} candidates;
+
+static petra_status gather_form(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_conv_form form, int share,
+                                candidates *all) {
+  cuda_plan_place place = at_first;
+  for (; share > 0; share--) {
+    cuda_plan *plan = NULL;
+    PETRA_TRY(new_plan(plans, shape, &plan));
+    petra_status status = try_form(plans, form, place, false, plan);
+    if (status != PETRA_OK || plan->plan == NULL) {
+      drop_plan(plan);
+      return status;
+    }
+    place = (cuda_plan_place){plan->place.mode, plan->place.rank + 1};
+    all->plan[all->count++] = plan;
+  }
+  return PETRA_OK;
+}
+
+static petra_status gather(const cuda_plans *plans, const cuda_conv_shape *shape, candidates *all) {
+  cuda_conv_form forms[FORMS];
+  const int count = forms_of(plans, shape, forms);
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(gather_form(plans, shape, forms[i], (CANDIDATES - all->count) / (count - i), all));
+  return PETRA_OK;
+}
+
+static petra_status keep_choice(const cuda_plans *plans, const cuda_plan *plan, double us) {
+  const cuda_plan_choice choice = {plan->form, plan->place, plan->engine, us, true};
+  return cuda_plan_table_put(plans->table, &plan->shape, &choice);
+}
+
+/* The fastest of them; the first where they cannot be measured. */
+static petra_status choose(cuda_plans *plans, candidates *all, cuda_plan **out) {
+  int fastest;
+  double us = 0;
+  PETRA_TRY(cuda_plans_time(all->plan, all->count, &fastest, &us));
+  if (fastest >= 0)
+    PETRA_TRY(keep_choice(plans, all->plan[fastest], us));
+  else if (!plans->told) {
+    petra_log(
+        PETRA_LOG_WARNING,
+        "device.plans: convolution %s: the device has no room to measure it; cuDNN's heuristics choose, for other "
+        "shapes too where that is so",
+        cuda_shape_describe(&all->plan[0]->shape).text);
+    plans->told = true;
+  }
+  cuda_plan **chosen = &all->plan[fastest >= 0 ? fastest : 0];
+  *out = *chosen;
+  *chosen = NULL;
+  return PETRA_OK;
+}
+
+static petra_status by_measuring(cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan **out) {
+  candidates all = {.count = 0};
+  petra_status status = gather(plans, shape, &all);
+  if (status == PETRA_OK && all.count > 0)
+    status = choose(plans, &all, out);
+  for (int i = 0; i < all.count; i++)
+    drop_plan(all.plan[i]);
+  if (status == PETRA_OK && all.count == 0)
+    return by_heuristics(plans, shape, out); /* which tells why there is none */
+  return status;
+}
+
+/* *out: of the caller, also on failure; NULL: there is none. */
+static petra_status make(cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan **out) {
+  if (plans->table == NULL)
+    return by_heuristics(plans, shape, out);
+  cuda_plan_choice *choice = cuda_plan_table_find(plans->table, shape);
+  if (choice != NULL)
+    PETRA_TRY(by_file(plans, shape, choice, out));
+  return *out != NULL ? PETRA_OK : by_measuring(plans, shape, out);
 }
 
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out) {
@@ -142,10 +301,7 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
       return PETRA_OK;
     }
   cuda_plan *plan = NULL;
-  PETRA_TRY(petra_allocate(&plan, 1, sizeof *plan));
-  plan->shape = *shape;
-  plan->handle = plans->wanted.handle;
-  petra_status status = make(plans, plan);
+  petra_status status = make(plans, shape, &plan);
   if (status != PETRA_OK) {
     drop_plan(plan);
     return status;
@@ -177,7 +333,7 @@ void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size) {
            (double)cuda_plan_workspace(plan) / (1 << 20),
            (plan->notes & CUDA_PLAN_NOTE_TENSOR_CORES) != 0 ? ", tensor cores" : "",
            (plan->notes & CUDA_PLAN_NOTE_NONDETERMINISTIC) != 0 ? ", not deterministic" : "",
-           plan->compiled ? ", compiled" : "", found[plan->mode], plan->rounded > 0 ? ", rounded before" : "",
+           plan->compiled ? ", compiled" : "", found[plan->place.mode], plan->rounded > 0 ? ", rounded before" : "",
            plan->narrow > 0 ? ", widened after" : "");
 }
 
@@ -198,15 +354,20 @@ static int variant_pack(const arrays *at, const void *workspace, void **out) {
   return cuda_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3, out);
 }
 
-static petra_status execute(const cuda_plan *plan, const cuda_lane *lane, const arrays *at, const void *workspace) {
+/* `ran`: where cuDNN refuses that is set to false, without a line; NULL: it is a failure. */
+static petra_status execute(const cuda_plan *plan, const cuda_lane *lane, const arrays *at, const void *workspace,
+                            bool *ran) {
   void *pack = NULL;
   int status = cudnnSetStream(plan->handle, lane->stream);
   if (status == CUDNN_STATUS_SUCCESS)
     status = variant_pack(at, workspace, &pack);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendExecute(plan->handle, plan->plan, pack);
-  petra_status result =
-      status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(&plan->shape, "running a plan", status);
+  petra_status result = PETRA_OK;
+  if (ran != NULL)
+    *ran = status == CUDNN_STATUS_SUCCESS;
+  else if (status != CUDNN_STATUS_SUCCESS)
+    result = cuda_plan_error(&plan->shape, "running a plan", status);
   cuda_descriptor_drop(&pack);
   return result;
 }
@@ -219,7 +380,8 @@ static void *take(void **free, size_t bytes) {
   return taken;
 }
 
-petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
+static petra_status run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                        bool *ran) {
   const cuda_conv_shape *shape = &plan->shape;
   const size_t needed = cuda_plan_workspace(plan);
   void *free = lane->scratch;
@@ -239,6 +401,15 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
   }
   if (plan->narrow > 0)
     *out = widening.x;
-  PETRA_TRY(execute(plan, lane, &at, free));
+  PETRA_TRY(execute(plan, lane, &at, free, ran));
   return plan->narrow > 0 ? cuda_from_bf16_launch(lane, &widening) : PETRA_OK;
+}
+
+petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
+  return run(plan, lane, x, w, y, NULL);
+}
+
+petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                           bool *ran) {
+  return run(plan, lane, x, w, y, ran);
 }

@@ -48,19 +48,6 @@ void cuda_descriptor_drop(void **descriptor) {
 
 /* --- messages --- */
 
-cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape) {
-  static const char *const kinds[] = {"forward", "data gradient", "filter gradient"};
-  const char *precision = shape->precision == PETRA_PRECISION_TF32   ? "tf32"
-                          : shape->precision == PETRA_PRECISION_BF16 ? "bf16"
-                                                                     : "fp32";
-  cuda_shape_text out;
-  snprintf(out.text, sizeof out.text, "%s, x %dx%dx%dx%d, filter %dx%dx%dx%d, stride %d, pad %d, %s%s%s",
-           kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw, shape->c,
-           shape->stride, shape->pad, precision, shape->wide_in ? ", x f32" : "",
-           shape->wide_out ? ", output f32" : "");
-  return out;
-}
-
 petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int status) {
   char detail[256] = "";
   cudnnGetLastErrorString(detail, sizeof detail);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the convolution plans share: plan.c (the plans and their runs), plan_graph.c (a
- * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan). They alone include
- * cuDNN's headers; this one does not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void,
- * and a status its cudnnStatus_t. */
+ * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan), plan_measure.c (which of several is
+ * fastest). The first three alone include cuDNN's headers; this one does not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a
+ * pointer to void, and a status its cudnnStatus_t. */
 #ifndef PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
 #define PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
 
 #include "backend/cuda/convolution.h"
+#include "backend/cuda/plan_table.h"
 
 struct cudnnContext;
 
@@ -20,12 +21,6 @@ typedef struct cuda_attribute {
   int64_t count;
   const void *values;
 } cuda_attribute;
-
-/* Which of a wide shape's conversions are in the graph; the others are launches of ours. */
-typedef struct cuda_conv_form {
-  bool rounds; /* x f32 -> bf16 */
-  bool widens; /* the sum f32 -> the output as it is */
-} cuda_conv_form;
 
 /* The operation graph of one convolution, and what it is made of: NULL where it is not there. */
 typedef struct cuda_conv_graph {
@@ -46,7 +41,8 @@ struct cuda_plan {
   size_t narrow;    /* the output in bf16; 0: it is written as it is */
   unsigned notes;   /* CUDA_PLAN_NOTE_... */
   bool compiled;    /* its kernel was compiled for it, here */
-  int mode, rank;   /* where the heuristics had it: which mode, and the how-manieth from 0 */
+  cuda_conv_form form;
+  cuda_plan_place place;
   struct cuda_plan *next;
 };
 
@@ -68,12 +64,6 @@ void cuda_descriptor_drop(void **descriptor);
 /* Logs "cuDNN: WHAT: CONVOLUTION: what it says" and answers PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
 petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int status);
 
-/* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, bf16, x f32, output f32": of every line about a shape. */
-typedef struct cuda_shape_text {
-  char text[192];
-} cuda_shape_text;
-cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
-
 /* `handle`: NULL in a graph for a device that is not here. Out: `graph`, also on failure to be given to
  * cuda_conv_graph_drop; `what`, what failed. Answers cuDNN's status, unlogged. */
 int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, struct cudnnContext *handle,
@@ -86,14 +76,25 @@ typedef struct cuda_plan_refusals {
   int last; /* cuDNN's status of the last that did not finalize */
 } cuda_plan_refusals;
 
-/* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph; plan->plan stays NULL where no
- * configuration serves. PETRA_NO_MEMORY, logged, is the only failure. plan_search.c */
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan, cuda_plan_refusals *why);
+/* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, by the first configuration that serves
+ * from that of the place `first` on; plan->plan stays NULL where none does. PETRA_NO_MEMORY, logged, is the only failure.
+ * plan_search.c */
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
+                              cuda_plan_refusals *why);
 
 /* The line that says that there is none; answers PETRA_UNSUPPORTED. */
 petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why);
 
 /* Notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Answers cuDNN's status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);
+
+/* cuda_plan_run, but that cuDNN does not run the plan is no failure and is not logged: *ran is false then. */
+petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y,
+                           bool *ran);
+
+/* Runs each of the plans, all of one shape, on device memory that it takes for the time: of each the median of three runs after a
+ * first one, conversions included, when all that the device had to do before is done. *fastest: the first of those that took least,
+ * *us microseconds; -1: the device has no room for it, or cuDNN runs none of them; nothing is logged then. plan_measure.c */
+petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);
 
 #endif

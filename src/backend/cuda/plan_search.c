@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the heuristics' engine configurations, best first, to the first that has the wanted notes, finalizes
- * and fits. */
+ * and fits, or to the one after that. */
 #include "backend/cuda/plan_private.h"
 
 #include "base/log.h"
@@ -10,7 +10,8 @@
 
 #include <stdio.h>
 
-static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+static const cudnnBackendHeurMode_t modes[CUDA_PLAN_MODES] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                                              CUDNN_HEUR_MODE_FALLBACK};
 
 /* --- notes --- */
 
@@ -142,8 +143,9 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
                                   filled, configs);
 }
 
-/* Heuristics that cannot answer in this mode count as one configuration that does not finalize. */
-static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan *plan, cuda_plan_refusals *why) {
+/* From the configuration at `rank` on. Heuristics that cannot answer in this mode count as one that does not finalize. */
+static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank, cuda_plan *plan,
+                             cuda_plan_refusals *why) {
   const cuda_attribute attributes[] = {
       {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->graph.graph},
       {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &modes[mode]},
@@ -162,11 +164,10 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
     why->unfinished++;
     why->last = status;
   }
-  for (int64_t i = 0; i < filled && plan->plan == NULL; i++)
+  for (int64_t i = rank; i < filled && plan->plan == NULL; i++)
     if (take(wanted, configs[i], plan, why)) {
       configs[i] = NULL;
-      plan->mode = mode;
-      plan->rank = (int)i;
+      plan->place = (cuda_plan_place){mode, (int)i};
     }
   for (int64_t i = 0; configs != NULL && i < count; i++)
     cuda_descriptor_drop(&configs[i]);
@@ -175,10 +176,11 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
   return result;
 }
 
-petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan, cuda_plan_refusals *why) {
+petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
+                              cuda_plan_refusals *why) {
   *why = (cuda_plan_refusals){0};
-  for (int mode = 0; mode < (int)(sizeof modes / sizeof *modes) && plan->plan == NULL; mode++)
-    PETRA_TRY(try_mode(wanted, mode, plan, why));
+  for (int mode = first.mode; mode < CUDA_PLAN_MODES && plan->plan == NULL; mode++)
+    PETRA_TRY(try_mode(wanted, mode, mode == first.mode ? first.rank : 0, plan, why));
   return PETRA_OK;
 }
 

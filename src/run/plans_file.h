@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plans.txt: with device.plans the configurations of cuDNN that a run's convolutions took, as such a file; of several processes those
+ * of rank 0. Where device.plans names this file itself, it is left to the backend. */
+#ifndef PETRA_RUN_PLANS_FILE_H
+#define PETRA_RUN_PLANS_FILE_H
+
+#include "backend/backend.h"
+#include "base/config.h"
+
+#define PETRA_PLANS_FILE "plans.txt"
+
+/* Writes it into the folder; nothing where the backend has none. PETRA_IO, PETRA_NO_MEMORY. */
+petra_status petra_plans_file_write(const petra_config *config, const petra_backend *backend, const char *folder);
+
+/* Removes it, where there is one. */
+petra_status petra_plans_file_remove(const petra_config *config, const char *folder);
+
+#endif

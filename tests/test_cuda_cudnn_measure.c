@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans by measuring: which is taken, and the file of the choices. */
+#include "test_cuda_cudnn.h"
+
+#include "base/mem.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TAKES(us_of_each)                                                                                              \
+  { us_of_each, us_of_each, us_of_each, us_of_each }
+#define SETTING "petra plans 1\nlibrary: %s\ndevice: %s\ndeterministic: %s\n"
+
+static char file[64];
+
+static void name_file(void) {
+  snprintf(file, sizeof file, "measured-%ld.plans", (long)getpid());
+  remove(file);
+}
+
+static cuda_conv_shape shape_of(petra_precision precision) {
+  return plans_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+}
+
+static void set_engines(const cudnn_fake_engine *engines, int count) {
+  static const cudnn_fake_engine none;
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, count);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &none, 0);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
+}
+
+/* Plans with the file. */
+static cuda_plans *open_plans(void) {
+  cuda_plans *plans = NULL;
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_msg(cuda_plans_measure(plans, file) == PETRA_OK, "%s", harness_line);
+  return plans;
+}
+
+/* What the shape's plan is, and how often plans were run for it. */
+static const char *found(cuda_plans *plans, const cuda_conv_shape *shape, int64_t *runs) {
+  static char text[128];
+  const cuda_plan *plan = NULL;
+  const int64_t before = petra_cudnn_fake_runs();
+  ck_assert_msg(cuda_plans_find(plans, shape, &plan) == PETRA_OK, "%s", harness_line);
+  *runs = petra_cudnn_fake_runs() - before;
+  cuda_plan_describe(plan, text, sizeof text);
+  return text;
+}
+
+static char *read_file(void) {
+  static char text[4096];
+  FILE *in = fopen(file, "r");
+  text[0] = 0;
+  if (in) {
+    text[fread(text, 1, sizeof text - 1, in)] = 0;
+    fclose(in);
+  }
+  return text;
+}
+
+static void write_file(const char *text) {
+  FILE *out = fopen(file, "w");
+  ck_assert(out && fputs(text, out) >= 0 && fclose(out) == 0);
+}
+
+/* What a file of the present setting begins with. */
+static const char *setting(void) {
+  static char text[256];
+  char library[64];
+  cuda_plans_describe(library, sizeof library);
+  snprintf(text, sizeof text, SETTING, library, "host device", "true");
+  return text;
+}
+
+#define SHAPE "forward, x 1x5x4x3, filter 2x3x3x3, stride 1, pad 1, fp32"
+
+/* --- which is taken --- */
+
+/* Measured by a first life, read by a second: both take `expected`. The line of the file, without the shape. */
+static void check_lives(const cudnn_fake_engine *engines, int count, const cuda_conv_shape *shape, double kernel_us,
+                        int64_t expected_runs, const char *expected, const char *line) {
+  name_file();
+  for (int life = 0; life < 2; life++) {
+    int64_t runs;
+    plans_begin((uint64_t)life + 1);
+    petra_cuda_host_make_up_time(kernel_us);
+    set_engines(engines, count);
+    cuda_plans *plans = open_plans();
+    ck_assert_str_eq(found(plans, shape, &runs), expected);
+    ck_assert_int_eq(runs, life == 0 ? expected_runs : 0);
+    ck_assert_int_eq(plans_check_run(plans, shape), PETRA_OK);
+    ck_assert_msg(harness_lines == 0, "%s", harness_line);
+    cuda_plans_destroy(plans);
+    ck_assert_int_eq(petra_cuda_host_count().events, 0);
+    plans_end();
+    ck_assert_msg(strstr(read_file(), line) != NULL, "%s: %s", line, read_file());
+    ck_assert_int_eq(strncmp(read_file(), setting(), strlen(setting())), 0);
+  }
+  remove(file);
+}
+
+START_TEST(the_fastest_is_taken) {
+  static const cudnn_fake_engine fourth[] = {{.index = 1, .us = TAKES(40)},
+                                             {.index = 2, .us = TAKES(30), .finalizes = CUDNN_STATUS_NOT_SUPPORTED},
+                                             {.index = 3, .us = TAKES(20), .workspace = 512},
+                                             {.index = 4, .us = TAKES(25)},
+                                             {.index = 5, .us = TAKES(12.5), .workspace = 256}},
+                                 equal[] = {{.index = 1, .us = TAKES(20)},
+                                            {.index = 2, .us = TAKES(10)},
+                                            {.index = 3, .us = TAKES(10)}},
+                                 first[] = {{.index = 1, .us = {900, 9, 11, 10}}, {.index = 2, .us = {1, 10, 12, 11}}};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  check_lives(fourth, 5, &shape, 0, 16, "engine 5, 0.0 MiB workspace",
+              SHAPE ": rounds 0, widens 0, heuristics a, rank 4, engine 5, 12.500 us\n");
+  check_lives(equal, 3, &shape, 0, 12, "engine 2, 0.0 MiB workspace", "rank 1, engine 2, 10.000 us\n");
+  check_lives(first, 2, &shape, 0, 8, "engine 1, 0.0 MiB workspace", "rank 0, engine 1, 10.000 us\n");
+}
+END_TEST
+
+/* The ninth is not looked at, nor one that may not be taken. */
+START_TEST(the_first_eight) {
+  static cudnn_fake_engine many[10];
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  for (int i = 0; i < 10; i++)
+    many[i] = (cudnn_fake_engine){.index = i, .us = TAKES(100.0 - i)};
+  many[2].note_count = 1, many[2].notes[0] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+  check_lives(many, 10, &shape, 0, 32, "engine 8, 0.0 MiB workspace", "rank 8, engine 8, 92.000 us\n");
+}
+END_TEST
+
+/* Those of the modes in their order. */
+START_TEST(of_all_modes) {
+  static const cudnn_fake_engine a = {.index = 1, .us = TAKES(3)}, b = {.index = 2, .us = TAKES(2)},
+                                 fallback = {.index = 3, .us = TAKES(4)};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  name_file();
+  for (int life = 0; life < 2; life++) {
+    int64_t runs;
+    plans_begin(1);
+    petra_cuda_host_make_up_time(0);
+    petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &a, 1);
+    petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &b, 1);
+    petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &fallback, 1);
+    cuda_plans *plans = open_plans();
+    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace, by heuristics B");
+    ck_assert_int_eq(runs, life == 0 ? 12 : 0);
+    cuda_plans_destroy(plans);
+    plans_end();
+    ck_assert_ptr_nonnull(strstr(read_file(), "heuristics b, rank 0, engine 2, 2.000 us\n"));
+  }
+  remove(file);
+}
+END_TEST
+
+START_TEST(forms_of_wide_shapes) {
+  enum { BOTH = CUDNN_FAKE_ROUNDS | CUDNN_FAKE_WIDENS };
+  cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(10)},
+                                 {.index = 2, .us = TAKES(8)},
+                                 {.index = 3, .us = TAKES(15), .takes = BOTH},
+                                 {.index = 4, .us = TAKES(13), .takes = BOTH}};
+  cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+  shape.wide_out = 1;
+  check_lives(engines, 4, &shape, 6, 16, "engine 4, 0.0 MiB workspace",
+              "bf16, output f32: rounds 0, widens 1, heuristics a, rank 1, engine 4, 13.000 us\n");
+  check_lives(engines, 4, &shape, 4, 16, "engine 2, 0.0 MiB workspace, widened after",
+              "bf16, output f32: rounds 0, widens 0, heuristics a, rank 1, engine 2, 12.000 us\n");
+  shape = shape_of(PETRA_PRECISION_BF16); /* three forms: of the first two, of the others three at most */
+  shape.wide_in = shape.wide_out = 1;
+  check_lives(engines, 4, &shape, 7, 24, "engine 4, 0.0 MiB workspace",
+              "bf16, x f32, output f32: rounds 1, widens 1, heuristics a, rank 1, engine 4, 13.000 us\n");
+  check_lives(engines, 4, &shape, 1, 24, "engine 2, 0.0 MiB workspace, rounded before, widened after",
+              "bf16, x f32, output f32: rounds 0, widens 0, heuristics a, rank 1, engine 2, 10.000 us\n");
+}
+END_TEST
+
+/* As the heuristics have it, with nothing run. */
+START_TEST(nothing_is_measured_without_a_file) {
+  static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(40)}, {.index = 2, .us = TAKES(30)}};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  cuda_plans *plans = NULL;
+  int64_t runs;
+  plans_begin(1);
+  petra_cuda_host_make_up_time(0);
+  set_engines(engines, 2);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_str_eq(found(plans, &shape, &runs), "engine 1, 0.0 MiB workspace");
+  ck_assert_int_eq(runs, 0);
+  ck_assert_int_eq(petra_cuda_host_count().device_bytes_most, 0);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+START_TEST(none_serves) {
+  static const cudnn_fake_engine engine = {.index = 1, .finalizes = CUDNN_STATUS_NOT_SUPPORTED};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  const cuda_plan *plan = NULL;
+  name_file();
+  plans_begin(1);
+  set_engines(&engine, 1);
+  cuda_plans *plans = open_plans();
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_UNSUPPORTED);
+  ck_assert_logged(
+      "of 1 engine configurations 0 have unwanted notes, 0 need more than 1048576 bytes of workspace, 1 do");
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  ck_assert_int_ne(access(file, F_OK), 0); /* nothing was measured */
+  plans_end();
+}
+END_TEST
+
+/* One that cuDNN does not run is passed over. */
+START_TEST(runs_that_fail) {
+  static const cudnn_fake_engine engines[] = {
+      {.index = 1, .us = TAKES(10)}, {.index = 2, .us = TAKES(20)}, {.index = 3, .us = TAKES(30)}};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  for (int nth = 1; nth <= 4; nth++) {
+    int64_t runs;
+    name_file();
+    plans_begin((uint64_t)nth);
+    petra_cuda_host_make_up_time(0);
+    set_engines(engines, 3);
+    cuda_plans *plans = open_plans();
+    petra_cuda_host_fail("cudnnBackendExecute", nth, (cudaError_t)CUDNN_STATUS_EXECUTION_FAILED);
+    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace");
+    ck_assert(petra_cuda_host_failed() && harness_lines == 0);
+    cuda_plans_destroy(plans);
+    plans_end();
+  }
+  remove(file);
+}
+END_TEST
+
+START_TEST(calls_that_fail) {
+  static const char *const functions[] = {
+      "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMemsetAsync",     "cudaDeviceSynchronize",
+      "cudaEventRecord",           "cudaEventSynchronize",     "cudaEventElapsedTime"};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  for (int f = 0; f < HARNESS_COUNT(functions); f++)
+    for (int nth = 1; nth <= 2; nth++) {
+      const cuda_plan *plan = NULL;
+      name_file();
+      plans_begin(1);
+      cuda_plans *plans = open_plans();
+      petra_cuda_host_fail(functions[f], nth, cudaErrorInvalidValue);
+      const petra_status status = cuda_plans_find(plans, &shape, &plan);
+      ck_assert_int_eq(status, petra_cuda_host_failed() ? PETRA_BACKEND : PETRA_OK);
+      ck_assert(nth > 1 || petra_cuda_host_failed());
+      ck_assert_int_eq(harness_lines, petra_cuda_host_failed());
+      petra_cuda_host_fail(NULL, 0, cudaSuccess);
+      cuda_plans_destroy(plans);
+      ck_assert_int_eq(petra_cuda_host_count().events, 0);
+      ck_cuda(cudaDeviceSynchronize());
+      plans_end();
+    }
+  remove(file);
+}
+END_TEST
+
+/* Heuristics choose, a line says so once, nothing is kept. */
+START_TEST(no_room_on_the_device) {
+  static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(40), .workspace = 4096},
+                                              {.index = 2, .us = TAKES(30)}};
+  const cuda_conv_shape shapes[] = {shape_of(PETRA_PRECISION_FP32), shape_of(PETRA_PRECISION_TF32)};
+  name_file();
+  plans_begin(1);
+  petra_cuda_host_make_up_time(0);
+  set_engines(engines, 2);
+  cuda_plans *plans = open_plans();
+  for (size_t limit = 0; limit < 2; limit++) { /* for nothing; for x, w and y */
+    int64_t runs;
+    petra_cuda_host_memory(limit * 4096);
+    ck_assert_str_eq(found(plans, &shapes[limit], &runs), "engine 1, 0.0 MiB workspace");
+    ck_assert(runs == 0 && petra_cuda_host_count().device_bytes == 0);
+    ck_assert_logged("device.plans: convolution " SHAPE ": the device has no room to measure it");
+    ck_assert_int_eq(harness_lines, 1);
+    ck_cuda(cudaGetLastError());
+  }
+  cuda_plans_destroy(plans);
+  ck_assert_int_ne(access(file, F_OK), 0);
+  plans_end();
+}
+END_TEST
+
+/* --- the file --- */
+
+/* A shape more: what the file held of others is kept, and so is what others have added meanwhile. */
+START_TEST(files_grow) {
+  static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(4)}, {.index = 2, .us = TAKES(3)}};
+  const cuda_conv_shape shapes[] = {shape_of(PETRA_PRECISION_FP32), shape_of(PETRA_PRECISION_TF32),
+                                    shape_of(PETRA_PRECISION_BF16)};
+  char printed[4096];
+  int64_t runs;
+  name_file();
+  plans_begin(1);
+  petra_cuda_host_make_up_time(0);
+  set_engines(engines, 2);
+  cuda_plans *plans = open_plans();
+  found(plans, &shapes[0], &runs);
+  cuda_plans_destroy(plans);
+  plans = open_plans();
+  cuda_plans *other = open_plans();
+  found(other, &shapes[1], &runs);
+  found(plans, &shapes[2], &runs);
+  cuda_plans_destroy(other);
+  FILE *out = fmemopen(printed, sizeof printed, "w");
+  cuda_plans_print(plans, out);
+  fclose(out);
+  cuda_plans_destroy(plans);
+  ck_assert(strstr(printed, "bf16: ") != NULL && strstr(printed, "fp32: ") == NULL); /* what was used alone */
+  plans = open_plans();
+  for (int i = 0; i < 3; i++) {
+    ck_assert_int_eq(strncmp(found(plans, &shapes[i], &runs), "engine 2,", 9), 0);
+    ck_assert_int_eq(runs, 0);
+  }
+  ck_assert_int_eq(harness_lines, 0);
+  ck_assert_int_eq(chmod(file, 0444), 0); /* as nothing is added */
+  struct stat was, is;
+  stat(file, &was);
+  cuda_plans_destroy(plans);
+  stat(file, &is);
+  ck_assert(was.st_ino == is.st_ino);
+  plans_end();
+  remove(file);
+}
+END_TEST
+
+/* Another engine in that place, none in that place, or a form that the shape has not. */
+START_TEST(choices_that_do_not_fit) {
+  static const cudnn_fake_engine engines[] = {{.index = 1, .us = TAKES(4)}, {.index = 2, .us = TAKES(3)}};
+  static const char *const choices[] = {"rounds 0, widens 0, heuristics a, rank 1, engine 7, 1.000 us",
+                                        "rounds 0, widens 0, heuristics a, rank 2, engine 2, 1.000 us",
+                                        "rounds 0, widens 0, heuristics b, rank 0, engine 2, 1.000 us",
+                                        "rounds 0, widens 1, heuristics a, rank 1, engine 2, 1.000 us"};
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  for (int i = 0; i < HARNESS_COUNT(choices); i++) {
+    char text[512];
+    int64_t runs;
+    name_file();
+    plans_begin(1);
+    petra_cuda_host_make_up_time(0);
+    set_engines(engines, 2);
+    snprintf(text, sizeof text, "%s" SHAPE ": %s\n", setting(), choices[i]);
+    write_file(text);
+    cuda_plans *plans = open_plans();
+    ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace");
+    ck_assert_int_eq(runs, 8);
+    ck_assert_logged("is not what cuDNN has in that place; measured anew");
+    ck_assert_int_eq(harness_lines, 1);
+    cuda_plans_destroy(plans);
+    ck_assert_ptr_nonnull(
+        strstr(read_file(), SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, 3.000 us\n"));
+    plans_end();
+  }
+  remove(file);
+}
+END_TEST
+
+/* One line, the status, and the file as it was. */
+static void check_refused(const char *text, petra_status expected, const char *line) {
+  cuda_plans *plans = NULL;
+  plans_begin(1);
+  write_file(text);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_measure(plans, file), expected);
+  ck_assert_logged(line);
+  ck_assert_logged(file);
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  ck_assert_str_eq(read_file(), text);
+  plans_end();
+}
+
+START_TEST(files_that_are_refused) {
+  static const char *const good = SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, 3.000 us";
+  static const char *const damaged[] = {
+      "",
+      "forward",
+      SHAPE,
+      SHAPE ": rounds 0",
+      SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, 3.000 u",
+      SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, 3.000 us ",
+      SHAPE ": rounds 0, widens 0, heuristics c, rank 1, engine 2, 3.000 us",
+      SHAPE ": rounds 2, widens 0, heuristics a, rank 1, engine 2, 3.000 us",
+      SHAPE ": rounds 0, widens 0, heuristics a, rank -1, engine 2, 3.000 us",
+      SHAPE ": rounds 0, widens 0, heuristics a, rank 1, engine 2, nan us",
+      "backward, x 1x5x4x3, filter 2x3x3x3, stride 1, pad 1, fp32: rounds 0, widens 0, heuristics a, rank 1, engine 2, "
+      "3.000 us",
+      "forward, x 1x5x4x3, filter 2x3x3x4, stride 1, pad 1, fp32: rounds 0, widens 0, heuristics a, rank 1, engine 2, "
+      "3.000 us",
+      "forward, x 1x5x4x3, filter 2x3x3x3, stride 0, pad 1, fp64: rounds 0, widens 0, heuristics a, rank 1, engine 2, "
+      "3.000 us"};
+  char text[1024], library[64];
+  name_file();
+  cuda_plans_describe(library, sizeof library);
+  check_refused("", PETRA_DATA, ", line 1: is damaged: expected \"petra plans 1\"");
+  check_refused("petra plans 2\n", PETRA_DATA, ", line 1: is damaged");
+  check_refused("petra plans 1\n", PETRA_DATA, ", line 2: is damaged: expected more lines");
+  check_refused("petra plans 1\nlib", PETRA_DATA, ", line 2: is damaged: expected \"library: ...\"");
+  snprintf(text, sizeof text, SETTING "%s\n", "cuDNN 9.8.0", "host device", "true", good);
+  check_refused(text, PETRA_CONFIG, "was measured with library cuDNN 9.8.0, this is cuDNN 9.");
+  snprintf(text, sizeof text, SETTING "%s\n", library, "NVIDIA B200", "true", good);
+  check_refused(text, PETRA_CONFIG, "was measured with device NVIDIA B200, this is host device; expected ");
+  snprintf(text, sizeof text, SETTING "%s\n", library, "host device", "false", good);
+  check_refused(text, PETRA_CONFIG, "was measured with deterministic false, this is true; expected ");
+  for (int i = 0; i < HARNESS_COUNT(damaged); i++) {
+    snprintf(text, sizeof text, "%s%s\n", setting(), damaged[i]);
+    check_refused(text, PETRA_DATA, ", line 5: is damaged: expected a shape and its choice");
+  }
+  snprintf(text, sizeof text, "%s%s\n%s\n", setting(), good, good);
+  check_refused(text, PETRA_DATA, ", line 6: is damaged: expected a shape that no line before has");
+  remove(file);
+}
+END_TEST
+
+static void check_place(const char *place, const char *line) {
+  cuda_plans *plans = NULL;
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_measure(plans, place), PETRA_IO);
+  ck_assert_logged(line);
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+
+START_TEST(places_that_are_refused) {
+  char inside[80];
+  name_file();
+  check_place(".", "device.plans: .: cannot read: Is a directory");
+  snprintf(inside, sizeof inside, "%s/x", file);
+  check_place(inside, "cannot be written: No such file or directory");
+  write_file("x");
+  check_place(inside, "cannot open: Not a directory");
+  remove(file);
+}
+END_TEST
+
+/* What has become of the file meanwhile is left as it is. */
+START_TEST(files_that_cannot_be_written) {
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_FP32);
+  int64_t runs;
+  name_file();
+  for (int damaged = 0; damaged < 2; damaged++) {
+    plans_begin(1);
+    cuda_plans *plans = open_plans();
+    found(plans, &shape, &runs);
+    if (damaged)
+      write_file("x");
+    else
+      ck_assert_int_eq(mkdir(file, 0777), 0);
+    cuda_plans_destroy(plans);
+    ck_assert_logged(damaged ? "line 1: is damaged" : "cannot read: Is a directory");
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_str_eq(read_file(), damaged ? "x" : "");
+    ck_assert_int_eq(remove(file), 0);
+    plans_end();
+  }
+}
+END_TEST
+
+START_TEST(not_without_a_device) {
+  cuda_plans *plans = NULL;
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create("{}", true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_measure(plans, "x.plans"), PETRA_INTERNAL);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+static bool refuse_nth(void *context, size_t bytes) {
+  (void)bytes;
+  return --*(int *)context == 0;
+}
+
+START_TEST(memory_that_runs_out) {
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_TF32);
+  for (int nth = 1, left = 0; left <= 0; nth++) {
+    cuda_plans *plans = NULL;
+    const cuda_plan *plan = NULL;
+    name_file();
+    plans_begin(1);
+    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+    left = nth;
+    petra_mem_set_hook(refuse_nth, &left);
+    petra_status status = cuda_plans_measure(plans, file);
+    if (status == PETRA_OK)
+      status = cuda_plans_find(plans, &shape, &plan);
+    const bool before = left <= 0;
+    cuda_plans_destroy(plans);
+    petra_mem_set_hook(NULL, NULL);
+    ck_assert_int_eq(status, before ? PETRA_NO_MEMORY : PETRA_OK);
+    ck_assert((harness_lines > 0) == (left <= 0)); /* two of the text of a file */
+    plans_end();
+  }
+  ck_assert_int_eq(access(file, F_OK), 0);
+  remove(file);
+}
+END_TEST
+
+int measure_tests(const TTest **tests) {
+  int count = 0;
+  tests[count++] = the_fastest_is_taken;
+  tests[count++] = the_first_eight;
+  tests[count++] = of_all_modes;
+  tests[count++] = forms_of_wide_shapes;
+  tests[count++] = nothing_is_measured_without_a_file;
+  tests[count++] = none_serves;
+  tests[count++] = runs_that_fail;
+  tests[count++] = calls_that_fail;
+  tests[count++] = no_room_on_the_device;
+  tests[count++] = files_grow;
+  tests[count++] = choices_that_do_not_fit;
+  tests[count++] = files_that_are_refused;
+  tests[count++] = places_that_are_refused;
+  tests[count++] = files_that_cannot_be_written;
+  tests[count++] = not_without_a_device;
+  tests[count++] = memory_that_runs_out;
+  return count;
+}
