@@ -299,6 +299,11 @@ START_TEST(failures_are_injected) {
 }
 END_TEST
 
+static void take_time(void *arguments) {
+  (void)arguments;
+  petra_cuda_host_take(250);
+}
+
 START_TEST(leaks_are_counted_and_time_is_measured) {
   cuda_rig rig;
   rig_begin(&rig, 1);
@@ -323,6 +328,15 @@ START_TEST(leaks_are_counted_and_time_is_measured) {
   ck_assert_int_eq(rig_logged, 2);
   ck_cuda(cudaEventElapsedTime(&milliseconds, start, end));
   ck_assert(milliseconds >= 0);
+  petra_cuda_host_make_up_time(500);
+  ck_cuda(cudaEventRecord(start, rig.stream[0]));
+  petra_cuda_host_enqueue_kernel(rig.stream[0], take_time, NULL, 0);
+  ck_cuda(cudaMemsetAsync(rig.device, 0, 1, rig.stream[0]));
+  ck_cuda(petra_cuda_host_call(rig.stream[0], take_time, NULL, 0));
+  ck_cuda(cudaEventRecord(end, rig.stream[0]));
+  ck_cuda(cudaEventSynchronize(end));
+  ck_cuda(cudaEventElapsedTime(&milliseconds, start, end));
+  ck_assert(milliseconds == 2 * 0.25f + 0.5f);
   ck_cuda(cudaEventDestroy(start));
   ck_cuda(cudaEventDestroy(end));
   ck_cuda(cudaStreamCreateWithFlags(&rig.stream[3], cudaStreamNonBlocking));

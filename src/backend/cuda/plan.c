@@ -257,11 +257,10 @@ static petra_status choose(cuda_plans *plans, candidates *all, cuda_plan **out) 
   if (fastest >= 0)
     PETRA_TRY(keep_choice(plans, all->plan[fastest], us));
   else if (!plans->told) {
-    petra_log(
-        PETRA_LOG_WARNING,
-        "device.plans: convolution %s: the device has no room to measure it; cuDNN's heuristics choose, for other "
-        "shapes too where that is so",
-        cuda_shape_describe(&all->plan[0]->shape).text);
+    petra_log(PETRA_LOG_WARNING,
+              "device.plans: convolution %s: the device has no room to measure it, or cuDNN runs none of its "
+              "configurations; heuristics choose, for other shapes too where that is so",
+              cuda_shape_describe(&all->plan[0]->shape).text);
     plans->told = true;
   }
   cuda_plan **chosen = &all->plan[fastest >= 0 ? fastest : 0];
