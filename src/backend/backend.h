@@ -402,11 +402,9 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int streams;         /* cuda: that stages compute on; 0: as many as there can be */
   bool wide_gradients; /* cuda in bf16: convolutions give gradients of streams and of filters unrounded */
-  const char *
-      plans; /* cuda: the file of the choices that are measured (cuda/convolution.h); NULL, "": none are. Read while the
-                        * backend is created, written when it is destroyed */
-  int device;        /* cuda: which, from 0 */
-  bool device_wraps; /* of those that there are, that of this number modulo their count */
+  const char *plans;   /* cuda: the file of the choices that are measured (cuda/convolution.h); NULL, "": none are */
+  int device;          /* cuda: which, from 0 */
+  bool device_wraps;   /* of those that there are, that of this number modulo their count */
   bool
       sizes_only; /* nothing but the sizes of its tensors will be asked for: the processor need not have the precision */
 } petra_backend_options;

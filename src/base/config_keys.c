@@ -246,7 +246,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
     INTEGER_FOR(WAY, device.streams, "0", 0, 16, "cuda: streams that stages compute on at once, stage j on number j modulo them; 0: one each, up to 16"),
     BOOLEAN(device.wide_gradients, "false", "cuda in bf16: convolutions give the gradients of streams and of weights in float, by kernels that cuDNN compiles at the start (a second each) or, where it cannot, rounded to bf16 and widened; false: rounded to bf16, which costs no time"),
-    STRING(device.plans, "\"\"", NONE, "cuda: file of the configurations of cuDNN that convolutions take, by shape; those of other shapes are measured when they are first needed, and added to it when the run ends; empty: nothing is measured, cuDNN's heuristics choose"),
+    STRING(device.plans, "\"\"", NONE, "cuda: file of the configurations of cuDNN that convolutions take, by shape; those of other shapes are measured when they are first needed, and added to it; empty: nothing is measured, cuDNN's heuristics choose"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch samples of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch samples"),

@@ -71,8 +71,6 @@ void cuda_plans_destroy(cuda_plans *plans) {
   cuda_descriptor_drop(&plans->wanted.deviceprop);
   if (plans->wanted.handle != NULL)
     cudnnDestroy(plans->wanted.handle);
-  if (plans->table != NULL)
-    cuda_plan_table_write(plans->table); /* a line tells what fails */
   cuda_plan_table_destroy(plans->table);
   petra_free(plans);
 }
@@ -244,9 +242,11 @@ static petra_status gather(const cuda_plans *plans, const cuda_conv_shape *shape
   return PETRA_OK;
 }
 
+/* In the file at once: a run that is killed goes on with the same plans, and so with the same bits. */
 static petra_status keep_choice(const cuda_plans *plans, const cuda_plan *plan, double us) {
   const cuda_plan_choice choice = {plan->form, plan->place, plan->engine, us, true};
-  return cuda_plan_table_put(plans->table, &plan->shape, &choice);
+  PETRA_TRY(cuda_plan_table_put(plans->table, &plan->shape, &choice));
+  return cuda_plan_table_write(plans->table);
 }
 
 /* The fastest of them; the first where they cannot be measured. */
