@@ -20,6 +20,8 @@ LATENCIES = [10 ** (-6 + i / 4) for i in range(17)]  # 1 us to 10 ms
 # Nominal, one direction: Ethernet 10 Gbit/s, 100 Gbit/s; PCIe 4.0 with 16 lanes at 128/130; NVLink 3 of an A100, 12 links of 25 GB/s.
 LINKS = [("10 GbE", 1.25e9), ("100 GbE", 12.5e9), ("PCIe 4", 31.5e9), ("NVLink 3", 300e9)]
 BITES = 1.05  # the links bite where they make a microbatch take 5 % longer
+KEYS = {"bandwidth": "bandwidth_Bps", "latency": "latency_s"}  # what each sweep changes
+BISECTIONS = 8  # from a quarter of a decade to 0.2 %
 
 
 def keys(name, presets, depth, stages, bandwidth=0.0, latency=0.0):
@@ -50,10 +52,51 @@ def compute(presets):
             entries += [(depth, name, len(stages), largest, point) for point in points]
     found = sim.simulate_all(CONFIG, [keys(name, presets, depth, stages, point[1], point[2])
                                       for depth, name, stages, _, point in entries])
-    return [{"depth": depth, "method": name, "sweep": point[0], "bandwidth_Bps": point[1], "latency_s": point[2],
-             "largest_forward_bytes": largest[0], "largest_backward_bytes": largest[1], "busiest": max(s["utilization"] for s in result["stages"]),
-             "time_per_microbatch_s": result["time_per_microbatch_s"], "makespan_s": result["makespan_s"]}
-            for (depth, name, _, largest, point), result in zip(entries, found)]
+    rows = [row_of(entry, result) for entry, result in zip(entries, found)]
+    return rows + bites(presets, rows, entries)
+
+
+def row_of(entry, result):
+    depth, name, _, largest, point = entry
+    return {"depth": depth, "method": name, "sweep": point[0], "bandwidth_Bps": point[1], "latency_s": point[2],
+            "largest_forward_bytes": largest[0], "largest_backward_bytes": largest[1], "busiest": max(s["utilization"] for s in result["stages"]),
+            "time_per_microbatch_s": result["time_per_microbatch_s"], "makespan_s": result["makespan_s"]}
+
+
+def bracket(rows, depth, name, sweep):
+    """The neighbouring points of the sweep between which the time passes BITES of that with free links: (harmless, harmful); None: nowhere."""
+    free = pick(rows, depth, name, "free")[0]["time_per_microbatch_s"]
+    points = sorted((r[KEYS[sweep]], r["time_per_microbatch_s"] / free) for r in pick(rows, depth, name, sweep))
+    if sweep == "bandwidth":
+        points.reverse()
+    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        if y0 <= BITES < y1:
+            return x0, x1
+    return None
+
+
+def bites(presets, rows, entries):
+    """Where links bite, by bisection between points of the sweep: the time has a kink there, which interpolation would cut off."""
+    open_ones = []
+    for depth, name, stages, largest, point in entries:
+        if point[0] != "free":
+            continue
+        for sweep in KEYS:
+            found = bracket(rows, depth, name, sweep)
+            if found:
+                open_ones.append({"entry": (depth, name, stages, largest), "sweep": sweep, "between": found, "row": None})
+    for _ in range(BISECTIONS):
+        middles = [math.sqrt(one["between"][0] * one["between"][1]) for one in open_ones]
+        points = [(one["sweep"] + "_bites", *((x, 0.0) if one["sweep"] == "bandwidth" else (0.0, x))) for one, x in zip(open_ones, middles)]
+        found = sim.simulate_all(CONFIG, [keys(one["entry"][1], presets, one["entry"][0], one["entry"][2], point[1], point[2])
+                                          for one, point in zip(open_ones, points)])
+        for one, x, point, result in zip(open_ones, middles, points, found):
+            depth, name = one["entry"][:2]
+            free = pick(rows, depth, name, "free")[0]["time_per_microbatch_s"]
+            one["row"] = row_of((*one["entry"], point), result)
+            harmful = one["row"]["time_per_microbatch_s"] / free > BITES
+            one["between"] = (one["between"][0], x) if harmful else (x, one["between"][1])
+    return [one["row"] for one in open_ones]
 
 
 def pick(rows, depth, name, sweep):
@@ -75,15 +118,9 @@ def check(rows):
 
 
 def knee(rows, depth, name, sweep):
-    """Where the time is BITES of that with free links, by interpolation between the points of the sweep; None: nowhere."""
-    free = pick(rows, depth, name, "free")[0]["time_per_microbatch_s"]
-    key = "bandwidth_Bps" if sweep == "bandwidth" else "latency_s"
-    points = [(math.log(r[key]), r["time_per_microbatch_s"] / free) for r in pick(rows, depth, name, sweep)]
-    points.sort(reverse=sweep == "bandwidth")  # from harmless to harmful
-    for (x0, y0), (x1, y1) in zip(points, points[1:]):
-        if y0 <= BITES < y1:
-            return math.exp(x0 + (x1 - x0) * (BITES - y0) / (y1 - y0))
-    return None
+    """Where the time is BITES of that with free links; None: nowhere in the sweep."""
+    found = pick(rows, depth, name, sweep + "_bites")
+    return found[0][KEYS[sweep]] if found else None
 
 
 def tables(rows):
