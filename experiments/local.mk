@@ -57,10 +57,11 @@ EXTRA_DIST += experiments/10-jitter/README.md \
 	experiments/10-jitter/jitter.yaml \
 	experiments/10-jitter/lags.csv
 EXTRA_DIST += experiments/11-invertible-downsampling/README.md \
-	experiments/11-invertible-downsampling/backprop-conv.yaml \
-	experiments/11-invertible-downsampling/backprop-invertible.yaml \
-	experiments/11-invertible-downsampling/petra-conv.yaml \
-	experiments/11-invertible-downsampling/petra-invertible.yaml
+	experiments/11-invertible-downsampling/base.yaml \
+	experiments/11-invertible-downsampling/cells.csv \
+	experiments/11-invertible-downsampling/invertible-downsampling.yaml \
+	experiments/11-invertible-downsampling/invertible_downsampling.py \
+	experiments/11-invertible-downsampling/memory.csv
 EXTRA_DIST += experiments/12-fig-5-6/README.md \
 	experiments/12-fig-5-6/fig-5-6.yaml \
 	experiments/12-fig-5-6/fig_5_6.py \
@@ -83,6 +84,7 @@ EXTRA_DIST += experiments/14-table-4/README.md \
 	experiments/14-table-4/base-mini.yaml \
 	experiments/14-table-4/base.yaml \
 	experiments/14-table-4/cells.csv \
+	experiments/14-table-4/row-6.csv \
 	experiments/14-table-4/row_6.py \
 	experiments/14-table-4/summary.csv \
 	experiments/14-table-4/table-4-cifar10.yaml \
@@ -100,6 +102,7 @@ EXTRA_DIST += experiments/15-fig-4/README.md \
 	experiments/15-fig-4/fig-4-mini.yaml \
 	experiments/15-fig-4/fig-4.yaml \
 	experiments/15-fig-4/fig_4.py \
+	experiments/15-fig-4/other-rates.csv \
 	experiments/15-fig-4/summary.csv
 EXTRA_DIST += experiments/16-table-2/README.md \
 	experiments/16-table-2/base-cifar10.yaml \

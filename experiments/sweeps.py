@@ -45,13 +45,13 @@ def cells(grid, output):
 FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "eval_top1_recalibrated"]
 
 
-def last_epoch(cell):
-    """Of a cell that has ended, the columns that a table of such cells ends with: state, number of the last epoch, its FIGURES, seconds of
+def last_epoch(cell, figures=FIGURES):
+    """Of a cell that has ended, the columns that a table of such cells ends with: state, number of the last epoch, its figures, seconds of
     wall time; empty where the cell diverged."""
     if cell["state"] != "complete":
-        return {"state": cell["state"], "epoch": "", **dict.fromkeys(FIGURES, ""), "wall_s": ""}
+        return {"state": cell["state"], "epoch": "", **dict.fromkeys(figures, ""), "wall_s": ""}
     columns = sim.common.runs().Run(cell["output"]).columns("epoch")
-    return {"state": cell["state"], "epoch": int(columns["epoch"][-1]) + 1, **{name: float(columns[name][-1]) for name in FIGURES},
+    return {"state": cell["state"], "epoch": int(columns["epoch"][-1]) + 1, **{name: float(columns[name][-1]) for name in figures},
             "wall_s": round(float(columns["wall_s"][-1]))}
 
 

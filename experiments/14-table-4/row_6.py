@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...]. Trains `delayed` and `delayed-reversible` from the same weights
-for a few microbatches, and prints how far apart their weights are over how far they moved. Exit status 1 where that is more than
-the rounding of the inversion can explain."""
+"""Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...] [--draw]. Trains `delayed` and `delayed-reversible` from the same weights for a few
+microbatches, writes row-6.csv: how far apart their weights are over how far they moved, and prints it as a table; --draw prints that of
+the CSV that is there. Exit status 1 where a distance is more than the rounding of the inversion can explain."""
 
 import os
 import subprocess
@@ -14,18 +14,21 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 
 h5py, numpy = sim.common.modules("h5py", "numpy")
-CONFIG = os.path.join(HERE, "base-mini.yaml")
+CONFIG, DISTANCES = (os.path.join(HERE, name) for name in ("base-mini.yaml", "row-6.csv"))
 # Double precision is computed by plain loops: a small network, small microbatches.
 SIZE = ["--set", "model.width=4", "--set", "data.batch=8"]
+WORDS = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+PETRA = next((word for word in WORDS if "=" not in word), "build/petra")
+SETS = [word for text in WORDS if "=" in text for word in ("--set", text)]
 MICROBATCHES = [30, 60]
 # In double precision rounding is 1e-16 an operation; ReLUs that flip make any difference grow without bound, so the run is short.
 LARGEST = {"fp64": 1e-11, "fp32": None}
 
 
-def petra(program, *arguments):
-    run = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, stdin=subprocess.DEVNULL)
+def petra(*arguments):
+    run = subprocess.run([PETRA, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, stdin=subprocess.DEVNULL)
     if run.returncode:
-        sys.exit(f"{program} {' '.join(arguments)}\n{run.stdout}")
+        sys.exit(f"{PETRA} {' '.join(arguments)}\n{run.stdout}")
 
 
 def parameters(path):
@@ -37,29 +40,33 @@ def parameters(path):
     return numpy.concatenate(found)
 
 
-def main():
-    program = next((a for a in sys.argv[1:] if "=" not in a), "build/petra")
-    sets = [text for a in sys.argv[1:] if "=" in a for text in ("--set", a)]
-    wrong = 0
-    print("| precision | microbatches | distance over distance moved | |\n|---|---|---|---|")
+def measure():
+    """A row of each precision and length."""
     with tempfile.TemporaryDirectory() as folder:
-        for precision, most in LARGEST.items():
-            common = [*SIZE, *sets, "--set", f"device.precision={precision}", "--set", "run.eval_every=0", "--quiet"]
+        for precision in LARGEST:
+            common = [*SIZE, *SETS, "--set", f"device.precision={precision}", "--set", "run.eval_every=0"]
             start = os.path.join(folder, f"start-{precision}")
-            petra(program, "init", CONFIG, *common[:-1], "--output", start)
+            petra("init", CONFIG, *common, "--output", start)
             initial = parameters(os.path.join(start, "weights.h5") if os.path.isdir(start) else start)
             for microbatches in MICROBATCHES:
                 ends = []
                 for method in "delayed", "delayed-reversible":
                     place = os.path.join(folder, f"{method}-{precision}-{microbatches}")
-                    petra(program, "train", CONFIG, "--overwrite", *common, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
+                    petra("train", CONFIG, "--overwrite", *common, "--quiet", "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
                           "--output", place)
                     ends.append(parameters(os.path.join(place, "weights.h5")))
-                ratio = float(numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial))
-                bad = most is not None and ratio > most
-                wrong += bad
-                print(f"| {precision} | {microbatches} | {ratio:.1e} | {'too far apart' if bad else ''} |", flush=True)
-    return wrong > 0
+                yield {"precision": precision, "microbatches": microbatches,
+                       "distance_over_moved": float(numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial))}
+
+
+def main():
+    if not sim.DRAW_ONLY:
+        sim.write_table(DISTANCES, list(measure()))
+    found = {(row["precision"], row["microbatches"]): row["distance_over_moved"] for row in sim.read_table(DISTANCES)}
+    names = {"fp64": "double", "fp32": "single"}
+    sim.markdown(["precision", *(f"after {microbatches} microbatches" if microbatches == MICROBATCHES[0] else f"after {microbatches}" for microbatches in MICROBATCHES)],
+                 [[names[precision], *(f"{found[precision, microbatches]:.1e}" for microbatches in MICROBATCHES)] for precision in LARGEST])
+    return any(LARGEST[precision] is not None and not distance <= LARGEST[precision] for (precision, _), distance in found.items())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 """Figure 4 on CIFAR-10 with 30 epochs: fig_4.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
 Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv, where
-rows of runs that are not there stay, prints the table and draws fig-4-cifar10.png; --draw draws from the CSV that is there. Needs h5py and, for the
+rows of runs that are not there stay, prints the tables (other-rates.csv has runs of an earlier grid, which is not swept any more) and draws fig-4-cifar10.png; --draw draws from the CSV that is there. Needs h5py and, for the
 figure, matplotlib."""
 
 import os
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
 
-CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "fig-4-cifar10.png"))
+CELLS, OTHER_RATES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "other-rates.csv", "fig-4-cifar10.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/fig-4-cifar10")
 METHODS = ["backprop", "petra"]
 
@@ -46,6 +46,12 @@ def tables(rows):
     body = [[f"`{method}`", *(shown(list(found[method].get(k, {}).values())) for k in factors)] for method in METHODS]
     gaps = [[found["backprop"][k][seed] - top1 for seed, top1 in found["petra"].get(k, {}).items() if seed in found["backprop"].get(k, {})] for k in factors]
     sim.markdown(["top-1 after 30 epochs, %; k", *map(str, factors)], body + [["gap, seed by seed", *map(shown, gaps)]])
+    rates = {(row["method"], row["accumulate"]): row["lr"] for row in rows}
+    body = []
+    for row in sim.read_table(OTHER_RATES):
+        method, k, seed = row["method"], row["accumulate"], row["seed"]
+        body.append([f"`{method}`", k, row["lr"], shown([100 * row["eval_top1_recalibrated"]]), rates[method, k], shown([found[method][k][seed]])])
+    sim.markdown(["method", "k", "rate", "top-1, %", "rate above", "top-1 above, %"], body)
 
 
 def draw(rows):
