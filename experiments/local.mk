@@ -37,8 +37,8 @@ EXTRA_DIST += experiments/05-table-5/README.md \
 	experiments/05-table-5/table-5.csv \
 	experiments/05-table-5/table_5.py
 EXTRA_DIST += experiments/07-profile-predicts/README.md \
-	experiments/07-profile-predicts/cpu_time.py \
 	experiments/07-profile-predicts/predict.py \
+	experiments/07-profile-predicts/predicted.csv \
 	experiments/07-profile-predicts/revnet18.yaml
 EXTRA_DIST += experiments/08-scaling/README.md \
 	experiments/08-scaling/scaling.csv \

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a microbatch, predicted from a cost profile and measured in training: predict.py [--petra PATH] [--rounds N]
-[--set KEY=VALUE]... Each round takes a profile and then trains with each method, so that a machine that is busy with other
-things is as busy for both. Needs h5py and numpy. Prints; judges nothing."""
+"""The time of a microbatch, predicted from a cost profile and measured in training: predict.py [PETRA] [--rounds=N] [--draw].
 
-import argparse
+Each round takes a profile and then trains with each method, so that a machine that is busy with other things is as busy for both; all rounds with
+one compute thread, then all with two. With one thread the processor time of training is measured as well, for which load matters less. Writes
+predicted.csv, a row for each round, and prints the tables; --draw prints those of the CSV that is there. Needs h5py and numpy. Judges nothing."""
+
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -14,71 +16,74 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import sweeps  # noqa: E402
 
 h5py, numpy = sim.common.modules("h5py", "numpy")
-CONFIG = os.path.join(HERE, "revnet18.yaml")
+CONFIG, PREDICTED = (os.path.join(HERE, name) for name in ("revnet18.yaml", "predicted.csv"))
 METHODS = ("backprop", "reversible", "petra")
-START = 30  # microbatches of a run that are left out: the pipeline fills, memory is allocated
+ROUNDS = int(sweeps.WORDS.get("rounds", "5"))
+START, END = 30, 130  # microbatches of a run: before START the pipeline fills and memory is allocated
 
 
-def petra(path, *arguments):
-    return json.loads(subprocess.run([path, *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
-
-
-def sum_of_costs(stages, method, statistic):
+def sum_of_costs(stages, method):
     """Seconds of all actions of one microbatch, computed one after another: what emulation does. The fused head rebuilds nothing."""
-    total = sum(stage[part][statistic] for stage in stages for part in ("forward", "backward", "update"))
-    return total + (0 if method == "backprop" else sum(stage["reconstruct"][statistic] for stage in stages[:-1]))
+    total = sum(stage[part]["median_s"] for stage in stages for part in ("forward", "backward", "update"))
+    return total + (0 if method == "backprop" else sum(stage["reconstruct"]["median_s"] for stage in stages[:-1]))
 
 
-def simulated(options, method, profile):
+def simulated(sets, method, profile):
     """What `petra simulate` says of one microbatch: sequential methods one at a time, lockstep its tick on J devices."""
-    return petra(options.petra, "simulate", CONFIG, *options.sets, "--set", f"method.name={method}", "--set",
-                 "cluster.cost.model=profile", "--set", f"cluster.cost.profile={profile}")["time_per_microbatch_s"]
+    return sim.petra("simulate", CONFIG, *sets, "--set", f"method.name={method}", "--set", "cluster.cost.model=profile",
+                     "--set", f"cluster.cost.profile={profile}")["time_per_microbatch_s"]
 
 
-def measured(options, method, folder):
-    """Seconds between the losses of successive microbatches of a training run."""
-    petra(options.petra, "train", CONFIG, "--overwrite", *options.sets, "--set", f"method.name={method}", "--output", folder)
-    with h5py.File(os.path.join(folder, "run.h5"), "r") as file:
-        return numpy.diff(file["train/wall_s"][START:])
+def train(sets, method, microbatches, folder):
+    """The run's folder, and the processor time that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    sim.petra("train", CONFIG, "--overwrite", *sets, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}", "--output", folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return folder, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def show(name, predicted, taken):
-    ratio = [a / b for a, b in zip(predicted, taken)]
-    print(f"{name:<24}{1e3 * numpy.median(predicted):10.2f}{1e3 * numpy.median(taken):10.2f}{numpy.median(ratio):9.3f}"
-          f"   {numpy.quantile(ratio, 0.25):.3f} .. {numpy.quantile(ratio, 0.75):.3f}")
+def measure():
+    """A row of each number of threads, round and method."""
+    with tempfile.TemporaryDirectory() as folder:
+        profile = os.path.join(folder, "p.h5")
+        for threads in 1, 2:
+            sets = ["--set", f"device.threads={threads}"]
+            for number in range(1, ROUNDS + 1):
+                stages = sim.petra("profile", CONFIG, *sets, "--output", profile)["stages"]
+                for method in METHODS:
+                    run, processor = train(sets, method, END, os.path.join(folder, method))
+                    with h5py.File(os.path.join(run, "run.h5"), "r") as file:
+                        taken = float(numpy.median(numpy.diff(file["train/wall_s"][START:])))
+                    if threads == 1:
+                        processor = (processor - train(sets, method, START, os.path.join(folder, "short"))[1]) / (END - START)
+                    yield {"threads": threads, "round": number, "method": method, "sum_of_costs_s": sum_of_costs(stages, method),
+                           "simulated_s": simulated(sets, method, profile), "wall_s": taken, "processor_s": processor if threads == 1 else ""}
+
+
+def tables(rows):
+    def ratios(threads, method, predicted, measured):
+        return [row[predicted] / row[measured] for row in rows if (row["threads"], row["method"]) == (threads, method)]
+
+    def quartiles(values):
+        return f"{numpy.median(values):.2f} ({numpy.quantile(values, 0.25):.2f} .. {numpy.quantile(values, 0.75):.2f})"
+
+    rounds = max(row["round"] for row in rows)
+    lines = [(f"`{method}`", method, "sum_of_costs_s") for method in METHODS] + [(f"`{method}`, simulated", method, "simulated_s") for method in METHODS[:2]]
+    sim.markdown([f"predicted / measured, wall, median of {rounds} rounds (quartiles)", "1 thread", "2 threads"],
+                 [[name, *(quartiles(ratios(threads, method, predicted, "wall_s")) for threads in (1, 2))] for name, method, predicted in lines])
+    sim.markdown([f"one thread, {rounds} rounds", "predicted (wall) / training (processor), median (least, largest)"],
+                 [[f"`{method}`", f"{numpy.median(found):.2f} ({min(found):.2f}, {max(found):.2f})"]
+                  for method in METHODS for found in [ratios(1, method, "sum_of_costs_s", "processor_s")]])
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--petra", default="build/petra")
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--set", action="append", default=[])
-    options = parser.parse_args()
-    options.sets = [word for value in options.set for word in ("--set", value)]
-    found = {method: {"median": [], "least": [], "simulated": [], "taken": [], "least taken": []} for method in METHODS}
-    with tempfile.TemporaryDirectory() as folder:
-        profile = os.path.join(folder, "p.h5")
-        for _ in range(options.rounds):
-            stages = petra(options.petra, "profile", CONFIG, *options.sets, "--output", profile)["stages"]
-            for method in METHODS:
-                row, taken = found[method], measured(options, method, os.path.join(folder, method))
-                row["median"].append(sum_of_costs(stages, method, "median_s"))
-                row["least"].append(sum_of_costs(stages, method, "min_s"))
-                row["simulated"].append(simulated(options, method, profile))
-                row["taken"].append(numpy.median(taken))
-                row["least taken"].append(taken.min())
-    print(f"{options.rounds} rounds; milliseconds a microbatch: medians over the rounds; ratio: predicted / measured, its quartiles over the rounds")
-    print(f"{'':<24}{'predicted':>10}{'measured':>10}{'ratio':>9}   quartiles")
-    for method in METHODS:
-        row = found[method]
-        show(f"{method}, medians", row["median"], row["taken"])
-        if method == "backprop":  # a difference of two times, as reconstruction is, has no useful minimum
-            show(f"{method}, minima", row["least"], row["least taken"])
-        if method != "petra":
-            show(f"{method}, simulated", row["simulated"], row["taken"])
-    print(f"petra, simulated tick on 10 devices: {1e3 * numpy.median(found['petra']['simulated']):.2f} ms")
+    if not sim.DRAW_ONLY:
+        sim.write_table(PREDICTED, list(measure()))
+    tables(sim.read_table(PREDICTED))
 
 
-main()
+if __name__ == "__main__":
+    main()
