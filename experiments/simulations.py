@@ -5,6 +5,7 @@ import concurrent.futures
 import csv
 import json
 import os
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -26,7 +27,7 @@ METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoin
                 "petra": (BLUE, "o"), "petra-arrival": (BLUE, "s")}
 TABLES_ONLY = "--tables" in sys.argv  # no matplotlib needed
 DRAW_ONLY = "--draw" in sys.argv  # from the tables that are there
-_PLACES = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+_PLACES = [argument for argument in sys.argv[1:] if not argument.startswith("--") and "=" not in argument]
 PETRA = _PLACES[0] if _PLACES else "build/petra"
 
 
@@ -69,7 +70,9 @@ def write_table(path, rows):
 
 
 def read_table(path):
-    """What write_table wrote, numbers as numbers."""
+    """What write_table wrote, numbers as numbers; ends the script where there is none."""
+    if not os.path.exists(path):
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {path}: No such file or directory; expected a table (CSV)")
 
     def value(text):
         try:
@@ -90,6 +93,12 @@ def markdown(header, rows):
     for row in rows:
         print("| " + " | ".join(str(cell) for cell in row) + " |")
     print()
+
+
+def mean_text(values, digits):
+    """The mean as it stands in a table, ± half of its 95 % interval where there are several values."""
+    half = common.half_interval(values)
+    return f"{statistics.fmean(values):.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
 def method_look(name):

@@ -6,10 +6,8 @@ Each round takes a profile and then trains with each method, so that a machine t
 one compute thread, then all with two. With one thread the processor time of training is measured as well, for which load matters less. Writes
 predicted.csv, a row for each round, and prints the tables; --draw prints those of the CSV that is there. Needs h5py and numpy. Judges nothing."""
 
-import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 
@@ -57,10 +55,11 @@ def measure():
                     run, processor = train(sets, method, END, os.path.join(folder, method))
                     with h5py.File(os.path.join(run, "run.h5"), "r") as file:
                         taken = float(numpy.median(numpy.diff(file["train/wall_s"][START:])))
+                    row = {"threads": threads, "round": number, "method": method, "sum_of_costs_s": sum_of_costs(stages, method),
+                           "simulated_s": simulated(sets, method, profile), "wall_s": taken, "processor_s": ""}
                     if threads == 1:
-                        processor = (processor - train(sets, method, START, os.path.join(folder, "short"))[1]) / (END - START)
-                    yield {"threads": threads, "round": number, "method": method, "sum_of_costs_s": sum_of_costs(stages, method),
-                           "simulated_s": simulated(sets, method, profile), "wall_s": taken, "processor_s": processor if threads == 1 else ""}
+                        row["processor_s"] = (processor - train(sets, method, START, os.path.join(folder, "short"))[1]) / (END - START)
+                    yield row
 
 
 def tables(rows):

@@ -3,7 +3,7 @@
 """What a network without strided convolutions learns and keeps: invertible_downsampling.py [PETRA] [--jobs=N] [--draw] [--runs=FOLDER].
 
 Sweeps invertible-downsampling.yaml into FOLDER (runs/invertible-downsampling); cells that are complete are not run again, and with --jobs=0 none is.
-Memory is counted by petra simulate. Writes cells.csv and memory.csv and prints their tables; --draw prints those of the CSVs that are there. Needs
+Memory is counted by petra simulate. Writes cells.csv, where rows of runs that are not there stay, and memory.csv, and prints their tables; --draw prints those of the CSVs that are there. Needs
 h5py."""
 
 import os
@@ -37,19 +37,21 @@ def count_memory():
             yield {"downsample": kind, "stage": stage["stage"], "input_buffer": stage["peak_bytes"]["input_buffer"], "total": stage["peak_bytes"]["total"]}
 
 
-def mean(rows, column, scale, digits):
-    values = [scale * row[column] for row in rows]
-    half = sim.common.half_interval(values)
-    return f"{sum(values) / len(values):.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
+def shown(rows, column, scale, digits):
+    """Of the rows of one network and method."""
+    diverged = sum(row["state"] != "complete" for row in rows)
+    if diverged or not rows:
+        return f"{diverged} of {len(rows)} diverged" if rows else "–"
+    return sim.mean_text([scale * row[column] for row in rows], digits)
 
 
 def tables(cells, memory):
     body = []
     for kind in KINDS:
-        rows = {method: [row for row in cells if (row["downsample"], row["method"], row["state"]) == (kind, method, "complete")] for method in METHODS}
-        if all(rows.values()):
-            body.append([f"`{kind}`", f"{rows['petra'][0]['parameters']:,}", *(mean(rows[method], "eval_top1", 100, 1) for method in METHODS),
-                         *(mean(rows[method], "train_loss", 1, 3) for method in METHODS)])
+        rows = [row for row in cells if row["downsample"] == kind]
+        by_method = [[row for row in rows if row["method"] == method] for method in METHODS]
+        body.append([f"`{kind}`", f"{rows[0]['parameters']:,}" if rows else "–", *(shown(found, "eval_top1", 100, 1) for found in by_method),
+                     *(shown(found, "train_loss", 1, 3) for found in by_method)])
     sim.markdown(["`model.downsample`", "parameters", *(f"`{method}`, top-1, %" for method in METHODS), *(f"`{method}`, train loss" for method in METHODS)], body)
     stages = sorted({row["stage"] for row in memory})
     for column, what in ("input_buffer", "waiting inputs"), ("total", "everything"):

@@ -61,8 +61,7 @@ def shown(values):
         return "–"
     if None in values:
         return "diverged" if len(values) == 1 else f"{values.count(None)} of {len(values)} diverged"
-    half = sim.common.half_interval(values)
-    return f"{mean(values):.1f}" + (f" ± {half:.1f}" if half else "")
+    return sim.mean_text(values, 1)
 
 
 def tables(rows):

@@ -5,7 +5,6 @@ microbatches, writes row-6.csv: how far apart their weights are over how far the
 the CSV that is there. Exit status 1 where a distance is more than the rounding of the inversion can explain."""
 
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -17,18 +16,10 @@ h5py, numpy = sim.common.modules("h5py", "numpy")
 CONFIG, DISTANCES = (os.path.join(HERE, name) for name in ("base-mini.yaml", "row-6.csv"))
 # Double precision is computed by plain loops: a small network, small microbatches.
 SIZE = ["--set", "model.width=4", "--set", "data.batch=8"]
-WORDS = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-PETRA = next((word for word in WORDS if "=" not in word), "build/petra")
-SETS = [word for text in WORDS if "=" in text for word in ("--set", text)]
+SETS = [word for text in sys.argv[1:] if "=" in text for word in ("--set", text)]
 MICROBATCHES = [30, 60]
 # In double precision rounding is 1e-16 an operation; ReLUs that flip make any difference grow without bound, so the run is short.
 LARGEST = {"fp64": 1e-11, "fp32": None}
-
-
-def petra(*arguments):
-    run = subprocess.run([PETRA, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, stdin=subprocess.DEVNULL)
-    if run.returncode:
-        sys.exit(f"{PETRA} {' '.join(arguments)}\n{run.stdout}")
 
 
 def parameters(path):
@@ -46,14 +37,14 @@ def measure():
         for precision in LARGEST:
             common = [*SIZE, *SETS, "--set", f"device.precision={precision}", "--set", "run.eval_every=0"]
             start = os.path.join(folder, f"start-{precision}")
-            petra("init", CONFIG, *common, "--output", start)
+            sim.petra("init", CONFIG, *common, "--output", start)
             initial = parameters(os.path.join(start, "weights.h5") if os.path.isdir(start) else start)
             for microbatches in MICROBATCHES:
                 ends = []
                 for method in "delayed", "delayed-reversible":
                     place = os.path.join(folder, f"{method}-{precision}-{microbatches}")
-                    petra("train", CONFIG, "--overwrite", *common, "--quiet", "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
-                          "--output", place)
+                    sim.petra("train", CONFIG, "--overwrite", *common, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
+                              "--output", place)
                     ends.append(parameters(os.path.join(place, "weights.h5")))
                 yield {"precision": precision, "microbatches": microbatches,
                        "distance_over_moved": float(numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial))}
@@ -64,7 +55,7 @@ def main():
         sim.write_table(DISTANCES, list(measure()))
     found = {(row["precision"], row["microbatches"]): row["distance_over_moved"] for row in sim.read_table(DISTANCES)}
     names = {"fp64": "double", "fp32": "single"}
-    sim.markdown(["precision", *(f"after {microbatches} microbatches" if microbatches == MICROBATCHES[0] else f"after {microbatches}" for microbatches in MICROBATCHES)],
+    sim.markdown(["precision", *(f"after {microbatches} microbatches" for microbatches in MICROBATCHES)],
                  [[names[precision], *(f"{found[precision, microbatches]:.1e}" for microbatches in MICROBATCHES)] for precision in LARGEST])
     return any(LARGEST[precision] is not None and not distance <= LARGEST[precision] for (precision, _), distance in found.items())
 

@@ -3,8 +3,8 @@
 """Figure 4 on CIFAR-10 with 30 epochs: fig_4.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
 Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv, where
-rows of runs that are not there stay, prints the tables (other-rates.csv has runs of an earlier grid, which is not swept any more) and draws fig-4-cifar10.png; --draw draws from the CSV that is there. Needs h5py and, for the
-figure, matplotlib."""
+rows of runs that are not there stay, prints its table and that of other-rates.csv, which has runs of an earlier grid, and draws fig-4-cifar10.png; --draw
+draws from the CSV that is there. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import sys
@@ -36,8 +36,12 @@ def lines(rows):
 
 
 def shown(values):
-    half = sim.common.half_interval(values)
-    return f"{sum(values) / len(values):.1f}" + (f" ± {half:.1f}" if half else "") if values else "–"
+    return sim.mean_text(values, 1) if values else "–"
+
+
+def top1(row):
+    """In percent, of a row that there is and that did not diverge."""
+    return [100 * row["eval_top1_recalibrated"]] if row and row["state"] == "complete" else []
 
 
 def tables(rows):
@@ -46,12 +50,10 @@ def tables(rows):
     body = [[f"`{method}`", *(shown(list(found[method].get(k, {}).values())) for k in factors)] for method in METHODS]
     gaps = [[found["backprop"][k][seed] - top1 for seed, top1 in found["petra"].get(k, {}).items() if seed in found["backprop"].get(k, {})] for k in factors]
     sim.markdown(["top-1 after 30 epochs, %; k", *map(str, factors)], body + [["gap, seed by seed", *map(shown, gaps)]])
-    rates = {(row["method"], row["accumulate"]): row["lr"] for row in rows}
-    body = []
-    for row in sim.read_table(OTHER_RATES):
-        method, k, seed = row["method"], row["accumulate"], row["seed"]
-        body.append([f"`{method}`", k, row["lr"], shown([100 * row["eval_top1_recalibrated"]]), rates[method, k], shown([found[method][k][seed]])])
-    sim.markdown(["method", "k", "rate", "top-1, %", "rate above", "top-1 above, %"], body)
+    above = {(row["method"], row["accumulate"], row["seed"]): row for row in rows}
+    pairs = [(row, above.get((row["method"], row["accumulate"], row["seed"]))) for row in sim.read_table(OTHER_RATES)]
+    sim.markdown(["method", "k", "rate", "top-1, %", "rate above", "top-1 above, %"],
+                 [[f"`{row['method']}`", row["accumulate"], row["lr"], shown(top1(row)), other["lr"] if other else "–", shown(top1(other))] for row, other in pairs])
 
 
 def draw(rows):

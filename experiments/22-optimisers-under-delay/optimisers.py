@@ -83,9 +83,8 @@ def shown(values):
         return "–"
     if math.inf in values:
         return f"{values.count(math.inf)} of {len(values)} diverged"
-    half = sim.common.half_interval(values)
     missing = f", {len(values)} of {SEEDS} seeds" if len(values) < SEEDS else ""
-    return f"{statistics.fmean(values):.3f}" + (f" ± {half:.3f}" if half else "") + missing
+    return sim.mean_text(values, 3) + missing
 
 
 def tables(rows):

@@ -64,8 +64,7 @@ def shown(values):
         return "–"
     if math.inf in values:
         return f"{values.count(math.inf)} of {len(values)} diverged"
-    half = sim.common.half_interval(values)
-    return f"{statistics.fmean(values):.3f}" + (f" ± {half:.3f}" if half else "")
+    return sim.mean_text(values, 3)
 
 
 def tables(rows):

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks and threads on the host: see device.h. */
-
 #include "cuda_host/device.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
