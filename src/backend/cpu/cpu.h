@@ -169,7 +169,8 @@ static inline int cpu_worse(int status, petra_status of_part) {
 /* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
-/* Sets the number of threads of the calling thread's parallel regions, which oneDNN goes by, to the backend's. */
+/* Sets the number of threads of the calling thread's parallel regions, which oneDNN goes by, to the backend's. Before every call of
+ * oneDNN, within a region as well: a region of one thread may have another number for those within (OMP_NUM_THREADS=1,4). */
 void cpu_use_threads(const petra_backend *backend);
 
 /* --- storage.c --- */

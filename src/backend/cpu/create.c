@@ -7,8 +7,8 @@
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/threads.h"
 
-#include <omp.h>
 #include <stdio.h>
 
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
@@ -35,8 +35,7 @@ static void held(petra_backend *backend, petra_backend_memory *out) {
 }
 
 void cpu_use_threads(const petra_backend *backend) {
-  if (omp_get_max_threads() != backend->threads)
-    omp_set_num_threads(backend->threads);
+  petra_threads_use(backend->threads);
 }
 
 static void destroy(petra_backend *backend) {
@@ -55,8 +54,9 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
   cpu_blas_describe(blas, sizeof blas);
   if (backend->lanes > 1)
     snprintf(lanes, sizeof lanes, "%d actions at once, each ", backend->lanes);
-  snprintf(text, size, "cpu: %s, %s, OpenMP, %s%d thread%s; %s", convolutions,
-           cpu_onednn_has_bf16() ? "bf16" : "no bf16", lanes, backend->threads, backend->threads == 1 ? "" : "s", blas);
+  snprintf(text, size, "cpu: %s, %s, %s, %s%d thread%s; %s", convolutions, cpu_onednn_has_bf16() ? "bf16" : "no bf16",
+           petra_threads_openmp() ? "OpenMP" : "no OpenMP", lanes, backend->threads, backend->threads == 1 ? "" : "s",
+           blas);
 }
 
 static const petra_backend_ops cpu_ops = {.name = "cpu",
