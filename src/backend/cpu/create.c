@@ -90,7 +90,6 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
     PETRA_TRY(check_bf16());
   PETRA_TRY(petra_allocate(&cpu, 1, sizeof *cpu + (size_t)lanes * sizeof *cpu->lanes));
   cpu->base.ops = &cpu_ops;
-  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_onednn_block();
   cpu->channels_last = bf16;
   pthread_mutex_init(&cpu->shadows, NULL); /* with default attributes it cannot fail on Linux */
   for (; cpu->lane_count < lanes; cpu->lane_count++) {
@@ -100,6 +99,7 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
       return status;
     }
   }
+  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_primitives_block(cpu->lanes[0].primitives);
   petra_status status =
       options->sizes_only ? PETRA_OK : cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1));
   if (status != PETRA_OK) {
