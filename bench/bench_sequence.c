@@ -87,9 +87,9 @@ static operands make(const bench *b, const sizes *s) {
   do {                                                                                                                 \
     double least = 1e30;                                                                                               \
     for (int i = 0; i < b->repetitions; i++) {                                                                         \
-      double start = omp_get_wtime();                                                                                  \
+      double start = petra_clock_s();                                                                                  \
       require(call);                                                                                                   \
-      start = omp_get_wtime() - start;                                                                                 \
+      start = petra_clock_s() - start;                                                                                 \
       least = start < least ? start : least;                                                                           \
     }                                                                                                                  \
     printf("%-20s %9.3f ms\n", name, least * 1e3);                                                                     \

@@ -5,8 +5,8 @@
 #define PETRA_BENCH_FRAME_H
 
 #include "backend/ops.h"
+#include "base/clock.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +34,10 @@ static inline void require(petra_status status) {
 static inline double median_s(const bench *b, operation run, void *context) {
   double times[REPETITIONS_MAX];
   for (int i = -2; i < b->repetitions; i++) { /* two warm-up runs */
-    double start = omp_get_wtime();
+    double start = petra_clock_s();
     require(run(b->backend, context));
     if (i >= 0)
-      times[i] = omp_get_wtime() - start;
+      times[i] = petra_clock_s() - start;
   }
   qsort(times, (size_t)b->repetitions, sizeof *times, compare);
   return times[b->repetitions / 2];

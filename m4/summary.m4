@@ -22,7 +22,7 @@ petra $PACKAGE_VERSION
     Jansson          $petra_version_JANSSON
     GSL              $petra_version_GSL
     Random123        found (headers only)
-    OpenMP           $OPENMP_CFLAGS
+    OpenMP           $petra_version_OPENMP
   for make check
     Check            $petra_check_line
   optional libraries

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status, memory, account, random streams. */
+#define _GNU_SOURCE /* sched_setaffinity */
+/* status, memory, account, random streams, threads. */
 #include "base/account.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "harness.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 START_TEST(exit_codes_are_0_1_2) {
@@ -151,6 +155,72 @@ START_TEST(moments_and_permutation) {
 }
 END_TEST
 
+/* Writes a file below `root` and the folders that it lies in. */
+static void put(const char *root, const char *name, const char *text) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", root, name);
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    mkdir(path, 0777);
+    *slash = '/';
+  }
+  FILE *out = fopen(path, "w");
+  ck_assert_ptr_nonnull(out);
+  fputs(text, out);
+  fclose(out);
+}
+
+/* Trees as the kernel shows them: of version 2, version 1, and a container that sees the path of its host but its own group alone. */
+START_TEST(processor_time_of_control_groups) {
+  static const struct {
+    const char *group, *name[3], *text[3];
+    double quota;
+  } trees[] = {
+      {"0::/a/b\n", {"a/b/cpu.max"}, {"150000 100000\n"}, 1.5},
+      {"0::/a/b\n", {"a/b/cpu.max", "a/cpu.max"}, {"300000 100000\n", "50000 25000\n"}, 2},
+      {"0::/a/b\n", {"a/b/cpu.max", "a/cpu.max"}, {"max 100000\n", "max 100000\n"}, 0},
+      {"0::/\n", {"cpu.max"}, {"250000 100000\n"}, 2.5},
+      {"0::/host/of/it\n", {"cpu.max"}, {"100000 50000\n"}, 2},
+      {"0::/a\n", {"a/memory.max"}, {"1\n"}, 0},
+      {"7:cpuset:/s\n4:cpuacct,cpu:/a\n0::/a\n",
+       {"cpu/a/cpu.cfs_quota_us", "cpu/a/cpu.cfs_period_us"},
+       {"400000\n", "100000\n"},
+       4},
+      {"4:cpu,cpuacct:/docker/x\n", {"cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"}, {"70000\n", "100000\n"}, 0.7},
+      {"1:cpu:/\n", {"cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"}, {"-1\n", "100000\n"}, 0},
+      {"no groups\n", {"cpu.max"}, {"100000 100000\n"}, 0}};
+  for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+    char root[] = "test_base_XXXXXX", name[128], command[64];
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    put(root, "proc/self/cgroup", trees[i].group);
+    for (int k = 0; k < 3 && trees[i].name[k]; k++) {
+      snprintf(name, sizeof name, "sys/fs/cgroup/%s", trees[i].name[k]);
+      put(root, name, trees[i].text[k]);
+    }
+    ck_assert_msg(petra_threads_quota(root) == trees[i].quota, "tree %zu: %g", i, petra_threads_quota(root));
+    snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+  }
+  ck_assert_double_eq(petra_threads_quota("there is no such folder"), 0);
+}
+END_TEST
+
+START_TEST(cores_are_those_of_the_process) {
+  cpu_set_t before, one;
+  ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
+  ck_assert_int_le(petra_threads_cores(), CPU_COUNT(&before));
+  int core = 0;
+  while (!CPU_ISSET(core, &before))
+    core++;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
+  ck_assert_int_eq(petra_threads_cores(), 1);
+  ck_assert_int_eq(sched_setaffinity(0, sizeof before, &before), 0);
+  ck_assert_int_eq(petra_threads_given(1), 1);
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {exit_codes_are_0_1_2,
                           allocation_is_zeroed_aligned_and_can_fail,
@@ -159,6 +229,8 @@ int main(void) {
                           account_keeps_peaks,
                           streams_are_independent_and_reproducible,
                           philox_known_answer,
-                          moments_and_permutation};
+                          moments_and_permutation,
+                          processor_time_of_control_groups,
+                          cores_are_those_of_the_process};
   return harness_run("base", tests, HARNESS_COUNT(tests));
 }

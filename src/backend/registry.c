@@ -6,6 +6,7 @@
 #include "backend/precision.h"
 #include "backend/registry.h"
 #include "base/log.h"
+#include "base/threads.h"
 
 petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision precision) {
   static const petra_backend_kind on_host[] = {PETRA_BACKEND_CPU, PETRA_BACKEND_REF};
@@ -67,6 +68,8 @@ petra_status petra_backend_create_with(const petra_backend_options *options, pet
   petra_cpu_blas_alone();
   chosen.kind = petra_backend_choose(options->kind, options->precision);
   PETRA_TRY(petra_backend_check_precision(chosen.kind, chosen.precision));
+  if (chosen.kind != PETRA_BACKEND_CUDA && !chosen.sizes_only)
+    chosen.threads = petra_threads_given(chosen.threads);
   PETRA_TRY(creators[chosen.kind](chosen.kind == PETRA_BACKEND_CUDA ? options : &chosen, &backend));
   PETRA_TRY(petra_backend_complete(backend, &chosen));
   *out = backend;

@@ -240,7 +240,7 @@ const petra_config_key petra_config_keys[] = {
 
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
     CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
-    INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
+    INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: one for each core that the process may use: those that it may run on, and no more than a limit of processor time (cgroup) is worth; where OpenMP gives fewer (OMP_THREAD_LIMIT), these, with a warning if a number was asked for"),
     INTEGER(device.groups, "1", 0, 1024, "groups that the compute threads are divided into, in emulate on the host: as many actions of different stages that start at one moment are done at once, each by device.threads / groups threads; the result depends on the threads of a group alone, not on the number of groups; 0: by a rule from the schedule, FLOPs and threads"),
     BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),

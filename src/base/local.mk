@@ -34,6 +34,7 @@ libpetra_a_SOURCES += \
 	src/base/status.c src/base/status.h \
 	src/base/stop.c src/base/stop.h \
 	src/base/table.c src/base/table.h \
+	src/base/threads.c src/base/threads.h \
 	src/base/utf8.c src/base/utf8.h \
 	src/base/watchdog.c src/base/watchdog.h \
 	src/base/xxh64.c src/base/xxh64.h

@@ -5,11 +5,11 @@
 #include "backend/precision.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "base/utf8.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "run/libraries.h"
-#include "run/network.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -91,10 +91,7 @@ static json_t *cuda_json(void) {
 
 static petra_status run(const petra_arguments *arguments) {
   char version[128], libraries[256], processor[256], text[BACKENDS][256];
-  petra_config *config;
-  PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
-  const int threads = petra_network_threads(config), count = backends_here();
-  petra_config_destroy(config);
+  const int cores = petra_threads_cores(), threads = petra_threads_allowed(cores), count = backends_here();
   describe_version(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
@@ -105,8 +102,7 @@ static petra_status run(const petra_arguments *arguments) {
     for (int i = 0; i < count; i++)
       petra_utf8_print(stdout, "%-10s %s\n", i ? "" : "backends", text[i]);
     petra_utf8_print(stdout, "libraries  %s\n", libraries);
-    petra_utf8_print(stdout, "device     %s, %d core%s for this process\n", processor, threads,
-                     threads == 1 ? "" : "s");
+    petra_utf8_print(stdout, "device     %s, %d core%s for this process\n", processor, cores, cores == 1 ? "" : "s");
     print_cuda();
     return PETRA_OK;
   }
@@ -120,7 +116,7 @@ static petra_status run(const petra_arguments *arguments) {
   }
   return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o, s:i, s:o}", "version", petra_json_string(version),
                                         "backends", list, "libraries", petra_json_string(libraries), "processor",
-                                        petra_json_string(processor), "cores", threads, "cuda", cuda_json()));
+                                        petra_json_string(processor), "cores", cores, "cuda", cuda_json()));
 }
 
 const petra_command petra_command_info = {
@@ -129,5 +125,6 @@ const petra_command petra_command_info = {
     .arguments = "[--json]",
     .help =
         "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
-        "versions, the processor with the cores that this process may use, and CUDA: its libraries and devices.\n",
+        "versions, the threads that OpenMP gives, the processor with the cores that this process may use, and\n"
+        "CUDA: its libraries and devices.\n",
     .run = run};

@@ -1,31 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* sched_getaffinity */
 #include "run/network.h"
 
 #include "base/mem.h"
+#include "base/threads.h"
 #include "exec/worker_stage.h"
 #include "run/groups.h"
 #include "run/rank_links.h"
 
-#include <sched.h>
-
-int petra_network_threads(const petra_config *config) {
-  cpu_set_t cores;
-  if (config->device.threads > 0)
-    return (int)config->device.threads;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0)
-    return 1;
-  int count = CPU_COUNT(&cores);
-  return count > 0 ? count : 1;
+/* Of all groups. */
+static int threads_of(const petra_config *config) {
+  return config->device.threads > 0 ? (int)config->device.threads : petra_threads_cores();
 }
 
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
   const petra_config *config = plan->config;
   petra_groups groups;
-  PETRA_TRY(petra_groups_of(plan, petra_network_threads(config), ranks != NULL, &groups));
+  PETRA_TRY(petra_groups_of(plan, threads_of(config), ranks != NULL, &groups));
   petra_backend_options options = {.kind = config->device.backend,
                                    .precision = config->device.precision,
-                                   .threads = groups.threads,
+                                   .threads = config->device.threads > 0 ? groups.threads
+                                                                         : petra_threads_allowed(groups.threads),
                                    .lanes = groups.groups,
                                    .deterministic = config->device.deterministic,
                                    .graph = config->device.graph,

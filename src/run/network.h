@@ -42,9 +42,6 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
  * NULL: none. */
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
 
-/* Threads of device.threads: its value, or the cores that this process may use. */
-int petra_network_threads(const petra_config *config);
-
 /* All parameters and statistics of the stages to and from a weights file. Where the stages are on several ranks, all ranks
  * come here: each reads, and rank 0 writes. */
 petra_status petra_network_write_weights(const petra_network *network, const char *path);

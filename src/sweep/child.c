@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
@@ -35,7 +36,7 @@ typedef struct launch {
 } launch;
 
 /* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
- * that a process may use, so that the cells together use each once. */
+ * that a process may use, so that the cells together use each once, and no more of them than a limit of processor time is worth. */
 static bool share_of_cores(int jobs, int slot, cpu_set_t *out) {
   cpu_set_t all;
   if (jobs < 2 || sched_getaffinity(0, sizeof all, &all) != 0)
@@ -43,6 +44,9 @@ static bool share_of_cores(int jobs, int slot, cpu_set_t *out) {
   int count = CPU_COUNT(&all), seen = 0;
   int first = jobs <= count ? slot * count / jobs : slot % count;
   int end = jobs <= count ? (slot + 1) * count / jobs : first + 1;
+  const int worth = petra_threads_cores(), share = (slot + 1) * worth / jobs - slot * worth / jobs;
+  if (worth < count && share < end - first)
+    end = first + (share > 1 ? share : 1);
   CPU_ZERO(out);
   for (int core = 0; core < CPU_SETSIZE; core++)
     if (CPU_ISSET(core, &all)) {

@@ -89,7 +89,11 @@ class ProgramTest(unittest.TestCase):
     def run_petra(self, *arguments, stdin=b"", **options):
         """(exit status, stdout, stderr)"""
         process = self.start(*arguments, stdin=subprocess.PIPE, **options)
-        out, error = process.communicate(stdin, timeout=120)
+        try:
+            out, error = process.communicate(stdin, timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         return process.returncode, (out or b"").decode(), (error or b"").decode()
 
     def good(self, *arguments, **options):

@@ -71,6 +71,46 @@ class Reproducible(ProgramTest):
                 found.append(self.read("out/weights.h5"))
             self.assertEqual(*found, backend)
 
+    def test_threads_that_openmp_does_not_give(self):
+        """What oneDNN is promised is what it gets: the losses are those of as many threads as there are, to the bit, and nothing hangs.
+        OpenMP gives no more dynamic threads than there are cores."""
+        more = len(os.sched_getaffinity(0)) + 1
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("OMP_") or name == "OMP_WAIT_POLICY"}
+        tokens = {"data__set": "grammar", "data__augment": "[]", "data__batch": 4, "model__family": "gpt", "model__depth": 1, "model__width": 8, "model__heads": 2,
+                  "model__context": 16, "method__name": "backprop", "optim__name": "adamw", "optim__lr": 0.01}
+        images = {"data__batch": 8, "data__limit": 32, "stages__partition": "balanced", "stages__count": 2}
+        groups = {**images, "device__groups": 2}
+
+        def train(threads, values, **environment):
+            options = self.set_options(device__backend="cpu", device__threads=threads, run__epochs=1, run__eval_every=0, run__max_microbatches=4,
+                                       run__checkpoint_every=0, **values)
+            code, _, error = self.run_petra("train", "small.yaml", "--output", "out", *options, env={**clean, **environment})
+            self.assertEqual(code, 0, error)
+            with h5py.File(self.path("out/run.h5"), "r") as run:
+                return run["train/loss"][:].tobytes(), [line for line in error.splitlines() if "warning" in line]
+
+        for values, environment, asked, given, reason in [
+                (tokens, {"OMP_THREAD_LIMIT": "1"}, 2, 1, "OMP_THREAD_LIMIT is 1"),
+                (images, {"OMP_THREAD_LIMIT": "1"}, 2, 1, "OMP_THREAD_LIMIT is 1"),
+                (images, {"OMP_THREAD_LIMIT": "2"}, 3, 2, "OMP_THREAD_LIMIT is 2"),
+                (tokens, {"OMP_MAX_ACTIVE_LEVELS": "0"}, 2, 1, "OMP_MAX_ACTIVE_LEVELS is 0"),
+                (images, {"OMP_MAX_ACTIVE_LEVELS": "0"}, 2, 1, "OMP_MAX_ACTIVE_LEVELS is 0"),
+                (tokens, {"OMP_DYNAMIC": "true"}, more, more, None), (images, {"OMP_DYNAMIC": "true"}, more, more, None),
+                # A region of one thread has the second number for regions within.
+                (tokens, {"OMP_NUM_THREADS": "1,3", "OMP_THREAD_LIMIT": "1"}, 1, 1, None),
+                # Each group is a team of its own; OpenMP's variables are read again for each of its threads.
+                (groups, {"OMP_THREAD_LIMIT": "1"}, 2, 2, None), (groups, {"OMP_THREAD_LIMIT": "1"}, 4, 2, "OMP_THREAD_LIMIT is 1"),
+                (groups, {"OMP_DYNAMIC": "true"}, 2 * more, 2 * more, None)]:
+            loss, warnings = train(asked, values, **environment)
+            what = (values, environment, asked)
+            self.assertEqual(loss, train(given, values)[0], what)
+            team, size = asked // values.get("device__groups", 1), given // values.get("device__groups", 1)
+            line = f"petra: warning: device.threads: {team} for an operation, but OpenMP gives {size} ({reason}); it has {size}"
+            self.assertEqual(warnings, [line] if reason else [], what)
+        # Where no number is asked for, nothing is said.
+        found = train(0, images, OMP_THREAD_LIMIT="1")
+        self.assertEqual(found, (train(1, images)[0], []))
+
     def test_what_the_options_of_the_data_change(self):
         first = self.result("cifar.yaml", method__name="backprop")
         for values in [{"data__shuffle": "false"}, {"data__augment": "[crop]"}, {"data__augment": "[flip]"}]:

@@ -5,9 +5,9 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/product.h"
+#include "base/threads.h"
 
 #include <math.h>
-#include <omp.h>
 
 enum { QUERIES = 64 };
 
@@ -236,8 +236,10 @@ static petra_status do_heads(petra_backend *backend, const operands *o, int stri
   PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
-  for (int64_t number = 0; number < (int64_t)o->qkv->shape[0] * o->heads; number++)
-    status = cpu_worse(status, do_head(o, number, strips, function, (float *)scratch + omp_get_thread_num() * room));
+  for (int64_t number = 0; number < (int64_t)o->qkv->shape[0] * o->heads; number++) {
+    cpu_use_threads(backend);
+    status = cpu_worse(status, do_head(o, number, strips, function, (float *)scratch + petra_threads_number() * room));
+  }
   return (petra_status)status;
 }
 

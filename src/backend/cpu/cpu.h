@@ -3,7 +3,7 @@
  *
  * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
  * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 3 channels, that is for
- * images. Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
+ * images, and for all where oneDNN has no kernels for blocks (below AVX2). Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
  * OIhw16i16o, its Ohwi16o (block_in = I) for filters of images, and only the input blocked, or none, where
  * the output is not. In bf16 activations have their channels last, (N, H, W, C), for oneDNN's kernels on AMX know no
  * other layout: one block holds all channels, filled up with zero lanes to a multiple of 16 (3 channels as they
@@ -63,7 +63,7 @@ typedef struct cpu_lane {
 
 typedef struct cpu_backend {
   petra_backend base;
-  int block;               /* 8 or 16 */
+  int block;               /* 16, 8 or 1 */
   bool channels_last;      /* activations */
   pthread_mutex_t shadows; /* held by who looks for a shadow and makes it */
   int64_t shadow_bytes;    /* of all filters and matrices; guarded by it */
@@ -169,7 +169,8 @@ static inline int cpu_worse(int status, petra_status of_part) {
 /* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
-/* Sets the number of threads of the calling thread's parallel regions, which oneDNN goes by, to the backend's. */
+/* Sets the number of threads of the calling thread's parallel regions, which oneDNN goes by, to the backend's. Before every call of
+ * oneDNN, within a region as well: a region of one thread may have another number for those within (OMP_NUM_THREADS=1,4). */
 void cpu_use_threads(const petra_backend *backend);
 
 /* --- storage.c --- */
@@ -185,6 +186,7 @@ void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
 petra_status cpu_primitives_create(cpu_primitives **out);
 void cpu_primitives_destroy(cpu_primitives *primitives);
+int cpu_primitives_block(const cpu_primitives *primitives); /* of channels, in fp32 */
 
 /* --- the operations of backend.h --- */
 

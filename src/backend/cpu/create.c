@@ -7,8 +7,8 @@
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/threads.h"
 
-#include <omp.h>
 #include <stdio.h>
 
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
@@ -35,8 +35,7 @@ static void held(petra_backend *backend, petra_backend_memory *out) {
 }
 
 void cpu_use_threads(const petra_backend *backend) {
-  if (omp_get_max_threads() != backend->threads)
-    omp_set_num_threads(backend->threads);
+  petra_threads_use(backend->threads);
 }
 
 static void destroy(petra_backend *backend) {
@@ -55,8 +54,9 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
   cpu_blas_describe(blas, sizeof blas);
   if (backend->lanes > 1)
     snprintf(lanes, sizeof lanes, "%d actions at once, each ", backend->lanes);
-  snprintf(text, size, "cpu: %s, %s, OpenMP, %s%d thread%s; %s", convolutions,
-           cpu_onednn_has_bf16() ? "bf16" : "no bf16", lanes, backend->threads, backend->threads == 1 ? "" : "s", blas);
+  snprintf(text, size, "cpu: %s, %s, %s, %s%d thread%s; %s", convolutions, cpu_onednn_has_bf16() ? "bf16" : "no bf16",
+           petra_threads_openmp() ? "OpenMP" : "no OpenMP", lanes, backend->threads, backend->threads == 1 ? "" : "s",
+           blas);
 }
 
 static const petra_backend_ops cpu_ops = {.name = "cpu",
@@ -90,7 +90,6 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
     PETRA_TRY(check_bf16());
   PETRA_TRY(petra_allocate(&cpu, 1, sizeof *cpu + (size_t)lanes * sizeof *cpu->lanes));
   cpu->base.ops = &cpu_ops;
-  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_onednn_block();
   cpu->channels_last = bf16;
   pthread_mutex_init(&cpu->shadows, NULL); /* with default attributes it cannot fail on Linux */
   for (; cpu->lane_count < lanes; cpu->lane_count++) {
@@ -100,6 +99,7 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
       return status;
     }
   }
+  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_primitives_block(cpu->lanes[0].primitives);
   petra_status status =
       options->sizes_only ? PETRA_OK : cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1));
   if (status != PETRA_OK) {

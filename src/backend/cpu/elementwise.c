@@ -4,7 +4,6 @@
 #include "backend/cpu/kernels.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 static int64_t chunks_of(int64_t count) {

@@ -70,8 +70,10 @@ petra_status cpu_linear_forward(petra_backend *backend, const petra_linear_forwa
   int status = PETRA_OK;
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += some)
+  for (int64_t first = 0; first < rows; first += some) {
+    cpu_use_threads(backend);
     status = cpu_worse(status, forward_rows(a, first, cpu_minimum(some, rows - first)));
+  }
   return (petra_status)status;
 }
 
@@ -99,8 +101,10 @@ petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor
   int status = PETRA_OK;
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(rows > some ? backend->threads : 1) reduction(max : status)
-  for (int64_t first = 0; first < rows; first += some)
+  for (int64_t first = 0; first < rows; first += some) {
+    cpu_use_threads(backend);
     status = cpu_worse(status, backward_rows(dy, w, dx, first, cpu_minimum(some, rows - first)));
+  }
   return (petra_status)status;
 }
 

@@ -9,7 +9,6 @@
 #include "backend/cpu/kernels.h"
 
 #include <math.h>
-#include <omp.h>
 
 enum {
   PIECE_PIXELS = 256,

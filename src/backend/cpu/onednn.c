@@ -42,10 +42,6 @@ static bool has(unsigned isa) {
   return ((unsigned)dnnl_get_effective_cpu_isa() & isa) == isa;
 }
 
-int cpu_onednn_block(void) {
-  return has(dnnl_cpu_isa_avx512_core) ? 16 : 8;
-}
-
 bool cpu_onednn_has_bf16(void) {
   return has(dnnl_cpu_isa_avx512_core_bf16);
 }
@@ -187,6 +183,30 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
   dnnl_status_t status = describe_pass(c, shape, shape->pass, hint, out);
   dnnl_primitive_desc_destroy(hint);
   return status;
+}
+
+/* Whether a convolution of blocks has kernels in all three passes, and not oneDNN's plain loops, which are a hundred times slower. */
+static bool has_kernels(cpu_onednn *c, int block) {
+  static const cpu_pass passes[] = {CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS};
+  const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? CPU_ONEDNN_NCHW16C : CPU_ONEDNN_NCHW8C, false};
+  const cpu_onednn_memory w = {{block, block, 3, 3}, block == 16 ? CPU_ONEDNN_OIHW16I16O : CPU_ONEDNN_OIHW8I8O, false};
+  bool all = true;
+  for (int i = 0; i < 3 && all; i++) {
+    const cpu_onednn_shape shape = {.pass = passes[i], .stride = 1, .pad = 1, .x = x, .w = w, .y = x};
+    const char *name = NULL;
+    dnnl_primitive_desc_t made;
+    if (make_description(c, &shape, &made) != dnnl_success)
+      return false;
+    all = dnnl_primitive_desc_query(made, dnnl_query_impl_info_str, 0, &name) != dnnl_success || !name ||
+          strncmp(name, "ref", 3) != 0;
+    dnnl_primitive_desc_destroy(made);
+  }
+  return all;
+}
+
+int cpu_onednn_block(cpu_onednn *c) {
+  const int block = has(dnnl_cpu_isa_avx512_core) ? 16 : 8;
+  return has_kernels(c, block) ? block : 1;
 }
 
 static onednn_description wanted_by(const cpu_primitive *p) {

@@ -48,6 +48,10 @@ typedef struct cpu_primitive cpu_primitive;
 petra_status cpu_onednn_create(cpu_onednn **out);
 void cpu_onednn_destroy(cpu_onednn *library);
 
+/* The block of channels that oneDNN's kernels for float want on this machine: 16 or 8; 1, plain NCHW, where it has none for all passes in
+ * blocks (x86 below AVX2), for which it multiplies matrices. */
+int cpu_onednn_block(cpu_onednn *library);
+
 /* A primitive for the number of threads of the caller. `what` is what a failure's line says that there is none of. In bf16 oneDNN is
  * given the weights rounded, and their gradient comes in float: a convolution is where y is, a linear map always. */
 petra_status cpu_primitive_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
@@ -77,9 +81,6 @@ typedef struct cpu_primitive_data {
 
 /* Computes one of x, w (as stored) and y from the two others. */
 petra_status cpu_primitive_run(cpu_onednn *library, const cpu_primitive *primitive, const cpu_primitive_data *data);
-
-/* The block of channels that oneDNN's kernels for float want on this machine. */
-int cpu_onednn_block(void);
 
 /* Whether it has instructions for bf16 here: AVX512-BF16, or AMX with it. */
 bool cpu_onednn_has_bf16(void);

@@ -4,7 +4,6 @@
 #include "backend/cpu/kernels.h"
 
 #include <math.h>
-#include <omp.h>
 
 /* Chunk `i` of `count` elements. */
 typedef struct chunk {

@@ -4,7 +4,6 @@
 #include "backend/element.h"
 
 #include <cblas.h>
-#include <omp.h>
 
 /* Row-major. */
 typedef struct matrix {

@@ -3,7 +3,6 @@
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 /* One column of one image (cpu_columns): `lanes` channels, the next pixel `step` floats further. */

@@ -38,6 +38,10 @@ petra_status cpu_primitives_create(cpu_primitives **out) {
   return PETRA_OK;
 }
 
+int cpu_primitives_block(const cpu_primitives *c) {
+  return cpu_onednn_block(c->library);
+}
+
 void cpu_primitives_destroy(cpu_primitives *c) {
   for (int b = 0; b < BUCKETS; b++)
     while (c->entries[b]) {

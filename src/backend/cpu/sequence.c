@@ -6,8 +6,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/element.h"
 #include "backend/tokens.h"
-
-#include <omp.h>
+#include "base/threads.h"
 
 enum { ROWS = 32 }; /* of one piece of work */
 
@@ -34,7 +33,7 @@ petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_no
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, a->x->elements))
   for (int64_t first = 0; first < rows; first += ROWS)
     normalise_rows(a, first, cpu_minimum(ROWS, rows - first),
-                   scratch ? (float *)scratch + omp_get_thread_num() * room : NULL);
+                   scratch ? (float *)scratch + petra_threads_number() * room : NULL);
   return PETRA_OK;
 }
 

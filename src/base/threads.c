@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* sched_getaffinity, RTLD_DEFAULT */
+#include "base/threads.h"
+
+#include "base/log.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- control groups --- */
+
+/* The least quota of a group and those above it. `file` has "QUOTA PERIOD" (version 2), or QUOTA with the period in a file of its own. */
+static double least_of_groups(const char *mount, const char *group, const char *file, const char *period_file) {
+  char folder[PATH_MAX], path[PATH_MAX + 64];
+  double least = 0;
+  snprintf(folder, sizeof folder, "%s%s", mount, group);
+  for (size_t length = strlen(folder);; length = strlen(folder)) {
+    double quota = 0, period = 0;
+    while (length > 0 && folder[length - 1] == '/')
+      folder[--length] = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *in = fopen(path, "r");
+    int read = in ? fscanf(in, "%lf %lf", &quota, &period) : 0; /* "max" is no number: there is no limit */
+    if (in)
+      fclose(in);
+    snprintf(path, sizeof path, "%s/%s", folder, period_file);
+    if (read == 1 && (in = fopen(path, "r"))) {
+      read += fscanf(in, "%lf", &period) == 1;
+      fclose(in);
+    }
+    if (read == 2 && quota > 0 && period > 0 && (least == 0 || quota / period < least))
+      least = quota / period;
+    char *slash = strrchr(folder, '/');
+    if (length <= strlen(mount) || !slash)
+      return least;
+    *slash = 0;
+  }
+}
+
+/* Whether a list such as "cpu,cpuacct" names the controller of processor time. */
+static bool has_cpu(const char *controllers) {
+  for (const char *at = controllers; at; at = strchr(at, ',')) {
+    at += *at == ',';
+    if (strncmp(at, "cpu", 3) == 0 && (at[3] == ',' || at[3] == 0))
+      return true;
+  }
+  return false;
+}
+
+double petra_threads_quota(const char *root) {
+  char path[PATH_MAX], line[PATH_MAX];
+  double least = 0;
+  snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+  FILE *in = fopen(path, "r");
+  while (in && fgets(line, sizeof line, in)) { /* NUMBER:CONTROLLERS:GROUP; of version 2 "0::GROUP" */
+    char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    double quota = 0;
+    if (!group)
+      continue;
+    *group++ = 0;
+    group[strcspn(group, "\n")] = 0;
+    controllers++;
+    snprintf(path, sizeof path, "%s/sys/fs/cgroup%s", root, *controllers ? "/cpu" : "");
+    if (!*controllers || has_cpu(controllers))
+      quota = least_of_groups(path, group, *controllers ? "cpu.cfs_quota_us" : "cpu.max", "cpu.cfs_period_us");
+    if (quota > 0 && (least == 0 || quota < least))
+      least = quota;
+  }
+  if (in)
+    fclose(in);
+  return least;
+}
+
+/* --- cores --- */
+
+/* OpenMP knows what the process might run on before it bound the first thread itself (OMP_PROC_BIND). */
+static int cores_by_affinity(void) {
+#ifdef _OPENMP
+  return omp_get_num_procs();
+#else
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+#endif
+}
+
+int petra_threads_cores(void) {
+  const int cores = cores_by_affinity();
+  const double quota = ceil(petra_threads_quota(""));
+  const int most = quota > 0 && quota < cores ? (int)quota : cores;
+  return most > 1 ? most : 1;
+}
+
+/* --- threads --- */
+
+int petra_threads_allowed(int threads) {
+#ifdef _OPENMP
+  const int limit = omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
+  return limit < threads ? limit : threads;
+#else
+  (void)threads;
+  return 1;
+#endif
+}
+
+/* Without OpenMP of our own a library may still bring one along. */
+void petra_threads_use(int threads) {
+#ifdef _OPENMP
+  if (omp_get_dynamic())
+    omp_set_dynamic(0);
+  if (omp_get_max_threads() != threads)
+    omp_set_num_threads(threads);
+#else
+  void (*set)(int) = NULL;
+  void *found = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+  memcpy(&set, &found, sizeof set);
+  if (set)
+    set(threads);
+#endif
+}
+
+/* Within a region of one thread as well, as an operation may ask for a product there. */
+static int size_of_team(int wanted) {
+  int size = 1;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(wanted)
+#pragma omp single
+  size = omp_get_num_threads();
+#pragma omp parallel num_threads(1)
+  {
+    petra_threads_use(size);
+    int inner = 1;
+#pragma omp parallel num_threads(size)
+#pragma omp single
+    inner = omp_get_num_threads();
+    size = inner;
+  }
+#else
+  (void)wanted;
+#endif
+  return size;
+}
+
+static void describe_limit(int wanted, char *text, size_t size) {
+#ifdef _OPENMP
+  const int limit = omp_get_thread_limit();
+  if (omp_get_max_active_levels() < 1)
+    snprintf(text, size, "OpenMP gives 1 (OMP_MAX_ACTIVE_LEVELS is 0)");
+  else if (limit < wanted)
+    snprintf(text, size, "OpenMP gives %d (OMP_THREAD_LIMIT is %d)", limit, limit);
+  else
+    snprintf(text, size, "OpenMP gives fewer");
+#else
+  (void)wanted;
+  snprintf(text, size, "this build has no OpenMP");
+#endif
+}
+
+int petra_threads_given(int wanted) {
+  int given = wanted;
+  petra_threads_use(wanted);
+  for (int before = 0; given > 1 && given != before;) { /* what is given has to be given again */
+    before = given;
+    given = size_of_team(given);
+  }
+  petra_threads_use(given);
+  if (given < wanted) {
+    char reason[128];
+    describe_limit(wanted, reason, sizeof reason);
+    petra_log(PETRA_LOG_WARNING, "device.threads: %d for an operation, but %s; it has %d", wanted, reason, given);
+  }
+  return given;
+}
