@@ -16,6 +16,7 @@ libpetra_a_SOURCES += \
 	src/base/crew.c src/base/crew.h \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
 	src/base/guard.c src/base/guard.h \
+	src/base/hdf5.c src/base/hdf5.h \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \

@@ -3,6 +3,7 @@
 #include "data/hdf5_layout.h"
 
 #include "base/guard.h"
+#include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/file_bytes.h"
@@ -32,16 +33,7 @@ typedef struct reader {
 static petra_status open_file(reader *r) {
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  if (H5Fis_hdf5(r->path) <= 0)
-    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", r->path);
-  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  r->file = -1;
-  if (H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
-    r->file = H5Fopen(r->path, H5F_ACC_RDONLY, access);
-  H5Pclose(access);
-  if (r->file < 0)
-    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file", r->path);
-  return PETRA_OK;
+  return petra_hdf5_open_file(r->path, &r->file);
 }
 
 /* --- attributes of the root --- */
@@ -96,9 +88,10 @@ static petra_status read_head(reader *r) {
 static petra_status open_set(const reader *r, const char *name, int rank, hid_t *out, hsize_t *extent) {
   char full[64];
   snprintf(full, sizeof full, "/%s/%s", r->split, name);
-  if (H5Lexists(r->file, full, H5P_DEFAULT) <= 0)
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(r->path, r->file, full, true, &set));
+  if (set < 0 && H5Lexists(r->file, full, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no data set %s", r->path, full);
-  hid_t set = H5Dopen2(r->file, full, H5P_DEFAULT);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s is no data set, or a damaged one", r->path, full);
   hid_t space = H5Dget_space(set), type = H5Dget_type(set);
@@ -116,19 +109,19 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
   return PETRA_OK;
 }
 
-/* Unsigned integers of so many bytes, little-endian. */
+/* Unsigned integers of one byte, or of two, little-endian; all of their bits count. */
 static bool is_unsigned(hid_t set, size_t bytes) {
   hid_t type = H5Dget_type(set);
-  bool fits = type >= 0 && H5Tget_size(type) == bytes && H5Tget_sign(type) == H5T_SGN_NONE &&
-              (bytes == 1 || H5Tget_order(type) == H5T_ORDER_LE);
+  bool fits = type >= 0 && (bytes == 1 ? H5Tequal(type, H5T_STD_U8LE) > 0 || H5Tequal(type, H5T_STD_U8BE) > 0
+                                       : H5Tequal(type, H5T_STD_U16LE) > 0);
   H5Tclose(type);
   return fits;
 }
 
-/* In one piece, in this file. */
+/* In one piece. */
 static bool is_contiguous(hid_t set) {
   hid_t list = H5Dget_create_plist(set);
-  bool contiguous = list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
+  bool contiguous = list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS;
   H5Pclose(list);
   return contiguous;
 }
@@ -137,12 +130,13 @@ static bool is_contiguous(hid_t set) {
 static petra_status place_of(const reader *r, hid_t set, const char *name, int64_t bytes, int64_t *out) {
   if (!is_contiguous(set))
     return petra_fail(PETRA_DATA,
-                      "%s: /%s/%s is stored in chunks or compressed or elsewhere, expected in one piece "
+                      "%s: /%s/%s is stored in chunks or compressed, expected in one piece "
                       "(h5repack -f NONE -l CONTI)",
                       r->path, r->split, name);
   haddr_t offset = H5Dget_offset(set);
-  if (offset == HADDR_UNDEF)
-    return petra_fail(PETRA_DATA, "%s: /%s/%s was never written", r->path, r->split, name);
+  if (offset == HADDR_UNDEF || H5Dget_storage_size(set) != (hsize_t)bytes)
+    return petra_fail(PETRA_DATA, "%s: /%s/%s: damaged data set: its place in the file is not that of its values",
+                      r->path, r->split, name);
   if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
     return petra_fail(PETRA_DATA, "%s: truncated: /%s/%s ends at byte %" PRId64 ", the file at %" PRId64, r->path,
                       r->split, name, (int64_t)offset + bytes, r->file_bytes);

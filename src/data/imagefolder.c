@@ -183,7 +183,7 @@ static petra_status check(const petra_config *config) {
   const char *path = config->data.path;
   if (!petra_jpeg_decoder_get())
     return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build has "
-                                         "not; install it (Debian: libturbojpeg0-dev), "
+                                         "not; install it (Debian: libjpeg-dev), "
                                          "then configure and build again");
   if (config->data.resize < config->data.image_size)
     return petra_config_fail(config, "data.resize", "%lld is below data.image_size: %lld, expected at least as much",

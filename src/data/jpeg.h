@@ -13,8 +13,8 @@ typedef struct petra_jpeg_decoder {
    * reduction), 3) bytes, red, green, blue, into `rgb`. Grey is repeated in all three; the slow, exact
    * integer transform is used, so that the bytes do not depend on the processor. Four components: with c, m,
    * y, k the inks from 0 to 255 (an Adobe marker means that 255 - ink is stored), red = (255 - c)(255 - k) /
-   * 255 rounded, green and blue likewise. PETRA_DATA, the line beginning with `path`: damaged or truncated.
-   * Superfluous bytes between segments are no error. Thread-safe. */
+   * 255 rounded, green and blue likewise. PETRA_DATA, the line beginning with `path`: damaged or truncated,
+   * which includes each warning of the decoder but those of docs/data.md that do no harm. Thread-safe. */
   petra_status (*decode)(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
                          int reduction, uint8_t *rgb);
 } petra_jpeg_decoder;

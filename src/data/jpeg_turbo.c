@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder over libjpeg-turbo's TurboJPEG interface. The one file that includes its header. */
+/* The decoder over libjpeg-turbo's libjpeg interface, which names each warning. The one file that includes its headers. */
 #include "config.h"
 
 #include "data/jpeg.h"
@@ -7,27 +7,115 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
-#include <turbojpeg.h>
 
-/* A warning leaves a whole image. Only this one leaves a right one: the bytes are not part of it. */
-static bool is_harmless(tjhandle handle) {
-  return tjGetErrorCode(handle) == TJERR_WARNING && strstr(tjGetErrorStr2(handle), "extraneous bytes");
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+typedef struct decoding {
+  struct jpeg_decompress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  jmp_buf failed;
+  char reason[JMSG_LENGTH_MAX];
+  const uint8_t *bytes;
+} decoding;
+
+static void end_decoding(j_common_ptr jpeg) {
+  decoding *d = jpeg->client_data;
+  jpeg->err->format_message(jpeg, d->reason);
+  longjmp(d->failed, 1);
 }
 
-static petra_status decompress(const uint8_t *bytes, size_t size, const char *path, int width, int height, int format,
-                               uint8_t *out) {
-  tjhandle handle = tjInitDecompress();
-  if (!handle)
-    return petra_fail(PETRA_NO_MEMORY, "%s: the JPEG decoder could not be started: %s", path, tjGetErrorStr2(NULL));
-  petra_status status = PETRA_OK;
-  if (tjDecompress2(handle, bytes, (unsigned long)size, out, width, 0, height, format, TJFLAG_ACCURATEDCT) != 0 &&
-      !is_harmless(handle)) {
-    const char *reason = tjGetErrorStr2(handle);
-    status = petra_fail(PETRA_DATA, "%s: %s JPEG image: %s", path,
-                        strstr(reason, "remature end") ? "truncated" : "damaged", reason);
+/* Whether the bytes that were skipped before the end marker are zeros, with which some cameras fill their files up. Coded
+ * bytes are not: an encoder fills the last one with ones (ITU-T T.81, F.1.2.3). */
+static bool is_filling(const decoding *d) {
+  const int *skipped = d->jpeg.err->msg_parm.i; /* how many bytes, and the marker behind them */
+  const uint8_t *end = d->jpeg.src->next_input_byte;
+  if (skipped[1] != JPEG_EOI || skipped[0] > end - d->bytes)
+    return false;
+  for (int i = 1; i <= skipped[0]; i++)
+    if (end[-i] != 0)
+      return false;
+  return true;
+}
+
+/* A warning of libjpeg leaves a whole image, and mostly a wrong one. These are of header fields that decoding does not use,
+ * and of bytes that are not part of the image. */
+static bool is_harmless(const decoding *d) {
+  switch (d->jpeg.err->msg_code) {
+  case JWRN_JFIF_MAJOR:     /* another revision of JFIF than 1 */
+  case JWRN_ADOBE_XFORM:    /* an unknown colour transform: the usual one is taken */
+  case JWRN_NOT_SEQUENTIAL: /* progressive parameters in the scan header of a sequential image */
+    return true;
+  case JWRN_EXTRANEOUS_DATA: /* bytes before a marker: between header segments, or what is left of a scan */
+    return d->jpeg.input_scan_number == 0 || is_filling(d);
+  default:
+    return false;
   }
-  tjDestroy(handle);
+}
+
+/* libjpeg calls this for traces (level 0 and more) and for each warning (-1). */
+static void take_message(j_common_ptr jpeg, int level) {
+  if (level < 0 && !is_harmless(jpeg->client_data))
+    jpeg->err->error_exit(jpeg);
+}
+
+/* A component without any scan would be decoded as if it was grey. */
+static void check_scans(decoding *d) {
+  for (int c = 0; d->jpeg.coef_bits && c < d->jpeg.num_components; c++)
+    if (d->jpeg.coef_bits[c][0] < 0) {
+      snprintf(d->reason, sizeof d->reason, "Premature end: no scan of component %d", c + 1);
+      longjmp(d->failed, 1);
+    }
+}
+
+/* Decodes all of it; false: d->reason says why not. */
+static bool run(decoding *d, size_t size, const petra_jpeg_header *header, int reduction, uint8_t *out) {
+  struct jpeg_decompress_struct *jpeg = &d->jpeg;
+  if (setjmp(d->failed) != 0)
+    return false;
+  jpeg_create_decompress(jpeg);
+  jpeg_mem_src(jpeg, d->bytes, (unsigned long)size);
+  jpeg_read_header(jpeg, TRUE);
+  if (jpeg->image_width != (JDIMENSION)header->width || jpeg->image_height != (JDIMENSION)header->height ||
+      jpeg->num_components != header->components) {
+    snprintf(d->reason, sizeof d->reason, "two headers that differ");
+    return false;
+  }
+  jpeg->out_color_space = header->components == 4 ? JCS_CMYK : JCS_EXT_RGB;
+  jpeg->dct_method = JDCT_ISLOW;
+  jpeg->scale_num = 1;
+  jpeg->scale_denom = (unsigned)reduction;
+  jpeg_start_decompress(jpeg);
+  check_scans(d);
+  while (jpeg->output_scanline < jpeg->output_height) {
+    JSAMPROW row = out + (size_t)jpeg->output_scanline * jpeg->output_width * (size_t)jpeg->output_components;
+    jpeg_read_scanlines(jpeg, &row, 1);
+  }
+  jpeg_finish_decompress(jpeg);
+  return true;
+}
+
+static petra_status decompress(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
+                               int reduction, uint8_t *out) {
+  decoding *d;
+  PETRA_TRY(petra_allocate(&d, 1, sizeof *d));
+  d->bytes = bytes;
+  d->jpeg.err = jpeg_std_error(&d->errors);
+  d->jpeg.client_data = d; /* kept by jpeg_create_decompress */
+  d->errors.error_exit = end_decoding;
+  d->errors.emit_message = take_message;
+  petra_status status = PETRA_OK;
+  if (!run(d, size, header, reduction, out))
+    status = d->errors.msg_code == JERR_OUT_OF_MEMORY
+                 ? petra_fail(PETRA_NO_MEMORY, "%s: out of memory while the image is decoded", path)
+                 : petra_fail(PETRA_DATA, "%s: %s JPEG image: %s", path,
+                              strstr(d->reason, "remature end") ? "truncated" : "damaged", d->reason);
+  jpeg_destroy_decompress(&d->jpeg);
+  petra_free(d);
   return status;
 }
 
@@ -47,10 +135,10 @@ static petra_status decode(const uint8_t *bytes, size_t size, const char *path, 
                            int reduction, uint8_t *rgb) {
   int width = (header->width + reduction - 1) / reduction, height = (header->height + reduction - 1) / reduction;
   if (header->components != 4)
-    return decompress(bytes, size, path, width, height, TJPF_RGB, rgb);
+    return decompress(bytes, size, path, header, reduction, rgb);
   uint8_t *inks = NULL;
   PETRA_TRY(petra_allocate_raw(&inks, (size_t)width * (size_t)height, 4));
-  petra_status status = decompress(bytes, size, path, width, height, TJPF_CMYK, inks);
+  petra_status status = decompress(bytes, size, path, header, reduction, inks);
   if (status == PETRA_OK)
     to_rgb(inks, (int64_t)width * height, header->adobe, rgb);
   petra_free(inks);

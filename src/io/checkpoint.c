@@ -65,7 +65,8 @@ static void leave(petra_archive *base) {
 static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item, void *values) {
   petra_status status = PETRA_OK;
   int64_t found[PETRA_HDF5_RANK];
-  hid_t set = H5Dopen2(innermost(c), item->name, H5P_DEFAULT);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(c->path, innermost(c), item->name, true, &set));
   if (set < 0)
     return petra_archive_refuse(&c->base, item->name, "is missing");
   hid_t type = H5Dget_type(set);

@@ -59,7 +59,9 @@ static hid_t memory_type(const petra_csv_field *field) {
 
 /* Rows first .. first + count - 1 of a field. */
 static petra_status read_block(const writing *w, const petra_csv_field *field, int64_t first, int64_t count, char *to) {
-  hid_t set = H5Dopen2(w->file->id, field->path, H5P_DEFAULT), type = memory_type(field);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(w->file->path, w->file->id, field->path, false, &set));
+  hid_t type = memory_type(field);
   int64_t extent[PETRA_CSV_RANK + 1];
   int rank = w->table->rank;
   bool done = set >= 0 && type >= 0;

@@ -217,8 +217,11 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
   scan *s = context;
   if (info->type != H5O_TYPE_DATASET || strncmp(name, tensors, sizeof tensors - 1) == 0)
     return 0;
-  hid_t set = H5Dopen2(root, name, H5P_DEFAULT);
-  s->status = set < 0 ? petra_fail(PETRA_DATA, "%s: /%s cannot be opened", s->file->path, name) : look_at(s, name, set);
+  hid_t set = -1;
+  s->status = petra_hdf5_open_set(s->file->path, root, name, false, &set); /* rows may be on their way */
+  if (s->status == PETRA_OK)
+    s->status =
+        set < 0 ? petra_fail(PETRA_DATA, "%s: /%s cannot be opened", s->file->path, name) : look_at(s, name, set);
   H5Dclose(set);
   return s->status != PETRA_OK;
 }

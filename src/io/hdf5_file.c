@@ -100,18 +100,13 @@ int petra_hdf5_announce_end(int fd, int64_t end) {
 }
 
 petra_status petra_hdf5_open(petra_hdf5_file *file) {
-  hid_t access = petra_hdf5_access();
-  if (access < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open: %s", file->path, petra_hdf5_reason(&file->errors));
-  const bool known = H5Fis_hdf5(file->path) > 0;
-  file->id = known ? H5Fopen(file->path, H5F_ACC_RDONLY, access) : -1;
-  H5Pclose(access);
-  if (!known)
-    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", file->path);
-  if (file->id < 0)
-    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", file->path,
-                      petra_hdf5_reason(&file->errors));
-  return PETRA_OK;
+  PETRA_TRY(petra_hdf5_open_file(file->path, &file->id));
+  petra_status status = petra_hdf5_check_links(file->path, file->id);
+  if (status == PETRA_OK)
+    return PETRA_OK;
+  H5Fclose(file->id);
+  file->id = -1;
+  return status;
 }
 
 typedef struct reading {

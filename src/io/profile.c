@@ -233,7 +233,8 @@ static petra_status open_set(const reader *r, const char *group, const char *nam
   if (H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it",
                       r->file->path, path);
-  hid_t set = H5Dopen2(r->file->id, path, H5P_DEFAULT);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
   if (!petra_hdf5_extent(set, expected, 1, count)) {
@@ -313,7 +314,8 @@ static petra_status read_spread(const reader *r, petra_profile_part part, double
     r->profile->has_spread = false;
     return PETRA_OK;
   }
-  hid_t set = H5Dopen2(r->file->id, path, H5P_DEFAULT);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
   bool done = set >= 0 && petra_hdf5_extent(set, H5T_FLOAT, 2, extent) && extent[0] == r->profile->stages &&
               extent[1] == SPREAD && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
   H5Dclose(set);

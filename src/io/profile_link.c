@@ -72,7 +72,8 @@ bool petra_profile_link_put(int64_t file, const petra_profile *profile) {
 static petra_status read_set(const petra_hdf5_file *file, const char *name, int class, int rank, int64_t count,
                              void *values) {
   int64_t extent[2] = {0, STATISTICS};
-  hid_t set = H5Lexists(file->id, name, H5P_DEFAULT) > 0 ? H5Dopen2(file->id, name, H5P_DEFAULT) : -1;
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(file->path, file->id, name, true, &set));
   bool done = set >= 0 && petra_hdf5_extent(set, class, rank, extent) && extent[0] == count &&
               (rank == 1 || extent[1] == STATISTICS) &&
               H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
@@ -88,7 +89,8 @@ static petra_status read_set(const petra_hdf5_file *file, const char *name, int 
 
 /* How many sizes there are. */
 static petra_status read_count(const petra_hdf5_file *file, int64_t *count) {
-  hid_t set = H5Lexists(file->id, "/link/bytes", H5P_DEFAULT) > 0 ? H5Dopen2(file->id, "/link/bytes", H5P_DEFAULT) : -1;
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(file->path, file->id, "/link/bytes", true, &set));
   bool done =
       set >= 0 && petra_hdf5_extent(set, H5T_INTEGER, 1, count) && *count >= 1 && *count <= PETRA_PROFILE_MESSAGES;
   if (set >= 0)

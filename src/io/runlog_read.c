@@ -32,7 +32,8 @@ static petra_status cannot_read(const source *from, const char *object) {
 /* Opens a data set of `rank` dimensions whose elements are of class `expected`, and tells its extent. */
 static petra_status open_set(const source *from, const char *name, H5T_class_t expected, int rank, int64_t *extent,
                              hid_t *out) {
-  hid_t set = H5Dopen2(from->file->id, name, H5P_DEFAULT);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(from->file->path, from->file->id, name, false, &set)); /* rows may be on their way */
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: no data set %s", from->file->path, name);
   bool fits = petra_hdf5_extent(set, expected, rank, extent);

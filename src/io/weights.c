@@ -128,7 +128,8 @@ static petra_status check_shape(const char *path, const petra_weight *weight, hi
 static petra_status open_tensor(const char *path, hid_t group, const petra_weight *weight, hid_t *out) {
   if (H5Lexists(group, weight->name, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no tensor %s/%s", path, GROUP, weight->name);
-  hid_t set = H5Dopen2(group, weight->name, H5P_DEFAULT);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(path, group, weight->name, true, &set));
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor", path, GROUP, weight->name);
   hid_t type = H5Dget_type(set);

@@ -52,7 +52,9 @@ static petra_status read_tensor(tensors *all, hid_t group, const char *name) {
   PETRA_TRY(petra_array_reserve(&all->tensor, &all->capacity, all->count + 1, sizeof *all->tensor));
   tensor *t = &all->tensor[all->count++];
   PETRA_TRY(petra_duplicate_string(&t->name, name));
-  hid_t set = H5Dopen2(group, name, H5P_DEFAULT), type = set < 0 ? -1 : H5Dget_type(set);
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(all->path, group, name, true, &set));
+  hid_t type = set < 0 ? -1 : H5Dget_type(set);
   petra_status status = set < 0 ? petra_fail(PETRA_DATA, "%s: %s/%s cannot be opened", all->path, GROUP, name)
                                 : read_values(all, set, type, t);
   if (set >= 0) {
@@ -62,9 +64,14 @@ static petra_status read_tensor(tensors *all, hid_t group, const char *name) {
   return status;
 }
 
-static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void *context) {
+/* Called for each link, so that a tensor of two names is read under both. */
+static herr_t visit(hid_t group, const char *name, const H5L_info_t *link, void *context) {
   tensors *all = context;
-  if (info->type == H5O_TYPE_DATASET)
+  H5O_info_t info;
+  (void)link;
+  if (H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT) < 0)
+    all->status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be opened", all->path, GROUP, name);
+  else if (info.type == H5O_TYPE_DATASET)
     all->status = read_tensor(all, group, name);
   return all->status != PETRA_OK;
 }
@@ -74,7 +81,7 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   hid_t group = H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0 ? H5Gopen2(file->id, GROUP, H5P_DEFAULT) : -1;
   if (group < 0)
     return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", all->path, GROUP);
-  if (H5Ovisit2(group, H5_INDEX_NAME, H5_ITER_INC, visit, all, H5O_INFO_BASIC) < 0 && all->status == PETRA_OK)
+  if (H5Lvisit(group, H5_INDEX_NAME, H5_ITER_INC, visit, all) < 0 && all->status == PETRA_OK)
     all->status = petra_fail(PETRA_DATA, "%s: %s cannot be listed", all->path, GROUP);
   H5Gclose(group);
   return all->status;

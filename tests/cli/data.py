@@ -196,6 +196,89 @@ class OfOthers(DataTest):
                 file.attrs[key] = value
         self.assertEqual(self.weights("four", "hdf5.yaml", "--set", "data.path=d.h5"), expected)
 
+    def change(self, name, target, make):
+        """A file with what petra wrote in `name`, and the data set `target` made anew by make(group, last name, values)."""
+        with h5py.File(self.path(name)) as old, h5py.File(self.path("changed.h5"), "w") as file:
+            for key in old:
+                old.copy(key, file)
+            for key, value in old.attrs.items():
+                file.attrs[key] = value
+            values = file[target][()]
+            group, key = file[target].parent, target.rsplit("/", 1)[1]
+            del group[key]
+            with h5py.File(self.path("other.h5"), "w") as other:
+                other["values"] = values
+            make(group, key, values)
+        return "changed.h5"
+
+    @staticmethod
+    def virtual(source):
+        def make(group, key, values):
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[...] = h5py.VirtualSource(source, "values", values.shape)
+            group.create_virtual_dataset(key, layout)
+        return make
+
+    def test_values_elsewhere_or_never_written(self):
+        """What HDF5 fills in is not read as data, and a place in another file is not sought in this one."""
+        def link(group, key, values):
+            group[key] = h5py.ExternalLink("other.h5", "/values")
+
+        def link_of_link(group, key, values):
+            group.file["elsewhere"] = h5py.ExternalLink("other.h5", "/")
+            group[key] = h5py.SoftLink("/elsewhere/values")
+
+        def storage(group, key, values):
+            group.create_dataset(key, data=values, external=[("values.bin", 0, values.nbytes)])
+
+        def unwritten(group, key, values):
+            group.create_dataset(key, values.shape, values.dtype)
+
+        def unwritten_chunk(group, key, values):
+            group.create_dataset(key, values.shape, values.dtype, chunks=(2, *values.shape[1:]), compression="gzip")[:2] = values[:2]
+
+        foreign = [(link, "is a link to another file (other.h5)"), (link_of_link, "is a link to another file (other.h5)"),
+                   (storage, "keeps its values in another file (values.bin)"), (self.virtual("other.h5"), "is a virtual data set"),
+                   (self.virtual("gone.h5"), "is a virtual data set")]
+        missing = [(unwritten, "was never written"), (unwritten_chunk, "was never written in full")]
+        self.make()
+        for target in ["eval/images", "eval/labels", "train/labels"]:
+            for make, words in foreign + missing:
+                self.change("a.h5", target, make)
+                self.bad(1, [f"changed.h5: /{target} {words}"], "data", "verify", "hdf5.yaml", "--quiet", "--set", "data.path=changed.h5")
+        self.write("text.txt", b"To be, or not to be. " * 90)
+        self.good("data", "convert", "small.yaml", "--output", "t.h5", *self.set_options(data__set="text", data__path="text.txt"))
+        for make, words in foreign + missing:
+            self.change("t.h5", "eval/tokens", make)
+            self.bad(1, [f"changed.h5: /eval/tokens {words}"], "data", "verify", "small.yaml", "--quiet",
+                     *self.set_options(data__set="tokens", data__path="changed.h5"))
+        for name in ["run", "two"]:
+            self.good("train", "small.yaml", "--output", name, "--quiet")
+        with h5py.File(self.path("run/weights.h5")) as file:
+            tensors = []  # of more than one chunk
+            file["parameters"].visititems(lambda name, node: tensors.append(name) if getattr(node, "shape", (0,))[0] > 2 else None)
+        for make, words in foreign + missing:
+            self.change("run/weights.h5", f"parameters/{tensors[0]}", make)
+            self.bad(1, ["changed.h5: /", words], "evaluate", "small.yaml", "--set", "model.weights=changed.h5")
+            os.replace(self.path("changed.h5"), self.path("two/weights.h5"))
+            self.bad(1, ["two/weights.h5: /", words], "compare", "run", "two")
+        for make, words in foreign:
+            self.change("run/run.h5", "train/loss", make)
+            for command in ["inspect", "changed.h5"], ["export", "changed.h5", "--csv", "csv"]:
+                self.bad(1, ["changed.h5: /", words], *command)
+
+    def test_links_within_the_file(self):
+        content = self.make()
+        expected = self.weights("one", "hdf5.yaml")
+
+        def link(group, key, values):
+            group.file["store"] = values
+            group[key] = h5py.SoftLink("/store")
+
+        for target in content:
+            self.change("a.h5", target, link)
+            self.assertEqual(self.weights("two", "hdf5.yaml", "--set", "data.path=changed.h5"), expected)
+
     def test_other_sizes(self):
         stream = numpy.random.default_rng(2)
         self.make(train_images=stream.integers(0, 256, (13, 3, 40, 37), "u1"), eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"))

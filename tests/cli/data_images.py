@@ -196,6 +196,46 @@ class Wrong(ImageTest):
         self.write("images/train/beta/more.jpg", data[:-2] + b"\0" * 7 + data[-2:] + b"trailer")
         self.good("data", "verify", "images.yaml", "--quiet")
 
+    def test_warnings_of_header_fields_are_no_error(self):
+        """What decoding does not use may hold anything: the image is the same."""
+        data = self.good_bytes
+        app, scan, quantisation = data.index(b"\xff\xe0"), data.index(b"\xff\xda"), data.index(b"\xff\xdb")
+        frame = data.index(b"\xff\xc0")
+        sound = {"whole": data,
+                 "jfif": data[:app + 9] + b"\2" + data[app + 10:],  # JFIF 2.01
+                 "parameters": data[:scan + 12] + b"\0" + data[scan + 13:],  # the last coefficient of the scan is 0: of some phones
+                 "adobe": data[:frame] + b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\7" + data[frame:],  # an unknown colour transform
+                 "between": data[:quantisation] + b"\1\2" + data[quantisation:]}
+        sound["all"] = sound["parameters"][:app + 9] + b"\2" + sound["parameters"][app + 10:quantisation] + b"\0\0" + sound["parameters"][quantisation:]
+        for name, content in sound.items():
+            self.write(f"sound/train/a/{name}.jpg", content)
+        self.good("data", "convert", "images.yaml", "--output", "a.h5", "--set", "data.path=sound")
+        with h5py.File(self.path("a.h5")) as file:
+            self.assertEqual(len(file["train/images"]), len(sound))
+            for image in file["train/images"]:
+                numpy.testing.assert_array_equal(image, file["train/images"][0])
+
+    def test_each_warning_of_coded_bytes_is_an_error(self):
+        """Bytes that are missing or left over, also behind a harmless warning, which the decoder gives first."""
+        image = Image.fromarray(numpy.random.default_rng(3).integers(0, 256, (64, 64, 3)).astype("u1"))
+        for kind, data in ("sequential", jpeg(image)), ("progressive", jpeg(image, progressive=True)):
+            quantisation, scan = data.index(b"\xff\xdb"), data.index(b"\xff\xda")
+            start = scan + 2 + int.from_bytes(data[scan + 2:scan + 4], "big")
+            middle = (start + len(data)) // 2
+            while 255 in data[middle - 40:middle + 40]:
+                middle += 1
+            bad = {"half": data[:middle] + b"\xff\xd9",
+                   "more": data[:-2] + data[middle - 20:middle] + data[-2:],  # behind the last coded byte
+                   "less": data[:middle - 40] + data[middle:]}
+            for name, content in list(bad.items()):
+                bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
+                bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]
+            for name, content in bad.items():
+                self.write(f"{kind}/train/a/{name}.jpg", content)
+            code, _, error = self.run_petra("data", "verify", "images.yaml", "--set", f"data.path={kind}")
+            told = sorted(line.split(": ")[1].rsplit("/", 1)[1] for line in error.splitlines())
+            self.assertEqual((code, told), (1, sorted(name + ".jpg" for name in bad)), error)
+
     def test_all_problems_are_told(self):
         self.write("images/train/beta/bad1.jpg", self.good_bytes[:200])
         self.write("images/train/gamma/bad2.jpg", b"")

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hdf5.h"
+
+#include "base/log.h"
+
+#include <hdf5.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- files --- */
+
+/* Why a file could not be opened, from HDF5's error stack. */
+typedef struct failure {
+  char reason[256]; /* the innermost message */
+  bool locked, left_open;
+} failure;
+
+static herr_t take_entry(unsigned index, const H5E_error2_t *entry, void *context) {
+  failure *f = context;
+  const char *text = entry->desc ? entry->desc : "";
+  (void)index;
+  if (!f->reason[0])
+    snprintf(f->reason, sizeof f->reason, "%s", text);
+  f->locked |= strstr(text, "unable to lock file") != NULL;
+  f->left_open |= strstr(text, "h5clear") != NULL;
+  return 0;
+}
+
+static petra_status refuse_file(const char *path, const failure *f) {
+  if (f->locked)
+    return petra_fail(PETRA_IO,
+                      "%s: is locked by another process; wait for it to end, or set HDF5_USE_FILE_LOCKING=FALSE", path);
+  if (f->left_open)
+    return petra_fail(PETRA_DATA,
+                      "%s: is marked as open for writing: its writer is still running, or was killed; after a kill, "
+                      "`h5clear -s` makes the file readable",
+                      path);
+  return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path,
+                    f->reason[0] ? f->reason : "unknown HDF5 error");
+}
+
+petra_status petra_hdf5_open_file(const char *path, int64_t *out) {
+  failure f = {0};
+  if (H5Fis_hdf5(path) <= 0)
+    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+  if (H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
+    file = H5Fopen(path, H5F_ACC_RDONLY, access);
+  if (file < 0) /* before the next call, which clears the stack */
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_entry, &f);
+  H5Pclose(access);
+  if (file < 0)
+    return refuse_file(path, &f);
+  *out = file;
+  return PETRA_OK;
+}
+
+/* --- data sets --- */
+
+enum { NAME_BYTES = 512 };
+
+/* The path of `name` within the file: "/train/images". */
+static void print_name(hid_t folder, const char *name, char out[NAME_BYTES]) {
+  char parent[NAME_BYTES / 2] = "";
+  if (name[0] != '/' && H5Iget_name(folder, parent, sizeof parent) <= 1)
+    parent[0] = 0; /* the root, or unknown */
+  snprintf(out, NAME_BYTES, "%s%s%.255s", parent, name[0] == '/' ? "" : "/", name);
+}
+
+/* Called where a path goes through a link to another file: the file's name is kept, and the link is not followed. */
+static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *file, const char *object,
+                          unsigned *flags, hid_t access, void *context) {
+  (void)parent_file, (void)parent_group, (void)object, (void)flags, (void)access;
+  snprintf(context, NAME_BYTES, "%s", *file ? file : "another file");
+  return -1;
+}
+
+/* Of a data set in chunks: whether each chunk is in the file. */
+static bool has_all_chunks(hid_t set, hid_t space, hid_t list) {
+  hsize_t extent[H5S_MAX_RANK], chunk[H5S_MAX_RANK], expected = 1, found = 0;
+  const int rank = H5Sget_simple_extent_dims(space, extent, NULL);
+  if (rank < 1 || H5Pget_chunk(list, rank, chunk) != rank || H5Dget_num_chunks(set, space, &found) < 0)
+    return false;
+  for (int d = 0; d < rank; d++)
+    expected *= extent[d] / chunk[d] + (extent[d] % chunk[d] != 0);
+  return found >= expected;
+}
+
+static bool is_written(hid_t set, hid_t space, hid_t list) {
+  const H5D_layout_t layout = H5Pget_layout(list);
+  if (H5Sget_simple_extent_npoints(space) == 0 || layout == H5D_COMPACT)
+    return true;
+  if (layout == H5D_CHUNKED)
+    return has_all_chunks(set, space, list);
+  return H5Dget_storage_size(set) > 0 && H5Dget_offset(set) != HADDR_UNDEF;
+}
+
+static petra_status check_values(const char *path, const char *name, hid_t set, bool whole) {
+  char other[NAME_BYTES] = "";
+  hid_t space = H5Dget_space(set), list = H5Dget_create_plist(set);
+  petra_status status = PETRA_OK;
+  if (space < 0 || list < 0)
+    status = petra_fail(PETRA_DATA, "%s: %s: damaged data set", path, name);
+  else if (H5Pget_layout(list) == H5D_VIRTUAL)
+    status = petra_fail(
+        PETRA_DATA, "%s: %s is a virtual data set, a view of others; expected one with values of its own", path, name);
+  else if (H5Pget_external_count(list) > 0) {
+    H5Pget_external(list, 0, sizeof other - 1, other, NULL, NULL);
+    status = petra_fail(PETRA_DATA, "%s: %s keeps its values in another file (%s); expected them in this file", path,
+                        name, other);
+  } else if (H5Sget_simple_extent_type(space) == H5S_NULL)
+    status = petra_fail(PETRA_DATA, "%s: %s has no values (a null dataspace)", path, name);
+  else if (whole && !is_written(set, space, list))
+    status = petra_fail(PETRA_DATA, "%s: %s was never written%s", path, name,
+                        H5Dget_storage_size(set) > 0 ? " in full: parts of it are missing" : "");
+  H5Pclose(list);
+  H5Sclose(space);
+  return status;
+}
+
+static petra_status refuse_foreign(const char *path, const char *name, const char *file) {
+  return petra_fail(PETRA_DATA, "%s: %s is a link to another file (%s); expected the values in this file", path, name,
+                    file);
+}
+
+petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *name, bool whole, int64_t *out) {
+  char full[NAME_BYTES], file[NAME_BYTES] = "";
+  hid_t access = H5Pcreate(H5P_LINK_ACCESS), set = -1;
+  print_name(folder, name, full);
+  if (H5Pset_elink_cb(access, refuse_link, file) >= 0)
+    set = H5Oopen(folder, name, access);
+  H5Pclose(access);
+  if (*file)
+    return refuse_foreign(path, full, file);
+  if (set >= 0 && H5Iget_type(set) != H5I_DATASET) {
+    H5Oclose(set);
+    set = -1;
+  }
+  petra_status status = set < 0 ? PETRA_OK : check_values(path, full, set, whole);
+  if (status == PETRA_OK)
+    *out = set;
+  else
+    H5Dclose(set);
+  return status;
+}
+
+/* --- links --- */
+
+typedef struct walk {
+  const char *path;
+  petra_status status;
+} walk;
+
+static herr_t look_at_link(hid_t root, const char *name, const H5L_info_t *info, void *context) {
+  walk *w = context;
+  char value[NAME_BYTES] = "", full[NAME_BYTES];
+  const char *file = "of an unknown kind", *object;
+  unsigned flags;
+  if (info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT)
+    return 0;
+  if (info->type == H5L_TYPE_EXTERNAL && info->u.val_size <= sizeof value &&
+      H5Lget_val(root, name, value, sizeof value, H5P_DEFAULT) >= 0)
+    H5Lunpack_elink_val(value, info->u.val_size, &flags, &file, &object);
+  print_name(root, name, full);
+  w->status = refuse_foreign(w->path, full, file);
+  return 1;
+}
+
+petra_status petra_hdf5_check_links(const char *path, int64_t file) {
+  walk w = {path, PETRA_OK};
+  if (H5Lvisit(file, H5_INDEX_NAME, H5_ITER_INC, look_at_link, &w) < 0 && w.status == PETRA_OK)
+    return petra_fail(PETRA_DATA, "%s: damaged HDF5 file: its links cannot be listed", path);
+  return w.status;
+}
