@@ -8,3 +8,6 @@ dist_analysis_SCRIPTS = analysis/petra_report.py analysis/to_tensorboard.py \
 dist_analysis_DATA = analysis/petra_runs.py analysis/petra_torch.py analysis/petra_torch_transformers.py analysis/weights_transformers.py analysis/plot_common.py analysis/plot_common.gp analysis/plot_gnuplot.sh \
   analysis/report_data.py analysis/report_figures.py analysis/report_page.py analysis/report_page.js analysis/report_page.css \
   analysis/plot_training.gp analysis/plot_timeline.gp analysis/plot_probe.gp analysis/plot_accumulation.gp
+# The Python that configure found.
+nodist_analysis_DATA = analysis/python
+DISTCLEANFILES = analysis/python

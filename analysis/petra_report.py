@@ -17,6 +17,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
+common.start(__name__, "h5py", "numpy", "plotly")
 petra_runs = common.runs()
 import report_data  # noqa: E402
 import report_figures  # noqa: E402

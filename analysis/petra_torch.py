@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from petra_torch_transformers import GPT, RevGPT
-from weights_pytorch import Network, network_of_state
+from weights_pytorch import Network, network_of_state, unwrapped
 from weights_transformers import Transformer
 
 __all__ = ["GPT", "Network", "ResNet", "RevGPT", "RevNet", "Transformer", "build", "of_state_dict"]
@@ -145,7 +145,8 @@ def build(network):
 
 
 def of_state_dict(state, heads=None):
-    """The module that a state_dict is of, with its weights, in their precision; `heads`: of a transformer."""
+    """The module that a state_dict is of, with its weights, in their precision; `heads`: of a transformer. plot_common.Error where it is of none."""
+    state = unwrapped("state_dict", state)
     model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads))
     model.to(next(iter(state.values())).dtype).load_state_dict(state)
     return model

@@ -22,6 +22,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
+common.start(__name__, wished=["h5py", "numpy", "matplotlib"])
+
 METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
 # Of a run, or of several that differ in the seed: `keys` are those of its config that decide about results, `top1` in %,
 # `evaluations` how many of each run its top-1 is the mean of.

@@ -5,13 +5,13 @@ Loads nothing but the standard library by itself: modules(...) and pyplot() load
 
 import csv
 import importlib
+import importlib.util
 import os
+import shutil
 import signal
 import statistics
+import subprocess
 import sys
-
-# `script | head` ends it without a word.
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
@@ -31,25 +31,91 @@ def loss_unit(labels):
     return "nats per " + " or ".join(kind.removesuffix("s") for kind in sorted(set(labels)))
 
 
+class Error(Exception):
+    """What was given is wrong (status 2), or a file or a module is missing or cannot be read (1); the status is the exit status of a
+    script that ends with it (docs/adr/0004-exit-codes.md)."""
+
+    def __init__(self, text, status=2):
+        super().__init__(text)
+        self.status = status
+
+
 def fail(text, status=2):
-    """Ends the script with one line: 2 where what was given is wrong, 1 where a file or a module is missing or cannot be read
-    (docs/adr/0004-exit-codes.md)."""
-    print(f"{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)
-    sys.exit(status)
+    """Raises what ends a script with one line (`end`), and what a notebook that calls its functions can catch."""
+    raise Error(text, status)
 
 
 def modules(*names):
-    """The modules of these names; one line that says which is missing in which Python, and what brings it."""
-    found = []
+    """The modules of these names; one line that says which are missing in which Python, and what brings them."""
+    found, missing, why = [], [], ""
     for name in names:
         try:
             found.append(importlib.import_module(name))
         except ImportError as error:
-            package = name.split(".")[0]
-            why = "" if isinstance(error, ModuleNotFoundError) and error.name == package else f" ({error})"
-            fail(f"{sys.executable} cannot load the module {package}{why}; expected a Python that has it: Debian's /usr/bin/python3 "
-                 f"with the package python3-{package}", 1)
+            missing.append(name.split(".")[0])
+            if not isinstance(error, ModuleNotFoundError) or error.name != missing[-1]:
+                why = f" ({error})"
+    if missing:
+        s = "s" if missing[1:] else ""
+        fail(f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
+             f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: the "
+             f"package{s} {' '.join('python3-' + name for name in missing)})", 1)
     return found
+
+
+# What a Python that another one has chosen finds in its environment.
+CHOSEN = "PETRA_PYTHON_CHOSEN"
+
+
+def start(name, *needed, wished=()):
+    """At the head of a script, whose __name__ this is; nothing where it is imported. From here on an Error ends it with one line. It runs
+    by the Python that PETRA_PYTHON names in the environment; without that by this one if it has the modules, else by another that has."""
+    if name != "__main__":
+        return
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.excepthook = one_line
+    wanted, chosen = os.environ.get("PETRA_PYTHON"), os.environ.pop(CHOSEN, None)
+    if wanted and not chosen and shutil.which(wanted) != sys.executable:
+        go_on_by(wanted)
+    for names in (*needed, *wished), needed:
+        if wanted or chosen or has_modules(names):
+            break
+        found = next((python for python in other_pythons() if has_modules(names, python)), None)
+        if found:
+            go_on_by(found)
+    modules(*(name for name in needed if not has_modules([name])))
+
+
+def go_on_by(python):
+    """Runs this script from its beginning by another Python."""
+    os.environ[CHOSEN] = python
+    try:
+        os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
+    except OSError as error:
+        fail(f"{python} cannot be started: {error.strerror}; expected the path of a Python in PETRA_PYTHON", 1)
+
+
+def other_pythons():
+    """The one that configure found, of an installed script and of one of the sources that were built in build/; Debian's."""
+    own = os.path.dirname(os.path.realpath(__file__))
+    for folder in os.path.dirname(os.path.abspath(sys.argv[0])), own, os.path.join(os.path.dirname(own), "build/analysis"):
+        try:
+            with open(os.path.join(folder, "python"), encoding="utf-8") as file:
+                yield file.read().strip()
+        except (OSError, ValueError):
+            pass
+    yield from ("python3", "/usr/bin/python3")
+
+
+def has_modules(names, python=None):
+    """Whether this Python, or another, finds modules of these names."""
+    if python is None:
+        return all(importlib.util.find_spec(name) for name in names)
+    look = "import sys, importlib.util as u; sys.exit(not all(u.find_spec(name) for name in sys.argv[1:]))"
+    try:
+        return subprocess.run([python, "-c", look, *names], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def runs():
@@ -58,12 +124,29 @@ def runs():
     return importlib.import_module("petra_runs")
 
 
+def stop(error):
+    """Ends the process as an Error says, with one line."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(error))
+    print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
+    sys.exit(error.status)
+
+
+def one_line(kind, error, trace):
+    """sys.excepthook of a script."""
+    if isinstance(error, Error):
+        stop(error)
+    sys.__excepthook__(kind, error, trace)
+
+
 def end(main):
-    """Runs a script; what is wrong with a run is one line."""
+    """Runs a script; an Error (petra_runs.Error as well) ends it with one line and its exit status, `script | head` silently."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         main()
-    except runs().Error as error:
-        fail(error, error.status)
+    except (Error, ValueError) as error:
+        if not hasattr(error, "status"):
+            raise
+        stop(error)
 
 
 def pyplot():

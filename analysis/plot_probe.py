@@ -18,6 +18,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
+common.start(__name__, "h5py", "numpy", wished=["matplotlib"])
 petra_runs = common.runs()
 import numpy  # noqa: E402
 from petra_runs import mean  # noqa: E402

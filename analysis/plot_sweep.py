@@ -17,6 +17,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
+common.start(__name__, wished=["matplotlib"])
+
 # What a figure is on an axis: its name with the unit, and the factor from the summary's unit.
 FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval_top5": ("top-5 accuracy on the evaluation set (%)", 100),
            "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats)", 1),
@@ -125,4 +127,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.end(main)

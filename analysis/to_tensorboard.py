@@ -21,6 +21,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
+common.start(__name__, "h5py", "numpy")
 petra_runs = common.runs()
 WRITERS = ("torch.utils.tensorboard", "tensorboardX")
 MEASURES = ("cosine", "norm_ratio", "relative_error")

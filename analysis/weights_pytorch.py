@@ -15,14 +15,18 @@ import os
 import re
 import struct
 import sys
+import warnings
 
 import weights_transformers as transformers
-from plot_common import fail, modules
+from plot_common import Error, end, fail, modules, start
 
 DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; deeper or shallower ones are not petra's
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
 ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
+# Parts of names that wrappers add: torch.compile and the wrappers of FSDP and of checkpointed activations anywhere, DataParallel in front.
+WRAPPERS, FRONT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"), "module."
+AVERAGED = "n_averaged"  # how many states an average of weights is of (torch.optim.swa_utils)
 
 
 class Network:
@@ -144,6 +148,8 @@ def check(path, wanted, values, extra=()):
             fail(f"{path}: no tensor {name}")
         if values[name].shape != shape:
             fail(f"{path}: {name} has shape {values[name].shape}, expected {shape}")
+        if values[name].dtype.kind != "f":
+            fail(f"{path}: {name} is of type {values[name].dtype}; expected floating point numbers")
         if not numpy.isfinite(values[name]).all():
             fail(f"{path}: {name} has an element that is not a finite number")
         if name.endswith("running_var") and (values[name] < 0).any():
@@ -196,7 +202,7 @@ def write_petra(path, network, values):
 def read_safetensors(path):
     """The format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
     numpy, = modules("numpy")
-    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
     with open(path, "rb") as file:
         data = file.read()
     values = {}
@@ -234,20 +240,61 @@ def read_torch(path, key):
     """The tensors of a state_dict, or of the one that a checkpoint holds under `key`."""
     torch, numpy = modules("torch", "numpy")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # of many classes: pickle's, zipfile's, torch's own
-        fail(f"{path}: PyTorch cannot load it as weights: {str(error).splitlines()[0]}")
+        fail(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}")
     if key:
         if not isinstance(found, dict) or key not in found:
             fail(f"{path}: holds no '{key}'")
         found = found[key]
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
         names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
         fail(f"{path}: no state_dict" + (f"; one may be under --key {' or '.join(names)}" if names else ""))
-    wide = {torch.float64: torch.float64, torch.int64: torch.int64}
-    return {name: numpy.asarray(value.detach().to(wide.get(value.dtype, torch.float32))) for name, value in found.items()}
+    return {name: array_of(path, name, value) for name, value in found.items()}
+
+
+def why_not_loaded(text):
+    """One line for what torch.load says, which has many and colours in them."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", text)
+    if kind := re.search(r"GLOBAL ([\w.]+)", text):
+        return (f"it holds {kind[1]} beside tensors, which PyTorch makes of a trusted file alone; expected a state_dict alone: if you trust "
+                "the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
+    found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
+    return found[1] if found else text.strip().split("\n")[0] or "it ends too soon"
+
+
+def array_of(path, name, value):
+    """The numbers of a tensor: those of a narrow type in single precision, integers and truth values as they are."""
+    torch, numpy = modules("torch", "numpy")
+    kind = ("a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}" if value.layout != torch.strided else
+            "a tensor without data" if value.is_meta else f"a tensor of {value.dtype}" if value.is_complex() else None)
+    if kind:
+        fail(f"{path}: {name} is {kind}; expected a dense one of real numbers")
+    if value.is_floating_point() and value.dtype != torch.float64:
+        value = value.float()
+    try:
+        return numpy.asarray(value.detach())
+    except (RuntimeError, TypeError) as error:
+        fail(f"{path}: {name} is a {type(value).__name__} that has no array: {str(error).splitlines()[0]}")
+
+
+def unwrapped(path, values):
+    """The values without what wrappers of a module add: parts of names, and a count."""
+    found, first = {}, {}
+    for name, value in values.items():
+        plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
+        if plain == AVERAGED:
+            continue
+        if plain in found:
+            fail(f"{path}: {first[plain]} and {name} are both {plain}")
+        found[plain], first[plain] = value, name
+    while found and all(name.startswith(FRONT) for name in found):
+        found = {name[len(FRONT):]: value for name, value in found.items()}
+    return found
 
 
 def read_state(path, key):
@@ -265,9 +312,7 @@ def read_state(path, key):
                 values = {name: file[name] for name in file.files}
     except (OSError, ValueError) as error:
         fail(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
-    if values and all(name.startswith("module.") for name in values):  # of a DataParallel
-        values = {name[len("module."):]: value for name, value in values.items()}
-    return {name: value for name, value in values.items() if not name.endswith("num_batches_tracked")}
+    return {name: value for name, value in unwrapped(path, values).items() if not name.endswith("num_batches_tracked")}
 
 
 def write_state(path, values):
@@ -377,5 +422,6 @@ def main():
         fail(f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way")
 
 
+start(__name__, "numpy", "h5py", *(["torch"] if any(word.endswith((".pt", ".pth")) for word in sys.argv[1:]) else []))
 if __name__ == "__main__":
-    main()
+    end(main)

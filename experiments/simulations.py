@@ -13,6 +13,8 @@ import textwrap
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis"))
 import plot_common as common  # noqa: E402
 
+sys.excepthook = common.one_line
+
 COLOURS, MARKERS = common.COLOURS, common.MARKERS
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
 WINE = "#882255"  # of Paul Tol's muted scheme

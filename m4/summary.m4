@@ -30,6 +30,7 @@ petra $PACKAGE_VERSION
     CUDA             $petra_report_cuda
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi
+  petra report       $petra_report_python
   make html          $petra_report_mkdocs
 
   backends           $petra_backends

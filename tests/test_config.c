@@ -257,18 +257,29 @@ START_TEST(pipes_and_standard_input) {
 END_TEST
 
 START_TEST(sets_override_in_order) {
-  static const char *const sets[] = {"data.batch=8",          "data.batch=16",     "lr.milestones=[1, 2]",
-                                     "model.weights=",        "run.name='a=b'",    "data.augment=[]",
-                                     "optim.lr=1e-3",         "run.drain=true",    "run.output=a b",
-                                     "device.precision=fp64", "stages.blocks=[7]", "data.path="};
+  static const char *const sets[] = {"data.batch=8",
+                                     "data.batch=16",
+                                     "lr.milestones=[1, 2]",
+                                     "model.weights=",
+                                     "run.name='a=b'",
+                                     "data.augment=[]",
+                                     "optim.lr=1e-3",
+                                     "run.drain=true",
+                                     "run.output=a b",
+                                     "device.precision=fp64",
+                                     "stages.blocks= [ 7 ] ",
+                                     "data.path=",
+                                     "data.path=\"/my #1 set \"",
+                                     "run.output=a b#c",
+                                     "data.workers= 3 "};
   petra_config *c = NULL;
   ck_assert_msg(load_sets(sets, HARNESS_COUNT(sets), &c) == PETRA_OK, "%s", harness_line);
   ck_assert_int_eq(c->data.batch, 16);
   ck_assert(c->lr.milestones.count == 2 && c->lr.milestones.values[1] == 2);
   ck_assert_str_eq(c->model.weights, "");
-  ck_assert_str_eq(c->data.path, "");
+  ck_assert_str_eq(c->data.path, "/my #1 set ");
   ck_assert_str_eq(c->run.name, "a=b");
-  ck_assert_str_eq(c->run.output, "a b");
+  ck_assert_str_eq(c->run.output, "a b#c");
   ck_assert(c->data.augment == 0 && c->optim.lr == 1e-3 && c->run.drain == PETRA_DRAIN_TRUE);
   ck_assert(c->device.precision == PETRA_PRECISION_FP64 && c->stages.blocks.count == 1);
   petra_config_destroy(c);
@@ -284,7 +295,26 @@ START_TEST(bad_sets_give_one_line) {
       {"run.epochs", ": no '='; expected --set key.path=value"},
       {"data.augment=", ": no value; expected a list"},
       {"run.name=", ": \"\" is not a file name"},
-      {"run.name=#x", ": no value; expected a plain file name"},
+      {"run.name=#x", ": '#x' is a comment of YAML and would be lost; expected a value without it (in quotes if it "
+                      "belongs to the value: --set 'run.name=\"...\"')"},
+      {"data.path=/data/my #1 set", ": '#1 set' is a comment of YAML"},
+      {"data.path=/\u00fc\t#1", ": '#1' is a comment of YAML"},
+      {"data.path=\"/data\" # b", ": '# b' is a comment of YAML"},
+      {"run.epochs=5 #6", ": '#6' is a comment of YAML and would be lost; expected a value without it"},
+      {"lr.milestones=[1, # a\n 2]", " is a comment of YAML"},
+      {"data.path=--- a", ": a mark of YAML's documents"},
+      {"data.path=a\n...", ": a mark of YAML's documents"},
+      {"data.path=%YAML 1.1\n---\na", ": a mark of YAML's documents"},
+      {"data.path=a\nb", ": a line break"},
+      {"data.path=\"a\n b\"", ": a line break"},
+      {"data.path=a\xc2\x85"
+       "b",
+       ": a line break"},
+      {"data.path= a", ": begins or ends with a blank"},
+      {"data.path=a ", ": begins or ends with a blank"},
+      {"data.path=\xef\xbb\xbf"
+       "a",
+       ": holds the character U+FEFF"},
       {"run.name=a: b", ": a mapping; expected a plain file name"},
       {"run.name=[", ": not YAML: "},
       {"run.name=*a", ": an alias"},
@@ -302,7 +332,7 @@ START_TEST(bad_sets_give_one_line) {
     ck_assert_int_eq(load_sets(&cases[i][0], 1, &config), PETRA_CONFIG);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_ptr_null(config);
-    int shown = (int)strcspn(cases[i][0], "\xff"); /* which is shown as '?' */
+    int shown = (int)strcspn(cases[i][0], "\xff\xef\xc2\n\t"); /* which are shown escaped */
     snprintf(start, sizeof start, "--set %.*s", shown, cases[i][0]);
     ck_assert_msg(strncmp(harness_line, start, strlen(start)) == 0, "'%s'", harness_line);
     ck_assert_logged(cases[i][1]);

@@ -119,6 +119,17 @@ static bool is_empty(const yaml_node_t *root) {
                    root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
 }
 
+/* PETRA_CONFIG for a string of a setting that begins or ends with blanks, which YAML drops. */
+static petra_status check_ends(const petra_config_origin *origin, int index, const char *text,
+                               const yaml_node_t *root) {
+  const bool string = petra_config_keys[index].type == PETRA_KEY_STRING && root->type == YAML_SCALAR_NODE &&
+                      root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  return origin->set && string && root->data.scalar.length != strlen(text)
+             ? petra_config_fail_value(origin, 1, &petra_config_keys[index],
+                                       "begins or ends with a blank, which YAML drops")
+             : PETRA_OK;
+}
+
 /* Loads the value of one key. */
 static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
   yaml_document_t document;
@@ -126,7 +137,9 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   const petra_config_loader in = {config, origin, &document};
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   petra_status status = is_empty(root) ? petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value")
-                                       : petra_config_apply_key(&in, index, root);
+                                       : check_ends(origin, index, text, root);
+  if (status == PETRA_OK)
+    status = petra_config_apply_key(&in, index, root);
   yaml_document_delete(&document);
   return status;
 }

@@ -69,23 +69,27 @@ static petra_status fail_syntax(const petra_config_origin *origin, const yaml_pa
                                 size_t length) {
   if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR) /* a string's copy that failed */
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
-  return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
+  char quoted[PETRA_CONFIG_QUOTED];
+  return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s%s",
                               parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
-                              parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
+                              parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines",
+                              petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
 /* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
 static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
                                 int *depth) {
   const yaml_char_t *anchor = NULL, *tag = NULL;
+  char quoted[PETRA_CONFIG_QUOTED];
   int line = line_of(event->start_mark);
+  petra_config_quoted(origin, quoted, sizeof quoted);
   switch (event->type) {
   case YAML_DOCUMENT_START_EVENT:
     if (++*documents > 1)
       return petra_config_fail_at(origin, line, "", "a second document; expected one");
     return PETRA_OK;
   case YAML_ALIAS_EVENT:
-    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself");
+    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself%s", quoted);
   case YAML_SCALAR_EVENT:
     anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
     break;
@@ -105,9 +109,9 @@ static petra_status check_event(const petra_config_origin *origin, const yaml_ev
     break;
   }
   if (anchor)
-    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value");
+    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value%s", quoted);
   if (tag)
-    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value");
+    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value%s", quoted);
   if (*depth > MAX_DEPTH)
     return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
   return PETRA_OK;
@@ -152,6 +156,83 @@ static petra_status check_events(const petra_config_origin *origin, const char *
   return status;
 }
 
+/* --- a setting of the command line, of which nothing may be lost --- */
+
+/* A place in a text: libyaml counts characters. */
+typedef struct place {
+  size_t index, byte;
+} place;
+
+/* Moves on to the character number `index`, which is not before the place. */
+static void move_to(place *at, const char *text, size_t length, size_t index) {
+  for (uint32_t character; at->index < index && at->byte < length; at->index++)
+    at->byte += (size_t)petra_utf8_decode(text + at->byte, length - at->byte, &character);
+}
+
+static bool has_line_break(const char *text, size_t length) {
+  for (size_t at = 0; at < length;) {
+    uint32_t c = 0;
+    at += (size_t)petra_utf8_decode(text + at, length - at, &c);
+    if (c == '\n' || c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029)
+      return true;
+  }
+  return false;
+}
+
+/* What stands between two tokens is blank, or dropped by YAML. */
+static petra_status check_gap(const petra_config_origin *origin, const char *text, size_t length) {
+  char shown[PETRA_CONFIG_SHOWN], quoted[PETRA_CONFIG_QUOTED];
+  size_t at = 0;
+  while (at < length && strchr(" \t\r\n", text[at]))
+    at++;
+  if (at == length)
+    return PETRA_OK;
+  return petra_config_fail_at(origin, 1, "", "'%s' is %s and would be lost; expected a value without it%s",
+                              petra_utf8_show(shown, sizeof shown, text + at, length - at),
+                              text[at] == '#' ? "a comment of YAML" : "dropped by YAML",
+                              petra_config_quoted(origin, quoted, sizeof quoted));
+}
+
+static petra_status check_token(const petra_config_origin *origin, const yaml_token_t *token, const char *text,
+                                size_t length) {
+  char quoted[PETRA_CONFIG_QUOTED];
+  const bool scalar = token->type == YAML_SCALAR_TOKEN && token->data.scalar.style != YAML_LITERAL_SCALAR_STYLE &&
+                      token->data.scalar.style != YAML_FOLDED_SCALAR_STYLE;
+  petra_config_quoted(origin, quoted, sizeof quoted);
+  if (token->type == YAML_DOCUMENT_START_TOKEN || token->type == YAML_DOCUMENT_END_TOKEN ||
+      token->type == YAML_VERSION_DIRECTIVE_TOKEN || token->type == YAML_TAG_DIRECTIVE_TOKEN)
+    return petra_config_fail_at(origin, 1, "", "a mark of YAML's documents; expected a value without it%s", quoted);
+  if (scalar && has_line_break(text, length))
+    return petra_config_fail_at(origin, 1, "",
+                                "a line break, which YAML would make a blank; expected a value of one line%s", quoted);
+  return PETRA_OK;
+}
+
+/* Every character of the setting is blank or in a token that counts. */
+static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
+  yaml_parser_t parser;
+  petra_status status = PETRA_OK;
+  place at = {0, 0};
+  bool at_end = false;
+  PETRA_TRY(start_parser(&parser, text, length));
+  while (status == PETRA_OK && !at_end) {
+    yaml_token_t token;
+    if (!yaml_parser_scan(&parser, &token))
+      break; /* check_events says what is wrong */
+    const size_t end = at.byte;
+    move_to(&at, text, length, token.start_mark.index);
+    const size_t start = at.byte;
+    move_to(&at, text, length, token.end_mark.index);
+    at_end = token.type == YAML_STREAM_END_TOKEN;
+    status = check_gap(origin, text + end, start - end);
+    if (status == PETRA_OK)
+      status = check_token(origin, &token, text + start, at.byte - start);
+    yaml_token_delete(&token);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
 petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
                                         struct yaml_document_s *out) {
   yaml_parser_t parser;
@@ -159,9 +240,12 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   if (length > MAX_BYTES)
     return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
                       origin->file ? origin->file : "--set", MAX_BYTES);
-  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
+  if (!origin->set && length >= 3 &&
+      memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
     text += 3, length -= 3;
   PETRA_TRY(check_characters(origin, text, length));
+  if (origin->set)
+    PETRA_TRY(check_setting(origin, text, length));
   PETRA_TRY(check_events(origin, text, length));
   PETRA_TRY(start_parser(&parser, text, length));
   if (!yaml_parser_load(&parser, out))

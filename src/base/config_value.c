@@ -43,11 +43,23 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
   return petra_fail(PETRA_CONFIG, "%s: %s", make_label(label, sizeof label, origin, line, path), text);
 }
 
+const char *petra_config_quoted(const petra_config_origin *origin, char *out, size_t size) {
+  const size_t length = origin->set ? strcspn(origin->set, "=") : 0;
+  const char *path = NULL;
+  for (int i = 0; i < petra_config_key_count && length > 0; i++)
+    if (petra_config_keys[i].type == PETRA_KEY_STRING && strlen(petra_config_keys[i].path) == length &&
+        memcmp(petra_config_keys[i].path, origin->set, length) == 0)
+      path = petra_config_keys[i].path;
+  snprintf(out, size, path ? " (in quotes if it belongs to the value: --set '%s=\"...\"')" : "%s", path ? path : "");
+  return out;
+}
+
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
                                      const char *what) {
-  char expected[PETRA_CONFIG_TEXT];
-  return petra_config_fail_at(origin, line, key->path, "%s; expected %s", what,
-                              petra_config_expected(key, expected, sizeof expected));
+  char expected[PETRA_CONFIG_TEXT], quoted[PETRA_CONFIG_QUOTED];
+  return petra_config_fail_at(origin, line, key->path, "%s; expected %s%s", what,
+                              petra_config_expected(key, expected, sizeof expected),
+                              petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line) {

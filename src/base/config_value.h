@@ -19,13 +19,21 @@ typedef struct petra_config_scalar {
   int line;    /* from 1 */
 } petra_config_scalar;
 
-enum { PETRA_CONFIG_SHOWN = 48, PETRA_CONFIG_LABEL = 512, PETRA_CONFIG_TEXT = 512 }; /* bytes of buffers */
+enum {
+  PETRA_CONFIG_SHOWN = 48,
+  PETRA_CONFIG_QUOTED = 128,
+  PETRA_CONFIG_LABEL = 512,
+  PETRA_CONFIG_TEXT = 512
+}; /* bytes of buffers */
 
 /* Logs "FILE:LINE: path: message", or "--set key=value: message"; `path` may be "". Returns PETRA_CONFIG. */
 petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path, const char *format,
                                   ...) __attribute__((format(printf, 4, 5)));
 
-/* The same for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
+/* How a setting quotes its value, for the end of a message; "" of a key that is no string, and of a file. Returns out. */
+const char *petra_config_quoted(const petra_config_origin *origin, char *out, size_t size);
+
+/* The same as petra_config_fail_at for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
                                      const char *what);
 

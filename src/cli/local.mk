@@ -35,5 +35,5 @@ petra_SOURCES = \
 	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)
-# Where an installed petra report finds its script.
-src/cli/report.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"'
+# Where an installed petra report finds its script, and the Python that configure found for it.
+src/cli/report.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'

@@ -42,7 +42,8 @@ static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
     .help = "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')"};
+            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]'; a text with\n"
+            "                   ' #' or ': ' in two kinds: --set 'data.path=\"/data/my #1 set\"')"};
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object on standard output and nothing else there");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "no warnings");

@@ -42,17 +42,43 @@ static petra_status find_script(char **out) {
   return petra_duplicate_string(out, path);
 }
 
+static bool set(const char *name, const char **out) {
+  *out = getenv(name);
+  return *out && **out;
+}
+
+/* Takes the place of this process; returns only where that fails. */
+static petra_status start(const char **line) {
+  const char *python;
+  if (set("PETRA_PYTHON", &python) || set("PYTHON", &python)) {
+    line[0] = python;
+    execvp(python, (char *const *)(uintptr_t)line);
+    return petra_fail(PETRA_IO,
+                      "%s: cannot be started: %s; expected Python 3 by its path or name in the environment variable "
+                      "PETRA_PYTHON",
+                      python, strerror(errno));
+  }
+  static const char *const found[] = {PETRA_PYTHON,
+                                      "python3"}; /* by configure, which may have been another machine's */
+  for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+    line[0] = found[i];
+    execvp(found[i], (char *const *)(uintptr_t)line);
+  }
+  return petra_fail(PETRA_IO,
+                    "neither " PETRA_PYTHON " nor python3 can be started: %s; expected Python 3 by its path in the "
+                    "environment variable PETRA_PYTHON",
+                    strerror(errno));
+}
+
 static petra_status run(const petra_arguments *arguments) {
-  const char *python = getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3";
   const char **line;
   char *script;
-  size_t at = 0;
+  size_t at = 1;
   if (!arguments->output)
     return petra_fail(PETRA_USAGE, "petra report needs --output FILE.html (or -o); see petra report --help");
   PETRA_TRY(find_script(&script));
   petra_status status = petra_allocate(&line, (size_t)arguments->input_count + 8, sizeof *line);
   if (status == PETRA_OK) {
-    line[at++] = python;
     line[at++] = "-B"; /* leaves no compiled modules where it is installed */
     line[at++] = script;
     line[at++] = "--output";
@@ -64,11 +90,7 @@ static petra_status run(const petra_arguments *arguments) {
     line[at++] = "--";
     for (int i = 0; i < arguments->input_count; i++)
       line[at++] = arguments->inputs[i];
-    execvp(python, (char *const *)(uintptr_t)line);
-    status = petra_fail(PETRA_IO,
-                        "%s: cannot be started: %s; expected Python 3 there (or its name in the environment "
-                        "variable PYTHON)",
-                        python, strerror(errno));
+    status = start(line);
     petra_free(line);
   }
   petra_free(script);
@@ -86,9 +108,9 @@ const petra_command petra_command_report = {
         "predicted beside\n"
         "measured, and means of sweeps with their 95 % intervals. What runs have no data for is left out, and said "
         "so. -o is short\n"
-        "for --output. Needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly); the "
-        "environment variable\n"
-        "PYTHON names another interpreter than python3.\n",
+        "for --output. Needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly): the one that "
+        "./configure found,\n"
+        "or python3; the environment variable PETRA_PYTHON (or PYTHON) names another.\n",
     .inputs_least = 1,
     .inputs_most = PETRA_MAX_INPUTS,
     .options = (const petra_option[]){PETRA_OPTION("output", "FILE", output,

@@ -113,10 +113,16 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
   PETRA_TRY(read_arguments(sweep, arguments));
   PETRA_TRY(load_grid(sweep, arguments));
   PETRA_TRY(petra_sweep_find_folder(sweep, arguments->output));
+  if (sweep->jobs == 0)
+    PETRA_TRY(petra_sweep_take_settings(sweep));
   PETRA_TRY(petra_sweep_plan(sweep));
   if (!arguments->slurm)
     PETRA_TRY(lock_folder(sweep));
   PETRA_TRY(read_cells(sweep));
+  if (arguments->slurm)
+    PETRA_TRY(petra_folder_make(sweep->directory));
+  if (sweep->jobs > 0 && sweep->only < 0) /* many --cell write no file at once */
+    PETRA_TRY(petra_sweep_keep_settings(sweep));
   if (arguments->slurm)
     return petra_sweep_print_slurm(sweep);
   tell_start(sweep);
@@ -135,6 +141,7 @@ static petra_status run(const petra_arguments *arguments) {
                                        .quiet = arguments->quiet};
   petra_sweep sweep = {.options = options, .lock = -1, .only = -1};
   petra_status status = perform(&sweep, arguments);
+  petra_sweep_free_settings(&sweep);
   for (int c = 0; sweep.cell && c < sweep.cells; c++) {
     petra_free(sweep.cell[c].name);
     petra_free(sweep.cell[c].directory);
@@ -172,8 +179,9 @@ const petra_command petra_command_sweep = {
                          "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
                          "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
-                         "so many cells at once (default 1); 0: runs none and sums up what is there,\n"
-                         "                   without writing a file while others run cells there"),
+                         "so many cells at once (default 1); 0: runs none and sums up what is there, with\n"
+                         "                   the --set of the sweep that ran it and without writing a file while\n"
+                         "                   others run cells there"),
             PETRA_OPTION("slurm", NULL, slurm,
                          "prints a script for sbatch that runs the open cells, in place of running them"),
             PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),

@@ -75,8 +75,8 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   PETRA_TRY(petra_config_compare_text(path, found, cell->config, PETRA_ROLE_WAY, &order, &difference));
   return order == 0 ? PETRA_OK
                     : petra_fail(PETRA_CONFIG,
-                                 "%s: complete, but of another config: %s: %s in place of %s; expected the grid that "
-                                 "it was made with, another --output, or its folder moved away",
+                                 "%s: complete, but of another config: %s: %s in place of %s; expected the grid "
+                                 "and the --set that it was made with, another --output, or its folder moved away",
                                  path, difference.key, difference.a, difference.b);
 }
 

@@ -50,6 +50,8 @@ typedef struct petra_sweep {
   int only; /* the one cell of --cell, from 0; -1: all */
   int cells;
   petra_sweep_cell *cell;
+  char **kept;       /* settings from the folder, ended by NULL; NULL: none were taken up */
+  const char **sets; /* options.sets where some were */
 } petra_sweep;
 
 /* --- folder.c --- */
@@ -57,6 +59,16 @@ typedef struct petra_sweep {
 /* sweep->directory, not made yet: `output`, or where that is NULL run.output of the base with the name of the grid's file
  * (of a config in the grid: run.output/run.name). PETRA_CONFIG where it is the folder of the base's own run, or holds one. */
 petra_status petra_sweep_find_folder(petra_sweep *sweep, const char *output);
+
+/* --- settings.c --- */
+
+/* Writes the --set arguments into the folder; nothing where there are none and were none. */
+petra_status petra_sweep_keep_settings(const petra_sweep *sweep);
+
+/* Puts the ones that the folder has before those of the command line. */
+petra_status petra_sweep_take_settings(petra_sweep *sweep);
+
+void petra_sweep_free_settings(petra_sweep *sweep);
 
 /* --- plan.c --- */
 

@@ -13,7 +13,7 @@ import tempfile
 import h5py
 import numpy
 
-from program import ProgramTest, main
+from program import PETRA, ProgramTest, main
 
 ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
@@ -33,6 +33,56 @@ a,"method.name=petra; method.accumulate=1",2,2,0.5,0.1
 b,"method.name=petra; method.accumulate=4",2,2,0.25,0.05
 c,"method.name=<b>; method.accumulate=1",1,1,0.75,
 """
+
+
+class Pythons(ProgramTest):
+    """The Python that scripts run by, where the first one on PATH has no h5py."""
+
+    def setUp(self):
+        super().setUp()
+        self.bare = self.path("bare/bin/python3")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.path("bare")], check=True)
+        self.environment = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "PETRA_PYTHON")}
+        self.environment["PATH"] = os.path.dirname(self.bare) + ":" + self.environment["PATH"]
+        scripts = sorted(name for name in os.listdir(os.path.join(ROOT, "analysis")) if name.endswith(".py"))
+        self.scripts = [path for path in (os.path.join(ROOT, "analysis", name) for name in scripts) if os.access(path, os.X_OK)]
+        self.assertEqual(len(self.scripts), 8)
+
+    def run_by(self, python, *command):
+        """Exit status and the last line of an error, of which there is no other."""
+        environment = self.environment | ({"PETRA_PYTHON": python} if python else {})
+        ended = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        self.assertLessEqual(len(ended.stderr.splitlines()), 1, ended.stderr)
+        return ended.returncode, ended.stderr
+
+    def test_named(self):
+        """The one of PETRA_PYTHON, whatever comes first on PATH and whatever configure found."""
+        for script in self.scripts:
+            self.assertEqual(self.run_by(sys.executable, script, "--help"), (0, ""), script)
+            status, line = self.run_by("/no/python", script, "--help")
+            self.assertEqual((status, line.startswith(os.path.basename(script) + ": /no/python cannot be started: No such file")), (1, True), line)
+            if "sweep" in script or "accumulation" in script:  # need no module for some of what they do
+                continue
+            status, line = self.run_by(self.bare, script, "--help")
+            self.assertEqual((status, f"{self.bare} cannot load the modules" in line and f"{self.bare} -m pip install " in line), (1, True), line)
+        status, line = self.run_by(self.bare, PETRA, "report", "x", "--output", "x.html")
+        self.assertEqual((status, f"{self.bare} cannot load the modules h5py, numpy, plotly;" in line), (1, True), line)
+        status, line = self.run_by("/no/python", PETRA, "report", "x", "--output", "x.html")
+        self.assertEqual((status, line.startswith("petra: /no/python: cannot be started: ")), (1, True), line)
+
+    def test_remembered(self):
+        """The one that configure found."""
+        with open("analysis/python", encoding="utf-8") as file:
+            found = file.read().strip()
+        if subprocess.run([found, "-c", "import h5py, numpy, plotly"], capture_output=True, check=False).returncode != 0:
+            self.skipTest(f"configure found {found}, which lacks a module")
+        status, line = self.run_by(None, PETRA, "report", "x", "--output", "x.html")
+        self.assertEqual((status, "x: no such file or folder" in line), (1, True), line)
+        folder = self.path("installed")
+        shutil.copytree(os.path.join(ROOT, "analysis"), folder)
+        shutil.copy("analysis/python", folder)
+        for script in self.scripts:
+            self.assertEqual(self.run_by(None, os.path.join(folder, os.path.basename(script)), "--help"), (0, ""), script)
 
 
 class Report(ProgramTest):

@@ -66,7 +66,16 @@ class Cells(SweepTest):
         self.assertEqual(error, "")
         self.assertIn("[6/6]", out)
         names = [f"name={method}_lr=0.05_seed={seed}" for method in ("reversible", "petra") for seed in (3, 1, 2)]
-        self.assertEqual(sorted(os.listdir(self.path("out"))), sorted(names + ["summary.csv", "summary.json"]))
+        self.assertEqual(sorted(os.listdir(self.path("out"))), sorted(names + ["summary.csv", "summary.json", "summary.settings.json"]))
+        # Summing up takes up what was set, and more than one setting in their order; given ones come last.
+        before = self.read("out/summary.csv")
+        for more in [], ["--set", "run.epochs=3"], ["--json"]:
+            self.assertEqual(self.run_petra("sweep", "grids/grid.yaml", "--output", "out", "--jobs", "0", *more)[0], 0)
+            self.assertEqual(self.read("out/summary.csv"), before)
+        self.bad(2, ["run.epochs: 3 in place of 2", "the grid and the --set that it was made with"], "sweep", "grids/grid.yaml", "--output", "out",
+                 "--jobs", "0", "--set", "run.epochs=2")
+        self.bad(2, "run.epochs: 3 in place of 2", "sweep", "grids/grid.yaml", "--output", "out")
+        self.good("sweep", "grids/grid.yaml", "--output", "out", "--jobs", "0", "--quiet", "--set", "run.epochs=3")
         found = self.summary()
         self.assertEqual([cell["name"] for cell in found["cells"]], names)
         self.assertEqual([cell["seed"] for cell in found["cells"]], [3, 1, 2] * 2)
@@ -335,6 +344,7 @@ class Arrays(SweepTest):
         self.good("sweep", *options, "--cell", "2")
         self.assertEqual(self.runs_of("o u t/seed=6"), 1)
         script = self.good("sweep", *options, "--slurm", "--jobs", "3")
+        self.assertIn("1 of them complete", self.good("sweep", options[0], "--output", "o u t", "--jobs", "0"))
         self.assertTrue(script.startswith("#!/bin/sh\n#SBATCH "), script)
         self.assertIn("\n#SBATCH --array=1,3-4%3\n", script)
         words = shlex.split(script.splitlines()[-1])

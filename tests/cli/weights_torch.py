@@ -60,7 +60,7 @@ class Weights(ProgramTest):
         out = io.StringIO()
         try:
             with contextlib.redirect_stdout(out):
-                weights_pytorch.main()
+                weights_pytorch.end(weights_pytorch.main)
         finally:
             sys.argv = before
         return out.getvalue()
@@ -227,6 +227,37 @@ class Conversion(Weights):
         self.assertFalse(os.path.exists(self.path("b.h5")))
 
 
+    def test_prefixes(self):
+        """What wrappers of a module add to names: torch.compile, DataParallel, FSDP, an average of weights."""
+        before = self.initial("a.h5")
+        self.convert("a.h5", "model.npz")
+        state = self.state()
+        inner = {name.replace("layer1.0.", "layer1.0._orig_mod."): value for name, value in state.items()}
+        for number, (prefix, of) in enumerate((("_orig_mod.", state), ("module._orig_mod.", state), ("_orig_mod.module.", state), ("", inner),
+                                               ("module.module._orig_mod._orig_mod.", inner), ("_fsdp_wrapped_module.", state))):
+            numpy.savez(self.path("other.npz"), **{prefix + name: value for name, value in of.items()})
+            self.convert("other.npz", f"{number}.h5")
+            self.equal(self.tensors(f"{number}.h5"), before)
+        numpy.savez(self.path("other.npz"), n_averaged=3, **{"module." + name: value for name, value in state.items()})
+        self.convert("other.npz", "average.h5")
+        self.equal(self.tensors("average.h5"), before)
+        numpy.savez(self.path("other.npz"), **state, **{"_orig_mod.fc.bias": state["fc.bias"]})
+        self.refused("other.npz: fc.bias and _orig_mod.fc.bias are both fc.bias", "other.npz", "b.h5")
+        for kind in "complex64", "int8", "bool", "S4":
+            numpy.savez(self.path("other.npz"), **{**state, "fc.bias": state["fc.bias"].astype(kind)})
+            self.refused("fc.bias is of type ", "other.npz", "b.h5")
+        self.assertFalse(os.path.exists(self.path("b.h5")))
+
+    def test_functions_raise(self):
+        """What a notebook calls ends by an exception and not its process; nor is the process's SIGPIPE changed by an import."""
+        for call in ((weights_pytorch.network_of_state, "x", {}), (weights_pytorch.network_of_petra, "x", "", {}), (weights_pytorch.read_state, "no.npz", None),
+                     (weights_pytorch.read_petra, self.path("no.h5")), (weights_pytorch.modules, "no_such_module"), (weights_pytorch.renamed, "no", {})):
+            with self.assertRaises(weights_pytorch.Error, msg=str(call)):
+                call[0](*call[1:])
+        before = "import signal, sys; sys.path.insert(0, sys.argv[1]); import weights_pytorch; print(signal.getsignal(signal.SIGPIPE).name)"
+        self.assertEqual(subprocess.run([sys.executable, "-B", "-c", before, ANALYSIS], capture_output=True, text=True, check=True).stdout, "SIG_IGN\n")
+
+
 class FineTuning(Weights):
     def test_new_head(self):
         twelve = self.initial("twelve.h5", "--set", "model.classes=12", "--set", "run.seed=9")
@@ -322,15 +353,28 @@ class Logits(Weights):
         self.initial("a.h5")
         self.write("make.py", "import torch\nstate = torch.load('model.pt')\n"
                    "torch.save({'epoch': 3, 'model': state}, 'nested.pt')\ntorch.save([1], 'list.pt')\n"
-                   "torch.save({n: v.bfloat16() for n, v in state.items()}, 'half.pt')\n")
+                   "torch.save({n: v.bfloat16() for n, v in state.items()}, 'half.pt')\n"
+                   "import argparse\ntorch.save({'model': state, 'args': argparse.Namespace(lr=1)}, 'args.pt')\n"
+                   "for name, of in (('sparse', torch.Tensor.to_sparse), ('complex', lambda w: w.to(torch.complex64)), ('int8', torch.Tensor.char),\n"
+                   "                 ('quantised', lambda w: torch.quantize_per_tensor(w, 0.1, 0, torch.qint8)), ('meta', lambda w: w.to('meta'))):\n"
+                   "    torch.save({**state, 'fc.weight': of(state['fc.weight'])}, name + '.pt')\n"
+                   "open('junk.pt', 'wb').write(b'\\x1b[31mjunk')\nopen('empty.pt', 'w')\n")
         script = os.path.join(ANALYSIS, "weights_pytorch.py")
         self.torch(script, "a.h5", "model.pt")
-        self.assertEqual(self.torch("make.py").stderr, "")
+        self.assertEqual(self.torch("-W", "ignore", "make.py").stderr, "")
         for name, words in (("nested.pt", "no state_dict; one may be under --key model"), ("list.pt", "no state_dict"),
-                            ("nothing.pt", "nothing.pt: cannot be read: No such file")):
+                            ("nothing.pt", "nothing.pt: cannot be read: No such file"), ("empty.pt", "it ends too soon"), ("junk.pt", "Unsupported operand 27"),
+                            ("args.pt", "it holds argparse.Namespace beside tensors"), ("sparse.pt", "fc.weight is a tensor of layout torch.sparse_coo"),
+                            ("complex.pt", "fc.weight is a tensor of torch.complex64"), ("int8.pt", "fc.weight is of type int8"),
+                            ("quantised.pt", "fc.weight is a quantised tensor"), ("meta.pt", "fc.weight is a tensor without data")):
             run = self.torch(script, name, "b.h5")
             self.assertEqual((run.returncode, len(run.stderr.splitlines())), (2, 1), run.stderr)
             self.assertIn(words, run.stderr)
+            self.assertTrue(run.stderr.rstrip("\n").isprintable(), ascii(run.stderr))
+        self.write("call.py", f"import sys, torch\nsys.path.insert(0, {ANALYSIS!r})\nimport petra_torch, weights_pytorch\nstate = torch.load('model.pt')\n"
+                   "petra_torch.of_state_dict({'_orig_mod.' + name: value for name, value in state.items()})\n"
+                   "try:\n    petra_torch.of_state_dict({'a': torch.ones(2)})\nexcept weights_pytorch.Error as error:\n    print(error)\n")
+        self.assertIn("state_dict: no tensor conv1.weight", self.torch("call.py").stdout)
         self.assertEqual(self.torch(script, "nested.pt", "b.h5", "--key", "model").stderr, "")
         self.equal(self.tensors("b.h5"), self.tensors("a.h5"))
         self.assertEqual(self.torch(script, "half.pt", "b.h5").stderr, "")
