@@ -160,7 +160,7 @@ static petra_status check_memory(const petra_plan *plan) {
                              "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
                              "method with an order, or petra simulate",
                              plan->method.name);
-  return PETRA_OK;
+  return petra_plan_check_norms(plan);
 }
 
 petra_status petra_inspect_config(const petra_arguments *arguments) {

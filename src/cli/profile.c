@@ -77,6 +77,7 @@ static void describe(profiling *p) {
 static petra_status prepare(profiling *p) {
   p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
   PETRA_TRY(petra_plan_init(&p->plan, p->config));
+  PETRA_TRY(petra_plan_check_norms(&p->plan));
   if (writes(p))
     PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
