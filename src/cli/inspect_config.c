@@ -117,6 +117,8 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
          (double)flops_sum * 1e-6, words->sample);
   print_legend(plan, sequences);
+  if (petra_describe_messages(config))
+    printf("MB up, MB down: %s\n", petra_describe_messages(config));
   if (plan->data.best_loss > 0)
     printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
            plan->data.best_loss);
