@@ -253,13 +253,13 @@ static int64_t flops_of_weights(const petra_model *model, const petra_block *blo
 }
 
 /* FLOPs of the attention of a sample: two products of a position with each that it reads, of d features in each head, and
- * 5 of each softmax's entries. Backward there are five products. */
-static int64_t flops_of_attention(const petra_block *block, int products) {
+ * `softmax` of each softmax's entries. Backward there are five products. */
+static int64_t flops_of_attention(const petra_block *block, int products, int softmax) {
   int64_t sum = 0;
   for (int q = 0; block->heads > 0 && q < block->shape_in.positions; q++)
     for (int k = 0; k < block->shape_in.positions; k++)
       if (!block->causal || k <= q)
-        sum += 2 * products * block->shape_in.features + 5 * block->heads;
+        sum += 2 * products * block->shape_in.features + softmax * block->heads;
   return sum;
 }
 
@@ -281,10 +281,11 @@ static void check_kernels(const petra_model *model, const petra_block *block) {
       update_bytes += kernel->bytes;
   }
   const double forward = (double)(SAMPLES * flops_of_weights(model, block));
-  ck_assert_int_eq(petra_block_flops(block), flops_of_weights(model, block) + flops_of_attention(block, 2));
-  ck_assert_double_eq(flops[PETRA_KERNEL_FORWARD], forward + (double)(SAMPLES * flops_of_attention(block, 2)));
+  ck_assert_int_eq(petra_block_flops(block), flops_of_weights(model, block) + flops_of_attention(block, 2, 0));
+  ck_assert_int_eq(petra_block_work(block, NULL), flops_of_weights(model, block) + flops_of_attention(block, 2, 5));
+  ck_assert_double_eq(flops[PETRA_KERNEL_FORWARD], forward + (double)(SAMPLES * flops_of_attention(block, 2, 5)));
   ck_assert_double_eq(flops[PETRA_KERNEL_BACKWARD],
-                      block->reads_data ? 0 : forward + (double)(SAMPLES * flops_of_attention(block, 5)));
+                      block->reads_data ? 0 : forward + (double)(SAMPLES * flops_of_attention(block, 5, 5)));
   ck_assert_double_eq(flops[PETRA_KERNEL_WEIGHT_GRADIENT], forward);
   ck_assert_double_eq(update_bytes, 5.0 * 4 * (double)petra_block_parameters(model, block));
 }

@@ -271,9 +271,51 @@ START_TEST(zero_init_residual) {
 }
 END_TEST
 
+/* Two for each multiply-add, position by position: of q, k, v and the matrix behind attention, and of the products of a position with those
+ * that it reads. Softmax, GELU and layer norms are no products. */
+START_TEST(flops_of_transformers) {
+  static const struct {
+    const char *family;
+    int width, heads, positions, patch;
+    int64_t attention, mlp;
+  } networks[] = {{"gpt", 12, 3, 7, 0, 9408, 16128},       {"revgpt", 12, 3, 7, 0, 9408, 16128},
+                  {"gpt", 12, 1, 7, 0, 9408, 16128},       {"vit", 12, 3, 6, 2, 8640, 13824},
+                  {"revvit", 8, 4, 4, 3, 2560, 4096},      {"gpt", 2, 1, 1, 0, 40, 64},
+                  {"gpt", 64, 4, 128, 0, 6307840, 8388608}};
+  for (int i = 0; i < HARNESS_COUNT(networks); i++) {
+    const int width = networks[i].width, positions = networks[i].positions, patch = networks[i].patch;
+    const bool tokens = patch == 0;
+    char text[5][64];
+    const char *const sets[] = {text[0], text[1], text[2], text[3], text[4]};
+    snprintf(text[0], 64, "model.family=%s", networks[i].family);
+    snprintf(text[1], 64, "model.depth=1");
+    snprintf(text[2], 64, "model.width=%d", width);
+    snprintf(text[3], 64, "model.heads=%d", networks[i].heads);
+    snprintf(text[4], 64, tokens ? "model.context=%d" : "model.patch=%d", tokens ? positions : patch);
+    int64_t products = 0;
+    for (int q = 0; q < positions; q++) {
+      products += (3 + 1) * width * width;
+      for (int k = 0; k < positions; k++)
+        products += tokens && k > q ? 0 : 2 * width; /* q k, and its share of v */
+    }
+    ck_assert_int_eq(2 * products, networks[i].attention);
+    petra_config *config = load(sets, 5);
+    const petra_stream_shape input =
+        tokens ? petra_token_stream(positions) : petra_image_stream(2 * patch, positions / 2 * patch);
+    petra_model model;
+    ck_assert_int_eq(petra_model_init(&model, config, &input, 11), PETRA_OK);
+    petra_config_destroy(config);
+    ck_assert_int_eq(petra_block_flops(&model.blocks[1]), networks[i].attention);
+    ck_assert_int_eq(petra_block_flops(&model.blocks[2]), networks[i].mlp);
+    ck_assert_int_eq(petra_block_flops(&model.blocks[0]), tokens ? 0 : 2LL * positions * 3 * patch * patch * width);
+    petra_model_fini(&model);
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {parameter_counts,   tensor_names,      shapes,
-                                images_too_small,   flops_by_hand,     invertible_networks,
-                                invertible_refused, zero_init_residual};
+  const TTest *const tests[] = {parameter_counts,    tensor_names,       shapes,
+                                images_too_small,    flops_by_hand,      flops_of_transformers,
+                                invertible_networks, invertible_refused, zero_init_residual};
   return harness_run("model", tests, HARNESS_COUNT(tests));
 }

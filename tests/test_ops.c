@@ -212,6 +212,14 @@ START_TEST(norms) {
   a.mean = v4;
   REFUSED(SHAPE, "norm_forward: mean is a vector", petra_op_norm_forward(backend, &a));
 
+  petra_tensor *x1 = make(backend, PETRA_TENSOR_ACTIVATION, 1, 3, 1, 1),
+               *y1 = make(backend, PETRA_TENSOR_ACTIVATION, 1, 3, 1, 1);
+  a = (petra_norm_forward){x1, v, v2, true, PETRA_JOIN_NONE, NULL, y1, v3, v_m, NULL};
+  REFUSED(SHAPE, "norm_forward: 1 value for each channel, expected at least 2", petra_op_norm_forward(backend, &a));
+  ck_assert_int_eq(petra_op_norm_evaluate(backend, &a), PETRA_OK);
+  petra_tensor_release(&x1);
+  petra_tensor_release(&y1);
+
   const petra_norm_backward good_back = {x, v, v2, v3, v_m, true, x2, x3, v5, v6, NULL};
   petra_norm_backward b;
 #define BAD_BACKWARD(status, text, field, value)                                                                       \
@@ -235,7 +243,10 @@ START_TEST(norms) {
 
   REFUSED(SHAPE, "norm_update_running: variance is a vector",
           petra_op_norm_update_running(backend, v, v4, 2, 0.1, v2, v3));
-  REFUSED(SHAPE, "norm_update_running: 0 samples", petra_op_norm_update_running(backend, v, v_m, 0, 0.1, v2, v3));
+  REFUSED(SHAPE, "norm_update_running: 0 values for each channel, expected at least 2",
+          petra_op_norm_update_running(backend, v, v_m, 0, 0.1, v2, v3));
+  REFUSED(SHAPE, "norm_update_running: 1 value for each channel, expected at least 2",
+          petra_op_norm_update_running(backend, v, v_m, 1, 0.1, v2, v3));
   REFUSED(INTERNAL, "the output running_variance is the same tensor as running_mean",
           petra_op_norm_update_running(backend, v, v_m, 2, 0.1, v2, v2));
   REFUSED(INTERNAL, "tensor mean is missing", petra_op_norm_update_running(backend, NULL, v_m, 2, 0.1, v2, v3));

@@ -16,7 +16,7 @@ static petra_status cut(const petra_model *model, const char *first, const char 
 static int64_t brute_force(const petra_model *model, int first, int stages) {
   int64_t best = INT64_MAX, sum = 0;
   for (int end = first + 1; end <= model->block_count - (stages - 1); end++) {
-    sum += petra_block_flops(&model->blocks[end - 1]);
+    sum += petra_block_work(&model->blocks[end - 1], NULL);
     if (stages == 1)
       continue;
     int64_t rest = brute_force(model, end, stages - 1), most = sum > rest ? sum : rest;
@@ -47,7 +47,7 @@ START_TEST(partitions) {
         int64_t sum = 0;
         ck_assert_int_lt(partition.first[j], partition.first[j + 1]);
         for (int b = partition.first[j]; b < partition.first[j + 1]; b++)
-          sum += petra_block_flops(&model.blocks[b]);
+          sum += petra_block_work(&model.blocks[b], NULL);
         most = sum > most ? sum : most;
       }
       ck_assert_int_eq(most, brute_force(&model, 0, stages));

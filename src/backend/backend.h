@@ -232,7 +232,7 @@ typedef struct petra_images {
   X(prefix, norm_backward, (const petra_norm_backward *arguments), (arguments), CHECK(norm_backward, arguments))       \
   X(prefix, norm_evaluate, (const petra_norm_forward *arguments), (arguments), CHECK(norm, arguments))                 \
   /* running = (1 - momentum) running + momentum * batch; the variance is made unbiased with n / (n - 1), where  */    \
-  /* n = N * H * W is `samples` (n = 1: left biased).                                                            */    \
+  /* n = N * H * W is `samples`, 2 at least.                                                                     */    \
   X(prefix, norm_update_running,                                                                                       \
     (const petra_tensor *mean, const petra_tensor *variance, int64_t samples, double momentum,                         \
      petra_tensor *running_mean, petra_tensor *running_variance),                                                      \

@@ -85,9 +85,9 @@ PETRA_ELEMENT_FUNCTION double petra_element_running(double running, double value
   return (1 - momentum) * running + momentum * value;
 }
 
-/* What turns the biased variance of n samples into the unbiased one; 1 for a single sample. */
+/* What turns the biased variance of n samples, 2 at least, into the unbiased one. */
 PETRA_ELEMENT_FUNCTION double petra_element_unbias(int64_t samples) {
-  return samples > 1 ? (double)samples / (double)(samples - 1) : 1;
+  return (double)samples / (double)(samples - 1);
 }
 
 /* One step of SGD with momentum on one element: *velocity is updated, the new parameter is returned. */

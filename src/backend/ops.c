@@ -308,6 +308,13 @@ static petra_status check_norm(const checker *check, const petra_norm_forward *a
   return PETRA_OK;
 }
 
+/* One value is its own mean, and its variance is not known. */
+static petra_status check_samples(const checker *check, int64_t samples) {
+  return samples >= 2 ? PETRA_OK
+                      : petra_fail(PETRA_SHAPE, "%s: %lld value%s for each channel, expected at least 2", check->op,
+                                   (long long)samples, samples == 1 ? "" : "s");
+}
+
 static petra_status check_norm_forward(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   if (a->y)
@@ -316,7 +323,7 @@ static petra_status check_norm_forward(const checker *check, const petra_norm_fo
     CHECK(channels, a->x, scale, shift, mean, variance)
   APART(mean, variance, scale, shift)
   APART(variance, scale, shift)
-  return PETRA_OK;
+  return check_samples(check, (int64_t)a->x->shape[0] * a->x->shape[2] * a->x->shape[3]);
 }
 
 static petra_status check_norm_backward(const checker *check, const petra_norm_backward *a) {
@@ -334,11 +341,6 @@ static petra_status check_norm_backward(const checker *check, const petra_norm_b
   APART(dscale, scale, shift, mean, variance, dshift)
   APART(dshift, scale, shift, mean, variance)
   return PETRA_OK;
-}
-
-static petra_status check_samples(const checker *check, int64_t samples) {
-  return samples >= 1 ? PETRA_OK
-                      : petra_fail(PETRA_SHAPE, "%s: %lld samples, expected at least 1", check->op, (long long)samples);
 }
 
 /* The columns [column, column + count) of `matrix` (N, columns) are there. */

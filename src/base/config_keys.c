@@ -265,7 +265,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
     CHOICE(cluster.cost.device, "a100", cost_devices, "roofline, kernels: the device (table below) whose peak rates the costs of every stage are computed from"),
-    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
+    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors, and so messages, have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
     REAL(cluster.cost.launch_s, "0", 0, 1e6, NONE, "kernels: seconds that every kernel takes on its device before it does anything"),
     REAL(cluster.cost.efficiency.matrix_flops, "1", 1e-9, 1e9, NONE, "kernels: share of the device's peak FLOPs that convolutions and matrix products reach"),

@@ -18,6 +18,7 @@ typedef struct petra_kernel {
   bool again;          /* of the forward: done once more where its graph is rebuilt */
   bool matrix;         /* on the units for convolutions and products; else elementwise */
   double flops, bytes; /* bytes: what it reads and writes */
+  double beside;       /* of flops: those of no product, which a kernel of products does besides (a softmax) */
 } petra_kernel;
 
 #endif

@@ -85,6 +85,8 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
   if (config->data.recalibrate > 0)
+    PETRA_TRY_GOTO(status, petra_plan_check_norms(&plan), done);
+  if (config->data.recalibrate > 0)
     PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train), done);
   if (train)
     PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, train), done);

@@ -117,6 +117,8 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
          (double)flops_sum * 1e-6, words->sample);
   print_legend(plan, sequences);
+  if (petra_describe_messages(config))
+    printf("MB up, MB down: %s\n", petra_describe_messages(config));
   if (plan->data.best_loss > 0)
     printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
            plan->data.best_loss);
@@ -160,7 +162,7 @@ static petra_status check_memory(const petra_plan *plan) {
                              "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
                              "method with an order, or petra simulate",
                              plan->method.name);
-  return PETRA_OK;
+  return petra_plan_check_norms(plan);
 }
 
 petra_status petra_inspect_config(const petra_arguments *arguments) {

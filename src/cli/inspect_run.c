@@ -173,7 +173,9 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const p
   petra_status status = petra_describe_method(config, stdout);
   if (status == PETRA_OK && config->cluster.stages == 0 && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
     status = print_learning(config);
-  fputs("\nprobes   ", stdout);
+  putchar('\n');
+  petra_describe_numbers(config, stdout);
+  fputs("probes   ", stdout);
   if (config->probe.per_epoch > 0)
     printf("%lld an epoch\n", (long long)config->probe.per_epoch);
   else

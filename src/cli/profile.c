@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "cli/command.h"
+#include "run/describe.h"
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "run/profile.h"
@@ -77,6 +78,7 @@ static void describe(profiling *p) {
 static petra_status prepare(profiling *p) {
   p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
   PETRA_TRY(petra_plan_init(&p->plan, p->config));
+  PETRA_TRY(petra_plan_check_norms(&p->plan));
   if (writes(p))
     PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
@@ -178,8 +180,8 @@ static double alone_ratio(const petra_profile *profile) {
   return together_s > 0 ? alone_s / together_s : NAN;
 }
 
-/* What messages take between ranks. */
-static petra_status print_link(const petra_profile *profile) {
+/* What messages take between ranks; `messages`: their numbers, or NULL. */
+static petra_status print_link(const petra_profile *profile, const char *messages) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
                                                {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
                                                {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
@@ -202,8 +204,8 @@ static petra_status print_link(const petra_profile *profile) {
   printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
          alone_ratio(profile));
   printf("\nmessages between %d processes, which measured the stages at the same time; both ways: one of the same size "
-         "the other way; pack, unpack: from and to tensors; carry: taken from what a process computes meanwhile\n",
-         (int)profile->ranks);
+         "the other way; pack, unpack: from and to tensors; carry: taken from what a process computes meanwhile%s%s\n",
+         (int)profile->ranks, messages ? "; " : "", messages ? messages : "");
   return petra_table_print(table, stdout);
 }
 
@@ -232,7 +234,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
-  PETRA_TRY(print_link(&p->profile));
+  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config)));
   printf("\nMilliseconds a microbatch of %d %s: means of %d repetitions%s; spread: interquartile range over "
          "median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,

@@ -38,13 +38,18 @@ static petra_status backward(const petra_pass *pass, petra_tensor *dy, petra_ten
   return petra_op_attention_backward(pass->compute->backend, &attention);
 }
 
+static void add(petra_kernel_list *out, petra_kernel_part part, double products, double softmax, double elements) {
+  petra_kernels_add(out, part, true, products + softmax, elements);
+  out->kernel[out->count - 1].beside = softmax;
+}
+
 /* Products of a pair of positions: scores and values forward; backward scores again, and one for each of dv, dp, dq, dk. */
 static void kernels(const petra_block *block, petra_kernel_list *out) {
   const double positions = block->layers[1].rows, samples = (double)out->samples, features = block->layers[1].in;
   const double pairs = samples * (block->causal ? positions * (positions + 1) / 2 : positions * positions);
   const double y = samples * positions * features, softmax = 5 * pairs * block->heads;
-  petra_kernels_add(out, PETRA_KERNEL_FORWARD, true, 2 * 2 * pairs * features + softmax, 4 * y);
-  petra_kernels_add(out, PETRA_KERNEL_BACKWARD, true, 5 * 2 * pairs * features + softmax, 8 * y);
+  add(out, PETRA_KERNEL_FORWARD, 2 * 2 * pairs * features, softmax, 4 * y);
+  add(out, PETRA_KERNEL_BACKWARD, 5 * 2 * pairs * features, softmax, 8 * y);
 }
 
 const petra_middle_ops petra_attention_middle = {

@@ -71,12 +71,22 @@ void petra_block_kernels(const petra_model *model, const petra_block *block, con
   petra_optim_kernels(optim, model, block, out);
 }
 
-int64_t petra_block_flops(const petra_block *block) {
+int64_t petra_block_work(const petra_block *block, int64_t *flops) {
   petra_kernel_list kernels = {.samples = 1, .element_bytes = 1};
-  double sum = 0;
+  double work = 0, beside = 0;
   block->ops->kernels(block, &kernels);
   for (int i = 0; i < kernels.count; i++)
-    if (kernels.kernel[i].matrix && kernels.kernel[i].part == PETRA_KERNEL_FORWARD)
-      sum += kernels.kernel[i].flops;
-  return (int64_t)sum;
+    if (kernels.kernel[i].matrix && kernels.kernel[i].part == PETRA_KERNEL_FORWARD) {
+      work += kernels.kernel[i].flops;
+      beside += kernels.kernel[i].beside;
+    }
+  if (flops)
+    *flops = (int64_t)(work - beside);
+  return (int64_t)work;
+}
+
+int64_t petra_block_flops(const petra_block *block) {
+  int64_t flops;
+  petra_block_work(block, &flops);
+  return flops;
 }

@@ -193,8 +193,13 @@ typedef struct petra_kernel_list {
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
 
-/* FLOPs of the convolutions and matrix products in the forward pass of one sample, two for a multiply-add. */
+/* FLOPs of the convolutions and matrix products in the forward pass of one sample, two for a multiply-add; a causal attention has products
+ * for T (T + 1) / 2 pairs of positions. */
 int64_t petra_block_flops(const petra_block *block);
+
+/* What blocks are compared by where they are divided (partitions, placements, groups): these FLOPs and, as it takes time as well, those of
+ * attention's softmax. *flops, where it is not NULL: without them. */
+int64_t petra_block_work(const petra_block *block, int64_t *flops);
 
 /* Shape of the tensor of one input stream of `samples` samples; its kind is that of block->shape_in. */
 void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]);

@@ -117,6 +117,12 @@ static petra_status check(const petra_config *config, const petra_model *model, 
                                                                                                        NULL};
   PETRA_TRY(petra_model_refuse_keys(config, others));
   PETRA_TRY(petra_model_refuse_keys(config, reads_tokens(model) ? of_tokens : of_images));
+  if (model->width < 2)
+    return petra_config_fail(
+        config, "model.width",
+        "%d feature: a layer norm of it gives its shift, whatever it is, so that no layer would read what "
+        "is before it; expected at least 2",
+        model->width);
   if (config->model.width % config->model.heads)
     return petra_config_fail(config, "model.heads", "%d heads for %d features; expected a divisor of model.width",
                              (int)config->model.heads, model->width);

@@ -92,7 +92,7 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
     return petra_balanced_cut(costs, blocks, (int)stages, partition->first);
   PETRA_TRY(petra_allocate(&flops, (size_t)blocks, sizeof *flops));
   for (int b = 0; b < blocks; b++)
-    flops[b] = petra_block_flops(&model->blocks[b]);
+    flops[b] = petra_block_work(&model->blocks[b], NULL);
   petra_status status = petra_balanced_cut(flops, blocks, (int)stages, partition->first);
   petra_free(flops);
   return status;

@@ -10,7 +10,7 @@ typedef struct petra_partition {
   int *first; /* stages + 1: stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
 } petra_partition;
 
-/* `balanced` minimises the FLOPs of the most expensive stage over all contiguous partitions into stages.count stages
+/* `balanced` minimises the FLOPs (petra_block_work) of the most expensive stage over all contiguous partitions into stages.count stages
  * (dynamic programming; among equals the one whose later stages hold most). PETRA_CONFIG, with the key: more stages
  * than blocks, a list whose sum is not the number of blocks, ...; PETRA_NO_MEMORY. After a failure there is nothing to
  * give back. */

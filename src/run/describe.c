@@ -80,11 +80,21 @@ static void print_preset(const petra_config *config, FILE *out) {
                                : " but for the latency");
 }
 
-void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
-  if (measured) {
-    fputs("as the profile measured them between processes", out);
-    return;
-  }
+const char *petra_describe_messages(const petra_config *config) {
+  const petra_cost_model model = config->cluster.cost.model;
+  const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&
+                      config->cluster.cost.arithmetic == PETRA_COST_BF16;
+  const bool narrow = priced || config->device.precision == PETRA_PRECISION_BF16;
+  return narrow && config->cluster.stages == 0 ? "messages fp32" : NULL;
+}
+
+void petra_describe_numbers(const petra_config *config, FILE *out) {
+  const char *messages = petra_describe_messages(config);
+  if (messages)
+    fprintf(out, "numbers  bf16 inside of blocks, %s\n", messages);
+}
+
+static void print_links(const petra_config *config, FILE *out) {
   fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
   print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
   print_preset(config, out);
@@ -94,6 +104,16 @@ void petra_describe_links(const petra_config *config, bool measured, FILE *out) 
     fprintf(out, "; nodes of %" PRId64 ", ", config->cluster.node_size);
     print_rate("card", config->cluster.card_Bps, out);
   }
+}
+
+void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
+  const char *messages = petra_describe_messages(config);
+  if (measured)
+    fputs("as the profile measured them between processes", out);
+  else
+    print_links(config, out);
+  if (messages)
+    fprintf(out, "; %s", messages);
 }
 
 void petra_describe_data(const petra_config *config, FILE *out) {

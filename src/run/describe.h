@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a config asks for in a few words, as petra train, simulate and inspect say it; no line ends are printed. */
+/* What a config asks for in a few words, as petra train, simulate and inspect say it; no line ends are printed unless it is said. */
 #ifndef PETRA_RUN_DESCRIBE_H
 #define PETRA_RUN_DESCRIBE_H
 
@@ -17,7 +17,15 @@ petra_status petra_describe_method(const petra_config *config, FILE *out);
  * pauses, failures. */
 petra_status petra_describe_costs(const petra_config *config, FILE *out);
 
-/* "latency 0 s, bandwidth infinite", and what there is of nodes and cards; measured: those of the profile are taken instead. */
+/* "messages fp32" where a precision of 2 bytes is named, which holds inside of blocks: messages are counted, timed and sent with 4 bytes an
+ * element. NULL elsewhere. */
+const char *petra_describe_messages(const petra_config *config);
+
+/* The line "numbers  bf16 inside of blocks, messages fp32", with its end, where petra_describe_messages gives one; else nothing. */
+void petra_describe_numbers(const petra_config *config, FILE *out);
+
+/* "latency 0 s, bandwidth infinite", and what there is of nodes and cards; measured: those of the profile are taken instead; and
+ * petra_describe_messages. */
 void petra_describe_links(const petra_config *config, bool measured, FILE *out);
 
 /* "cifar10 of data/cifar-10-batches-bin", "text of shakespeare.txt, windows of 128 tokens", "grammar, ..."; a data.limit. */

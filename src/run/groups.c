@@ -114,7 +114,7 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
   c.sum = c.busy + most;
   for (int j = 0; j < stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      c.flops[j] += (double)petra_block_flops(&plan->model.blocks[b]);
+      c.flops[j] += (double)petra_block_work(&plan->model.blocks[b], NULL);
   status = run(&c);
   if (status == PETRA_OK)
     *groups = fastest(&c, threads);

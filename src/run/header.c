@@ -74,6 +74,7 @@ petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, int6
     PETRA_TRY(print_delays(plan, out));
   print_length(plan, out);
   print_rate(plan->config, lr, out);
+  petra_describe_numbers(plan->config, out);
   print_files(plan, folder, out);
   PETRA_TRY(petra_estimate_of(plan, plan->program.microbatches, &estimate));
   petra_estimate_print(plan, &estimate, plan->program.microbatches, done, out);

@@ -19,7 +19,7 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
     }
     for (int b = plan->partition.first[j]; !plan->profile && b < plan->partition.first[j + 1]; b++)
-      costs[j] += petra_block_flops(&plan->model.blocks[b]);
+      costs[j] += petra_block_work(&plan->model.blocks[b], NULL);
   }
   return PETRA_OK;
 }

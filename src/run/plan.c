@@ -94,6 +94,27 @@ static petra_status check_recalibration(const petra_plan *plan) {
                            (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
 }
 
+petra_status petra_plan_check_norms(const petra_plan *plan) {
+  const petra_config *config = plan->config;
+  for (int j = 0; plan->model.block_count > 0 && j < plan->stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
+      for (int u = 0; u < plan->model.blocks[b].unit_count; u++) {
+        const petra_unit *unit = &plan->model.blocks[b].units[u];
+        if (config->data.batch * unit->height_out * unit->width_out > 1)
+          continue;
+        return petra_config_fail(
+            config, "data.batch",
+            "%lld image of %d x %d pixels a microbatch%s: the batch norm %s/%s (stage %d) has (1, %d, 1, 1), one value "
+            "for each "
+            "channel, which is its own mean, so that nothing before it could learn; expected a batch of at least 2, or "
+            "larger images",
+            (long long)config->data.batch, plan->model.input.width, plan->model.input.height,
+            config->cluster.replicas > 1 ? " and replica" : "", plan->model.blocks[b].name, unit->norm, j + 1,
+            unit->out);
+      }
+  return PETRA_OK;
+}
+
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   PETRA_TRY(petra_optim_check(config));

@@ -61,6 +61,10 @@ petra_status petra_plan_measure_order(petra_plan *plan);
  * Measures the file. PETRA_SCHEDULE, PETRA_CONFIG. */
 petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
 
+/* What is trained, or has its running statistics estimated anew, needs more than one value for each channel of every batch norm, in each
+ * microbatch. PETRA_CONFIG. */
+petra_status petra_plan_check_norms(const petra_plan *plan);
+
 /* Checks an open data set against the plan: classes and size of the images or positions of the windows. PETRA_CONFIG. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
 

@@ -37,6 +37,7 @@ static petra_status plan_program(petra_run *run) {
         config, "cluster.stages",
         "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
         (long long)config->cluster.stages);
+  PETRA_TRY(petra_plan_check_norms(&run->plan));
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
   PETRA_TRY(petra_plan_load_profile(&run->plan));
   PETRA_TRY(petra_best_check(config, microbatches / batches));

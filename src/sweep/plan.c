@@ -20,6 +20,8 @@ static petra_status check(const petra_config *config, petra_grid_command command
   if (config->cluster.stages > 0)
     return petra_method_from_config(config, &plan.method);
   status = petra_plan_init(&plan, config);
+  if (status == PETRA_OK)
+    status = petra_plan_check_norms(&plan);
   petra_plan_fini(&plan);
   return status;
 }

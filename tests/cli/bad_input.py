@@ -100,6 +100,30 @@ class Config(ProgramTest):
                 ("data: {set: shapes}\nrun: {drain: false}\nmethod: {name: backprop}", ["run.drain", "backprop"])]:
             self.bad_config(text + "\n", words)
 
+    def test_normalisation_of_one_value(self):
+        """Images of 32 x 32 are 1 x 1 in the last group behind the stem of ImageNet: a batch norm of one image has one value for each channel."""
+        self.write("one.yaml", "model: {width: 2, stem: imagenet}\ndata: {set: shapes, limit: 8, eval_limit: 8, batch: 1, augment: []}\n"
+                   "run: {epochs: 1, eval_every: 1}\nmethod: {name: backprop, accumulate: 2}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n")
+        words = ["one.yaml:2: data.batch: 1 image of 32 x 32 pixels a microbatch:", "group4.block1/bn1 (stage 8)", "(1, 16, 1, 1)", "at least 2"]
+        for command in (["train", "one.yaml", "--output", "one"], ["train", "one.yaml", "--output", "one", "--set", "data.recalibrate=2"],
+                        ["simulate", "one.yaml"], ["profile", "one.yaml"], ["inspect", "one.yaml", "--memory", "paper"]):
+            self.bad(USAGE, words, *command)
+        self.assertFalse(os.path.exists(self.path("one")))
+        for setting, found in [("model.depth=34", "bn1"), ("model.depth=50", "bn2"), ("model.family=resnet", "bn1"), ("cluster.replicas=2", "a microbatch and replica"),
+                               ("method.name=petra", "bn1")]:
+            self.bad(USAGE, ["data.batch: 1 image", "group4.block1", found], "train", "one.yaml", "--output", "one", "--set", setting)
+        self.write("grid.yaml", "config: {model: {width: 2, stem: imagenet}}\naxes: {data.batch: [2, 1]}\n")
+        self.bad(USAGE, ["data.batch: 1 image of 32 x 32", "group4.block1/bn1"], "sweep", "grid.yaml", "--output", "cells")
+        # What neither trains nor estimates statistics is done, and so is a batch of two.
+        self.good("init", "one.yaml", "--output", "start", "--quiet")
+        weights = ["--set", "model.weights=start/weights.h5"]
+        self.good("evaluate", "one.yaml", *weights)
+        self.bad(USAGE, words, "evaluate", "one.yaml", *weights, "--set", "data.recalibrate=2")
+        self.good("inspect", "one.yaml")
+        self.good("train", "one.yaml", "--output", "two", "--quiet", "--set", "data.batch=2", "--set", "data.recalibrate=2", "--set", "data.eval_limit=5")
+        # A layer norm of one feature.
+        self.bad_config("data: {set: grammar, augment: []}\nmodel: {family: gpt, width: 1, heads: 1}\n", ["model.width", "1 feature", "at least 2"])
+
     def test_not_a_config(self):
         self.bad(FAILED, ["none.yaml", "No such file"], "train", "none.yaml")  # may be there on the next node
         for command in ["train", "init", "evaluate"]:

@@ -44,6 +44,34 @@ class Precision(ProgramTest):
         if ", no bf16" in text:
             self.skipTest("this processor has no instructions for bf16")
 
+    def test_messages_are_said_to_be_fp32(self):
+        """Their bytes are those of fp32 in a simulation that is priced in bf16 and in a run that computes in it; the output says so, and only there."""
+        priced = ["--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=h100", "--set", "cluster.cost.arithmetic="]
+        up = {}
+        for arithmetic in "fp32", "bf16":
+            options = ["simulate", self.config, *priced[:-1], priced[-1] + arithmetic]
+            lines = self.good(*options, "--output", f"sim-{arithmetic}").splitlines()
+            links = next(line for line in lines if line.startswith("links"))
+            self.assertEqual(links.endswith("; messages fp32"), arithmetic == "bf16", links)
+            up[arithmetic] = [stage["bytes_up"] for stage in self.good_json(*options)["stages"]]
+            self.assertEqual("\nnumbers  bf16 inside of blocks, messages fp32\n" in self.good("inspect", f"sim-{arithmetic}"), arithmetic == "bf16")
+        self.assertEqual(up["fp32"], up["bf16"])
+        # Costs that name no arithmetic, and bytes that the config gives.
+        self.assertNotIn("messages fp32", self.good("simulate", self.config, "--set", "cluster.cost.arithmetic=bf16"))
+        self.assertNotIn("messages fp32", self.good("simulate", self.config, "--set", "cluster.stages=3", "--set", "device.precision=bf16"))
+        bytes_up = {}
+        for precision in "fp32", "bf16":
+            bytes_up[precision] = [stage["forward_bytes"] for stage in self.good_json("inspect", *self.options(precision))["stages"]]
+            said = "\nMB up, MB down: messages fp32\n" in self.good("inspect", *self.options(precision))
+            self.assertEqual(said, precision == "bf16")
+            self.assertEqual("; messages fp32\n" in self.good("simulate", *self.options(precision)), precision == "bf16")
+        self.assertEqual(bytes_up["fp32"], bytes_up["bf16"])
+        self.needs_bf16()
+        for precision in "fp32", "bf16":
+            out = self.good("train", *self.options(precision, "--set", "run.epochs=1", "--set", "data.limit=32", "--set", "probe.per_epoch=0"), "--output", "run")
+            self.assertEqual("\nnumbers  bf16 inside of blocks, messages fp32\n" in out, precision == "bf16", out)
+            self.assertEqual("\nnumbers  " in self.good("inspect", "run"), precision == "bf16")
+
     def test_reconstruction_errs_as_in_fp32(self):
         self.needs_bf16()
         errors, cosines = {}, {}

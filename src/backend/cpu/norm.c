@@ -7,6 +7,7 @@
  * instead of being kept: x is read there anyway, so that nothing is kept for it. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
+#include "backend/element.h"
 
 #include <math.h>
 
@@ -282,7 +283,7 @@ petra_status cpu_norm_update_running(petra_backend *backend, const petra_tensor 
                                      int64_t samples, double momentum, petra_tensor *running_mean,
                                      petra_tensor *running_variance) {
   (void)backend;
-  double unbiased = samples > 1 ? (double)samples / (double)(samples - 1) : 1;
+  const double unbiased = petra_element_unbias(samples);
   for (int64_t c = 0; c < mean->elements; c++) {
     float *m = cpu_data(running_mean) + c, *v = cpu_data(running_variance) + c;
     *m = (float)((1 - momentum) * (double)*m + momentum * (double)cpu_read(mean)[c]);
