@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -286,6 +287,44 @@ class OfOthers(DataTest):
             self.change("run/run.h5", "train/loss", make)
             for command in ["inspect", "changed.h5"], ["export", "changed.h5", "--csv", "csv"]:
                 self.bad(1, ["changed.h5: /", words], *command)
+
+    def hold(self, name, mode, **options):
+        """A Python that has the file open with a lock, until it is killed."""
+        code = f"import h5py, sys; f = h5py.File({name!r}, {mode!r}, **{options!r}); f.flush(); print('open', flush=True); sys.stdin.read()"
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env={**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"})
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"open\n")
+        return process
+
+    def test_a_lock_and_a_mark_are_not_damage(self):
+        self.make()
+        locking = {"env": {**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"}}
+        expected = self.good("data", "verify", "hdf5.yaml")
+        writer = self.hold("a.h5", "r+")
+        self.assertEqual(self.good("data", "verify", "hdf5.yaml", **locking), expected)
+        dump = [os.path.abspath("tests/dump_batches"), "hdf5.yaml", "0", "1"]  # the library in a program that leaves HDF5 to lock
+        error = subprocess.run(dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking).stderr
+        self.assertIn("a.h5: is locked by another process; wait for it to end", error)
+        writer.kill()
+        writer.wait()
+        with h5py.File(self.path("b.h5"), "w", libver="latest") as file, h5py.File(self.path("a.h5")) as old:
+            for name in old:
+                old.copy(name, file)
+            file.attrs.update(old.attrs)
+        writer = self.hold("b.h5", "r+", libver="latest")
+        options = ["hdf5.yaml", "--quiet", *self.set_options(data__path="b.h5", run__epochs=1)]
+        for _ in range(2):  # while the writer is there, and when it was killed
+            for command in ["train"], ["data", "verify"]:
+                code, _, error = self.run_petra(*command, *options)
+                self.assertEqual(code, 1)
+                self.assertIn("b.h5: is marked as open for writing: its writer is still running, or was killed; after a kill, `h5clear -s`", error)
+            writer.kill()
+            writer.wait()
+        if shutil.which("h5clear"):
+            subprocess.run(["h5clear", "-s", "b.h5"], cwd=self.folder, check=True)
+            self.good("data", "verify", *options)
 
     def test_links_within_the_file(self):
         content = self.make()
