@@ -432,15 +432,19 @@ class Tokens(DataTest):
         for name, content, words in [
                 ("shard.npy", self.read("shard.npy"), "is a NumPy file (.npy)"), ("shards.npz", self.read("shards.npz"), "is a ZIP archive (.npz?)"),
                 ("u4.bin", values.astype("<u4").tobytes(), "integers of 32 or 64 bits"), ("i8.bin", values.astype("<i8").tobytes(), "integers of 32 or 64 bits"),
+                ("small.bin", stream.integers(0, 4, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits"),
+                ("big.bin", values.astype(">u4").tobytes(), "integers of 32 or 64 bits"),
                 ("llama.bin", stream.integers(0, 128256, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits")]:
             self.write(name, content)
             for command in ["data", "verify"], ["train"]:
                 self.bad(1, [f"{name}: ", words], *command, *options,
                          *self.set_options(data__path=name, data__eval_share=0, run__eval_every=0))
+            code, _, error = self.run_petra("data", "verify", *options, "--set", f"data.path={name}")
+            self.assertEqual((code, error.count("\n")), (1, 1), error)  # once for both parts of the file
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
             self.bad(1, ["folder/val.bin: ", words], "data", "verify", *options, "--set", "data.path=folder")
-        for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000):
+        for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000), numpy.tile([40, 4], 2000):
             self.write("good.bin", values.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")
 

@@ -254,6 +254,8 @@ class Wrong(ImageTest):
             bad = {"half": data[:middle] + b"\xff\xd9",
                    "more": data[:-2] + data[middle - 20:middle] + data[-2:],  # behind the last coded byte
                    "less": data[:middle - 40] + data[middle:]}
+            if kind == "progressive":
+                bad["scans"] = data[:data.rindex(b"\xff\xda")] + b"\xff\xd9"  # without the last one: of this the decoder does not warn
             for name, content in list(bad.items()):
                 bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
                 bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]
