@@ -17,8 +17,9 @@ import contextlib
 import os
 import re
 
-# The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+# The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded, for it overrides
+# what is asked for each file.
+os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
 
 import h5py  # noqa: E402
 import numpy  # noqa: E402
@@ -37,6 +38,14 @@ class Unreadable(Error):
     """A file that is missing or no log of a run."""
 
     status = 1
+
+
+def open_log(path):
+    """An HDF5 file for reading, without a lock, as far as this h5py can leave it."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 that cannot
+        return h5py.File(path, "r")
 
 
 def text_attribute(node, name):
@@ -148,7 +157,7 @@ class Run:
     @contextlib.contextmanager
     def _open(self):
         try:
-            with h5py.File(self.path, "r") as file:
+            with open_log(self.path) as file:
                 yield file
         except (OSError, KeyError) as error:
             raise Unreadable(f"{self.path}: not readable as a run log: {error}") from None

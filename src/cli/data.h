@@ -12,6 +12,9 @@ petra_status petra_data_verify(const petra_arguments *arguments, const petra_con
 /* Writes the data set of the config as an HDF5 file to --output. */
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config);
 
+/* Printed of images whose petra_stored_image is turned. */
+#define PETRA_DATA_TURNED "images with an EXIF orientation, which petra ignores, as torchvision does: %lld"
+
 /* Some records of a set: pixels (count, 3, H, W), labels, and what became of each, which the one that read it logged. */
 typedef struct petra_data_records {
   int64_t first, count;

@@ -30,7 +30,8 @@ typedef struct conversion {
   const char **class_names;
   char source[512];
   petra_data_file *file;
-  int target; /* PETRA_DATA_FILE_TRAIN or PETRA_DATA_FILE_EVAL */
+  int64_t turned; /* images whose orientation is ignored */
+  int target;     /* PETRA_DATA_FILE_TRAIN or PETRA_DATA_FILE_EVAL */
 } conversion;
 
 static petra_status open_sets(conversion *c) {
@@ -63,9 +64,15 @@ static void describe_images(const conversion *c, petra_data_file_about *about) {
 }
 
 static petra_status put_records(void *context, const petra_data_records *records) {
-  const conversion *c = context;
-  for (int64_t i = 0; i < records->count; i++)
+  conversion *c = context;
+  const petra_dataset *set = c->sets[c->target == PETRA_DATA_FILE_TRAIN ? PETRA_SPLIT_TRAIN : PETRA_SPLIT_EVAL];
+  for (int64_t i = 0; i < records->count; i++) {
+    petra_stored_image stored = {0};
     PETRA_TRY(records->statuses[i]);
+    if (set->ops->stored)
+      PETRA_TRY(set->ops->stored(set, records->first + i, &stored));
+    c->turned += stored.turned;
+  }
   return petra_data_file_put(c->file, c->target, records->first, records->count, records->pixels, records->labels);
 }
 
@@ -77,6 +84,8 @@ static void print_images(const conversion *c) {
   const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
   printf("%lld training and %lld evaluation images of %d x %d in %d classes\n", (long long)train->count,
          eval ? (long long)eval->count : 0, train->width, train->height, train->classes);
+  if (c->turned > 0)
+    printf(PETRA_DATA_TURNED "\n", (long long)c->turned);
 }
 
 static void add_images_json(const conversion *c, json_t **object) {
@@ -84,6 +93,8 @@ static void add_images_json(const conversion *c, json_t **object) {
   petra_json_set(object, "height", json_integer(train->height));
   petra_json_set(object, "width", json_integer(train->width));
   petra_json_set(object, "classes", json_integer(train->classes));
+  if (train->ops->stored)
+    petra_json_set(object, "exif_oriented", json_integer(c->turned));
 }
 
 static const conversion_ops images = {describe_images, copy_images, print_images, add_images_json};

@@ -10,6 +10,7 @@
 /* Sums are of whole numbers, so that they do not depend on the order of reading. */
 typedef struct findings {
   int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
+  int64_t turned;                                       /* how many are stored turned */
   uint64_t sum[3], squares[3];                          /* of the pixels */
 } findings;
 
@@ -27,12 +28,14 @@ static void count_pixels(petra_split_report *report, const uint8_t *pixels) {
   }
 }
 
-static petra_status count_size(petra_split_report *report, int64_t index) {
+static petra_status look_at_stored(petra_split_report *report, int64_t index) {
   const petra_dataset *set = report->set;
   findings *found = report->more;
-  int32_t height = set->height, width = set->width;
-  if (set->ops->stored_size)
-    PETRA_TRY(set->ops->stored_size(set, index, &height, &width));
+  petra_stored_image stored = {set->height, set->width, false};
+  if (set->ops->stored)
+    PETRA_TRY(set->ops->stored(set, index, &stored));
+  const int32_t height = stored.height, width = stored.width;
+  found->turned += stored.turned;
   bool first = report->labels == 0;
   found->height_min = first || height < found->height_min ? height : found->height_min;
   found->height_max = height > found->height_max ? height : found->height_max;
@@ -45,7 +48,7 @@ static petra_status count_record(petra_split_report *report, const petra_data_re
   const petra_dataset *set = report->set;
   petra_status status = records->statuses[i];
   if (status == PETRA_OK)
-    status = count_size(report, records->first + i);
+    status = look_at_stored(report, records->first + i);
   if (status != PETRA_OK)
     return petra_dataset_problem(&report->problems, status);
   report->labels++;
@@ -93,6 +96,8 @@ static void print(const petra_split_report *report) {
          found->height_min, found->height_max);
   printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least, (long long)most,
          empty);
+  if (found->turned > 0)
+    printf("       " PETRA_DATA_TURNED "\n", (long long)found->turned);
   if (report->labels > 0) {
     double mean[3], deviation[3];
     for (int c = 0; c < 3; c++)
@@ -123,6 +128,8 @@ static void add_json(const petra_split_report *report, json_t **object) {
   petra_json_set(object, "stored",
                  json_pack("{s:i,s:i,s:i,s:i}", "width_min", found->width_min, "width_max", found->width_max,
                            "height_min", found->height_min, "height_max", found->height_max));
+  if (set->ops->stored)
+    petra_json_set(object, "exif_oriented", json_integer(found->turned));
   petra_json_set(object, "mean", means);
   petra_json_set(object, "deviation", deviations);
   petra_json_set(object, "class_counts", counts);

@@ -310,6 +310,9 @@ int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN);
   gsl_set_error_handler_off();
   petra_last_words(argv);
+  /* Before HDF5 starts: the variable overrides what a program asks for each file, and a lock on the log of a run that goes on
+   * would shut its readers out. */
+  setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
   if (argc < 2)
     return petra_status_exit_code(fail_command(NULL));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

@@ -15,6 +15,11 @@ typedef enum petra_split { PETRA_SPLIT_TRAIN, PETRA_SPLIT_EVAL } petra_split;
 
 typedef struct petra_dataset petra_dataset;
 
+typedef struct petra_stored_image {
+  int32_t height, width;
+  bool turned; /* its file asks viewers to turn or mirror it, which petra does not */
+} petra_stored_image;
+
 /* Those of the other kind of samples are NULL. */
 typedef struct petra_dataset_ops {
   void (*destroy)(petra_dataset *set);
@@ -27,8 +32,8 @@ typedef struct petra_dataset_ops {
    * data/augment.h. The draws from `rng` and what is made of them: data/crop.h. NULL: what is stored has the
    * size of a record. Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
-  /* The size of the image as it is stored. NULL: height x width, as of every record. Thread-safe. */
-  petra_status (*stored_size)(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width);
+  /* The image as it is stored. NULL: height x width, as of every record, and not turned. Thread-safe. */
+  petra_status (*stored)(const petra_dataset *set, int64_t index, petra_stored_image *out);
   /* The name of a class, 0 <= label < classes. NULL: they have none. */
   const char *(*class_name)(const petra_dataset *set, int32_t label);
   /* --- tokens --- */

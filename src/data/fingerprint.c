@@ -51,15 +51,16 @@ static petra_status add_tokens(petra_xxh64 *hash, const petra_dataset *set) {
 
 static petra_status add_image(petra_xxh64 *hash, const petra_dataset *set, int64_t index, uint8_t *pixels,
                               size_t bytes) {
-  int32_t label, height, width;
-  if (!set->ops->stored_size) {
+  int32_t label;
+  petra_stored_image stored;
+  if (!set->ops->stored) {
     PETRA_TRY(set->ops->read(set, index, pixels, &label));
     petra_xxh64_add(hash, pixels, bytes);
     return PETRA_OK;
   }
-  PETRA_TRY(set->ops->stored_size(set, index, &height, &width));
-  add_number(hash, height);
-  add_number(hash, width);
+  PETRA_TRY(set->ops->stored(set, index, &stored));
+  add_number(hash, stored.height);
+  add_number(hash, stored.width);
   return PETRA_OK;
 }
 

@@ -79,6 +79,12 @@ static petra_status read_head(reader *r) {
       return petra_fail(PETRA_DATA,
                         "%s: mean %g and deviation %g of channel %d, expected finite numbers and a deviation above 0",
                         r->path, layout->mean[c], layout->deviation[c], c);
+  for (int c = 0; c < 3; c++)
+    if (layout->mean[c] < 0 || layout->mean[c] > 1 || layout->deviation[c] > 1)
+      return petra_fail(PETRA_DATA,
+                        "%s: mean %g and deviation %g of channel %d, expected those of pixel / 255, from 0 to 1%s",
+                        r->path, layout->mean[c], layout->deviation[c], c,
+                        layout->mean[c] > 1 ? " (these seem to be of pixels from 0 to 255: divide them by 255)" : "");
   return PETRA_OK;
 }
 

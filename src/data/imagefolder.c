@@ -131,11 +131,10 @@ static int32_t imagefolder_label(const petra_dataset *set, int64_t index) {
   return ((const imagefolder *)set)->list.files[index].label;
 }
 
-static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width) {
+static petra_status imagefolder_stored(const petra_dataset *set, int64_t index, petra_stored_image *out) {
   image_file file;
   PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
-  *height = file.header.height;
-  *width = file.header.width;
+  *out = (petra_stored_image){file.header.height, file.header.width, file.header.turned};
   image_file_fini(&file);
   return PETRA_OK;
 }
@@ -148,7 +147,7 @@ static const petra_dataset_ops imagefolder_ops = {.destroy = imagefolder_destroy
                                                   .read = imagefolder_read,
                                                   .label = imagefolder_label,
                                                   .read_window = imagefolder_read_window,
-                                                  .stored_size = imagefolder_stored_size,
+                                                  .stored = imagefolder_stored,
                                                   .class_name = imagefolder_class_name};
 
 static bool holds_folder(const char *path, const char *name) {

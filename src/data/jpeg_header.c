@@ -12,6 +12,7 @@ enum {
   MARKER_DHT = 0xc4,
   MARKER_JPG = 0xc8,
   MARKER_DAC = 0xcc,
+  MARKER_APP1 = 0xe1,
   MARKER_APP14 = 0xee,
   MARKER_TEM = 0x01
 };
@@ -49,6 +50,35 @@ static bool is_frame(int marker) {
 
 static bool stands_alone(int marker) {
   return marker == MARKER_TEM || (marker >= 0xd0 && marker <= MARKER_EOI);
+}
+
+/* A number of `size` bytes. */
+static uint32_t number_at(const uint8_t *at, int size, bool little) {
+  uint32_t value = 0;
+  for (int i = 0; i < size; i++)
+    value = value << 8 | at[little ? size - 1 - i : i];
+  return value;
+}
+
+/* Whether an Exif segment has an orientation other than the first. Its body is a TIFF file, whose first directory has the
+ * tag 0x0112: byte order, 42, place of the directory; a count, then 12 bytes an entry (tag, type, count, value). */
+static bool is_turned(const uint8_t *segment, int length) {
+  enum { MARK = 6, HEAD = 8, ENTRY = 12, ORIENTATION = 0x0112 };
+  const uint8_t *tiff = segment + MARK;
+  const uint32_t size = (uint32_t)(length - MARK);
+  if (length < MARK + HEAD || memcmp(segment, "Exif\0", MARK) != 0)
+    return false;
+  const bool little = tiff[0] == 'I';
+  uint32_t at = number_at(tiff + 4, 4, little);
+  if (at > size - 2)
+    return false;
+  uint32_t entries = number_at(tiff + at, 2, little);
+  for (at += 2; entries > 0 && at <= size && size - at >= ENTRY; entries--, at += ENTRY)
+    if (number_at(tiff + at, 2, little) == ORIENTATION) {
+      const uint32_t value = number_at(tiff + at + 8, 2, little);
+      return value >= 2 && value <= 8;
+    }
+  return false;
 }
 
 /* Precision, height, width, components, then three bytes a component. */
@@ -114,6 +144,8 @@ petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const cha
     at += 2 + (size_t)length;
     if (marker == MARKER_APP14 && length >= 12 && memcmp(segment, "Adobe", 5) == 0)
       header.adobe = true;
+    if (marker == MARKER_APP1 && is_turned(segment, length))
+      header.turned = true;
     if (is_frame(marker))
       PETRA_TRY(read_frame(segment, length, path, &header));
     if (marker == MARKER_SOS)

@@ -13,7 +13,8 @@
 typedef struct petra_jpeg_header {
   int32_t height, width; /* pixels, each at least 1 */
   int32_t components;    /* 1 grey; 3 colour; 4 CMYK or YCCK */
-  bool adobe;            /* an Adobe marker: four components are stored inverted, 255 meaning no ink */
+  bool turned; /* its Exif orientation (CIPA DC-008) asks a viewer to turn or mirror the pixels; petra does not */
+  bool adobe;  /* an Adobe marker: four components are stored inverted, 255 meaning no ink */
 } petra_jpeg_header;
 
 /* PETRA_DATA, with a line that begins with `path`: not a JPEG (what it is instead, where that is plain), no

@@ -63,13 +63,18 @@ static void take_message(j_common_ptr jpeg, int level) {
     jpeg->err->error_exit(jpeg);
 }
 
-/* A component without any scan would be decoded as if it was grey. */
+/* What libjpeg does not warn of: an image that ends between two scans. A component has a table from its first scan on; of a
+ * progressive image each coefficient has been sent to its last bit. */
 static void check_scans(decoding *d) {
-  for (int c = 0; d->jpeg.coef_bits && c < d->jpeg.num_components; c++)
-    if (d->jpeg.coef_bits[c][0] < 0) {
-      snprintf(d->reason, sizeof d->reason, "Premature end: no scan of component %d", c + 1);
+  for (int c = 0; c < d->jpeg.num_components; c++) {
+    bool whole = d->jpeg.comp_info[c].quant_table != NULL;
+    for (int i = 0; i < DCTSIZE2 && d->jpeg.coef_bits && whole; i++)
+      whole = d->jpeg.coef_bits[c][i] == 0;
+    if (!whole) {
+      snprintf(d->reason, sizeof d->reason, "Premature end: scans of component %d are missing", c + 1);
       longjmp(d->failed, 1);
     }
+  }
 }
 
 /* Decodes all of it; false: d->reason says why not. */

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The header of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py: write_datafile). */
@@ -42,6 +43,49 @@ static petra_status read_header(petra_token_file *file, int64_t size) {
   return PETRA_OK;
 }
 
+/* What other files begin with that are taken for tokens. */
+static const struct {
+  const char *start;
+  size_t length;
+  const char *name;
+} others[] = {{"\x93NUMPY", 6, "a NumPy file (.npy)"}, {"PK\3\4", 4, "a ZIP archive (.npz?)"},
+              {"\x1f\x8b\x08", 3, "a gzip archive"},   {"\x28\xb5\x2f\xfd", 4, "a Zstandard archive"},
+              {"PAR1", 4, "a Parquet file"},           {"MMIDIDX\0", 8, "an index of Megatron"}};
+
+/* Integers of 32 or 64 bits: of their 16-bit halves every second one is 0 (or at most 3, beside larger ones, as of a vocabulary
+ * of more than 65,536). Of so many tokens of 16 bits that is so only in a file that was made to look like it. */
+static bool is_wide(const uint8_t *bytes, size_t size) {
+  enum { FEWEST = 16, HIGH_MOST = 3, LOW_LEAST = 16 };
+  int largest[2] = {0, 0};
+  for (size_t i = 0; i + 1 < size; i += 2) {
+    const int value = bytes[i] | bytes[i + 1] << 8;
+    if (value > largest[i / 2 % 2])
+      largest[i / 2 % 2] = value;
+  }
+  const bool little = largest[1] == 0 && largest[0] > 0, big = largest[0] == 0 && largest[1] > 0;
+  return size >= 4 * FEWEST && (little || big || (largest[1] <= HIGH_MOST && largest[0] >= LOW_LEAST));
+}
+
+/* A file without a header is looked at for what it would be if it was not tokens of 16 bits. */
+static petra_status check_contents(const petra_token_file *file, int64_t size) {
+  uint8_t start[4096];
+  const int64_t left = size - file->offset;
+  const size_t count = left < (int64_t)sizeof start ? (size_t)left : sizeof start;
+  PETRA_TRY(petra_file_read_at(file->fd, file->path, file->offset, start, count));
+  for (size_t i = 0; i < sizeof others / sizeof *others && file->offset == 0; i++)
+    if (count >= others[i].length && memcmp(start, others[i].start, others[i].length) == 0)
+      return petra_fail(PETRA_DATA,
+                        "%s: is %s, expected tokens of 16 bits without a header (numpy: astype('<u2').tofile)",
+                        file->path, others[i].name);
+  if (is_wide(start, count))
+    return petra_fail(
+        PETRA_DATA,
+        "%s: seems to hold integers of 32 or 64 bits, as every second number of 16 bits is nearly 0; expected "
+        "tokens of 16 bits (numpy: astype('<u2').tofile)",
+        file->path);
+  return PETRA_OK;
+}
+
 petra_status petra_token_file_open(const char *path, const char *key, bool bytes, petra_token_file *out) {
   int64_t size;
   char what[64];
@@ -55,6 +99,8 @@ petra_status petra_token_file_open(const char *path, const char *key, bool bytes
     PETRA_TRY(read_header(out, size));
   if (size % out->token_bytes != 0)
     return petra_fail(PETRA_DATA, "%s: %" PRId64 " bytes, an odd number; expected tokens of two bytes", path, size);
+  if (!bytes)
+    PETRA_TRY(check_contents(out, size));
   out->tokens = (size - out->offset) / out->token_bytes;
   return PETRA_OK;
 }

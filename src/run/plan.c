@@ -9,13 +9,12 @@
 
 #include <stdio.h>
 
-static petra_status check_classes(const petra_plan *plan, int32_t classes) {
-  const petra_config *config = plan->config;
-  if (plan->model.classes >= classes)
+static petra_status check_classes(const petra_config *config, int32_t outputs, int32_t classes) {
+  if (outputs >= classes)
     return PETRA_OK;
   return petra_config_fail(config, "model.classes",
-                           "%d outputs for the %d classes of data.set: %s; expected at least %d", plan->model.classes,
-                           classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
+                           "%d outputs for the %d classes of data.set: %s; expected at least %d", outputs, classes,
+                           petra_config_choice_name("data.set", (int)config->data.set), classes);
 }
 
 /* The shape of a sample. */
@@ -24,16 +23,36 @@ static petra_stream_shape input_of(const petra_dataset_shape *shape) {
                                                : petra_image_stream(shape->height, shape->width);
 }
 
-petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
-  PETRA_TRY(check_classes(plan, set->classes));
+petra_status petra_plan_check_split(const petra_config *config, const petra_stream_shape *input, int32_t outputs,
+                                    const petra_dataset *set) {
+  PETRA_TRY(check_classes(config, outputs, set->classes));
   if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, whatever the split */
     return PETRA_OK;
-  if (set->height != plan->model.input.height || set->width != plan->model.input.width)
+  if (set->height != input->height || set->width != input->width)
     return petra_config_fail(
-        plan->config, "data.path",
+        config, "data.path",
         "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
-        set->width, set->height, plan->model.input.width, plan->model.input.height);
+        set->width, set->height, input->width, input->height);
   return PETRA_OK;
+}
+
+petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
+  return petra_plan_check_split(plan->config, &plan->model.input, plan->model.classes, set);
+}
+
+petra_status petra_plan_check_batch(const petra_config *config, const petra_dataset *train) {
+  const int64_t samples = petra_plan_microbatch_samples(config);
+  if (train->count >= samples)
+    return PETRA_OK;
+  return petra_config_fail(config, "data.batch",
+                           "a %s of %lld %s, but the training set has %lld; expected at most as many",
+                           config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
+                           petra_sample_words_of(train->samples)->samples, (long long)train->count);
+}
+
+void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train) {
+  if (plan->model.classes > train->classes)
+    petra_log(PETRA_LOG_WARNING, PETRA_PLAN_OUTPUTS, plan->model.classes, train->classes);
 }
 
 /* The partition; balanced by the times of a profile where the costs are its. */
@@ -128,7 +147,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
   PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
-  PETRA_TRY(check_classes(plan, plan->data.classes));
+  PETRA_TRY(check_classes(config, plan->model.classes, plan->data.classes));
   PETRA_TRY(check_precision(config));
   PETRA_TRY(check_recalibration(plan));
   if (config->model.new_head && !*config->model.weights)

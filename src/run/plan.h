@@ -65,8 +65,20 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
  * microbatch. PETRA_CONFIG. */
 petra_status petra_plan_check_norms(const petra_plan *plan);
 
-/* Checks an open data set against the plan: classes and size of the images or positions of the windows. PETRA_CONFIG. */
+/* What a run asks of an open split beyond its opening, for a network that takes `input` and has `outputs` outputs: classes,
+ * and the size of images. PETRA_CONFIG. */
+petra_status petra_plan_check_split(const petra_config *config, const petra_stream_shape *input, int32_t outputs,
+                                    const petra_dataset *set);
+
+/* The same for the network of the plan. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
+
+/* Whether a training split has a batch. PETRA_CONFIG. */
+petra_status petra_plan_check_batch(const petra_config *config, const petra_dataset *train);
+
+/* Warns of outputs that no class has. */
+#define PETRA_PLAN_OUTPUTS "model.classes: %d outputs for the %d classes of the data set; the others are never right"
+void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train);
 
 /* Reads cluster.cost.profile, unless it was read before or no cost comes from one, and checks that it is a profile of this
  * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */

@@ -25,12 +25,8 @@ static petra_status open_set(petra_run *run, petra_split split, const petra_data
 /* How many microbatches, and the options of the program. */
 static petra_status plan_program(petra_run *run) {
   const petra_config *config = run->config;
-  const int64_t samples = petra_plan_microbatch_samples(config), batches = run->train_set->count / samples;
-  if (batches == 0)
-    return petra_config_fail(config, "data.batch",
-                             "a %s of %lld %s, but the training set has %lld; expected at most as many",
-                             config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
-                             petra_sample_words_of(run->train_set->samples)->samples, (long long)run->train_set->count);
+  PETRA_TRY(petra_plan_check_batch(config, run->train_set));
+  const int64_t batches = run->train_set->count / petra_plan_microbatch_samples(config);
   const int64_t microbatches = petra_plan_microbatches(config, batches);
   if (config->cluster.stages > 0)
     return petra_config_fail(
@@ -113,6 +109,8 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
     status = petra_execution_connect(run->execution, &run->main.network);
   if (status == PETRA_OK)
     status = open_all(run);
+  if (status == PETRA_OK && (!ranks || ranks->rank == 0))
+    petra_plan_warn_outputs(&run->plan, run->train_set);
   if (status != PETRA_OK)
     petra_run_destroy(run);
   else

@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -172,6 +173,26 @@ class Verify(DataTest):
         self.assertIn("a.h5: /eval/labels: record 1 (from 0) has the label -1, expected 0 to 6", error)
         self.assertIn('"problems": 8', out)
 
+    def test_what_train_refuses_is_a_problem(self):
+        """The line of train, which ends it with `status`, is a line of verify, which counts it."""
+        small = numpy.zeros((13, 3, 24, 32), "u1")
+        head = {"mean": [125.3, 123.0, 113.9], "deviation": [63.0, 62.1, 66.7]}
+        for status, words, parts, options in [
+                (2, "images of 32 x 24 pixels for a network that was built for 32 x 32", {"eval_images": small[:5]}, {}),
+                (2, "model.classes=6: 6 outputs for the 7 classes", {}, {"model__classes": 6}),
+                (2, "data.batch=14: a batch of 14 images, but the training set has 13", {}, {"data__batch": 14}),
+                (2, "no group /eval, and so no evaluation split", {"eval_images": None, "eval_labels": None}, {}),
+                (1, "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1", {"attributes": head}, {}),
+                (1, "mean 0.5 and deviation 63 of channel 0", {"attributes": {"deviation": [63.0, 0.2, 0.2]}}, {})]:
+            self.make(**parts)
+            given = ["hdf5.yaml", "--quiet", *self.set_options(**options)]
+            self.bad(status, words, "train", *given)
+            code, _, error = self.run_petra("data", "verify", *given)
+            self.assertEqual(code, 1)
+            self.assertIn(words, error)
+        self.make(eval_images=None, eval_labels=None)
+        self.good("data", "verify", "hdf5.yaml", "--set", "run.eval_every=0")
+
     def test_a_set_that_cannot_be_opened(self):
         self.make(train_images=None)
         code, out, error = self.run_petra("data", "verify", "hdf5.yaml")
@@ -267,6 +288,44 @@ class OfOthers(DataTest):
             for command in ["inspect", "changed.h5"], ["export", "changed.h5", "--csv", "csv"]:
                 self.bad(1, ["changed.h5: /", words], *command)
 
+    def hold(self, name, mode, **options):
+        """A Python that has the file open with a lock, until it is killed."""
+        code = f"import h5py, sys; f = h5py.File({name!r}, {mode!r}, **{options!r}); f.flush(); print('open', flush=True); sys.stdin.read()"
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env={**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"})
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"open\n")
+        return process
+
+    def test_a_lock_and_a_mark_are_not_damage(self):
+        self.make()
+        locking = {"env": {**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"}}
+        expected = self.good("data", "verify", "hdf5.yaml")
+        writer = self.hold("a.h5", "r+")
+        self.assertEqual(self.good("data", "verify", "hdf5.yaml", **locking), expected)
+        dump = [os.path.abspath("tests/dump_batches"), "hdf5.yaml", "0", "1"]  # the library in a program that leaves HDF5 to lock
+        error = subprocess.run(dump, cwd=self.folder, capture_output=True, text=True, check=False, **locking).stderr
+        self.assertIn("a.h5: is locked by another process; wait for it to end", error)
+        writer.kill()
+        writer.wait()
+        with h5py.File(self.path("b.h5"), "w", libver="latest") as file, h5py.File(self.path("a.h5")) as old:
+            for name in old:
+                old.copy(name, file)
+            file.attrs.update(old.attrs)
+        writer = self.hold("b.h5", "r+", libver="latest")
+        options = ["hdf5.yaml", "--quiet", *self.set_options(data__path="b.h5", run__epochs=1)]
+        for _ in range(2):  # while the writer is there, and when it was killed
+            for command in ["train"], ["data", "verify"]:
+                code, _, error = self.run_petra(*command, *options)
+                self.assertEqual(code, 1)
+                self.assertIn("b.h5: is marked as open for writing: its writer is still running, or was killed; after a kill, `h5clear -s`", error)
+            writer.kill()
+            writer.wait()
+        if shutil.which("h5clear"):
+            subprocess.run(["h5clear", "-s", "b.h5"], cwd=self.folder, check=True)
+            self.good("data", "verify", *options)
+
     def test_links_within_the_file(self):
         content = self.make()
         expected = self.weights("one", "hdf5.yaml")
@@ -338,7 +397,7 @@ class Tokens(DataTest):
 
     def setUp(self):
         super().setUp()
-        self.write("text.yaml", "data: {set: text, path: text.txt}\nmodel: {context: 16}\n")
+        self.write("text.yaml", "data: {set: text, path: text.txt, batch: 3}\nmodel: {context: 16}\n")
         self.text = (b"To be, or not to be, that is the question:\n" * 30)[:1001]
         self.write("text.txt", self.text)
 
@@ -360,6 +419,34 @@ class Tokens(DataTest):
         self.write("a.h5", self.read("a.h5").replace(b"T\0o\0", b"S\0o\0", 1))  # a token is changed behind petra's back
         self.bad(1, "records were changed since petra wrote them", "data", "verify", "text.yaml", "--quiet",
                  *self.set_options(data__set="tokens", data__path="a.h5"))
+
+    def test_files_that_are_no_tokens_of_16_bits(self):
+        """Tokens of every width would be read as numbers of 16 bits."""
+        stream = numpy.random.default_rng(4)
+        values = stream.integers(0, 50257, 4000)
+        numpy.save(self.path("shard.npy"), values.astype("<u2"))
+        numpy.savez(self.path("shards.npz"), values.astype("<u2"))
+        options = ["small.yaml", "--quiet", *self.set_options(
+            data__set="tokens", data__vocabulary=65536, model__context=16, model__family="gpt", model__depth=1, model__width=4, model__heads=2,
+            optim__name="adamw", optim__lr=0.01, data__augment="[]", stages__partition="balanced", stages__count=1, run__epochs=1)]
+        for name, content, words in [
+                ("shard.npy", self.read("shard.npy"), "is a NumPy file (.npy)"), ("shards.npz", self.read("shards.npz"), "is a ZIP archive (.npz?)"),
+                ("u4.bin", values.astype("<u4").tobytes(), "integers of 32 or 64 bits"), ("i8.bin", values.astype("<i8").tobytes(), "integers of 32 or 64 bits"),
+                ("small.bin", stream.integers(0, 4, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits"),
+                ("big.bin", values.astype(">u4").tobytes(), "integers of 32 or 64 bits"),
+                ("llama.bin", stream.integers(0, 128256, 4000).astype("<u4").tobytes(), "integers of 32 or 64 bits")]:
+            self.write(name, content)
+            for command in ["data", "verify"], ["train"]:
+                self.bad(1, [f"{name}: ", words], *command, *options,
+                         *self.set_options(data__path=name, data__eval_share=0, run__eval_every=0))
+            code, _, error = self.run_petra("data", "verify", *options, "--set", f"data.path={name}")
+            self.assertEqual((code, error.count("\n")), (1, 1), error)  # once for both parts of the file
+            self.write("folder/train.bin", values.astype("<u2").tobytes())
+            self.write("folder/val.bin", content)
+            self.bad(1, ["folder/val.bin: ", words], "data", "verify", *options, "--set", "data.path=folder")
+        for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000), numpy.tile([40, 4], 2000):
+            self.write("good.bin", values.astype("<u2").tobytes())
+            self.good("data", "verify", *options, "--set", "data.path=good.bin")
 
     def test_grammar_and_limits(self):
         found = self.good_json("data", "verify", "text.yaml", *self.set_options(
@@ -408,7 +495,7 @@ class Tokens(DataTest):
 
     def test_wrong(self):
         self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network on images", "train", "text.yaml")
-        tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5")]
+        tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5", run__eval_every=0)]
         good = numpy.arange(300, dtype="<u2") % 50
         for line, values, vocabulary in [
                 ("/train/tokens: expected unsigned little-endian integers of two bytes", good.astype("u1"), 50),
@@ -455,7 +542,7 @@ class DownsampledImageNet(DataTest):
                 numpy.testing.assert_array_equal(file["eval/images"][:], images[40:])
                 numpy.testing.assert_array_equal(file["train/labels"][:], labels[:40])
                 self.assertAlmostEqual(file.attrs["mean"][1], 0.456)
-            found = self.good_json("data", "verify", "hdf5.yaml")
+            found = self.good_json("data", "verify", "hdf5.yaml", "--set", "model.classes=1000")
             self.assertEqual([split["images"] for split in found["splits"]], [40, 6])
             self.assertEqual([found["splits"][0]["class_counts"][i] >= 10 for i in (0, 999)], [True, True])
             for name in os.listdir(self.path("b")):

@@ -120,6 +120,33 @@ class Views(ImageTest):
         numpy.testing.assert_allclose(train["deviation"], pixels.std((0, 2, 3)), rtol=1e-9)
         self.assertIn("problems: 0", self.good("data", "verify", "images.yaml"))
 
+    def test_orientation_is_ignored(self):
+        """Of both byte orders; the second entry of the directory, as cameras write it; an orientation of 1 asks for nothing."""
+        exif = Image.Exif()
+        exif[0x010f] = "maker"
+        exif[0x0112] = 6
+        big = b"Exif\0\0MM\0*\0\0\0\x08\0\2" + b"\1\x0f\0\2\0\0\0\4abc\0" + b"\1\x12\0\3\0\0\0\1\0\3\0\0" + bytes(4)
+        for name, options in ("6", {"exif": exif}), ("3", {"exif": big}), ("1", {"exif": big.replace(b"\0\3\0\0" + bytes(4), b"\0\1\0\0" + bytes(4))}), \
+                ("short", {"exif": big[:36]}), ("none", {}):
+            self.write(f"turned/train/a/{name}.jpg", jpeg(picture(60, 40), **options))
+            self.write(f"turned/val/a/{name}.jpg", jpeg(picture(60, 40)))
+        options = self.set_options(data__path="turned")
+        found = self.good_json("data", "verify", "images.yaml", *options)
+        self.assertEqual([split["exif_oriented"] for split in found["splits"]], [2, 0])
+        line = "images with an EXIF orientation, which petra ignores, as torchvision does: 2\n"
+        self.assertEqual(self.good("data", "verify", "images.yaml", *options).count(line), 1)
+        self.assertIn(line, self.good("data", "convert", "images.yaml", "--output", "a.h5", *options))
+        with h5py.File(self.path("a.h5")) as file:
+            for image in file["train/images"]:
+                numpy.testing.assert_array_equal(image, file["eval/images"][0])
+
+    def test_outputs_without_a_class(self):
+        line = "model.classes: 10 outputs for the 3 classes of the data set; the others are never right\n"
+        code, _, error = self.run_petra("train", "images.yaml", "--output", "out", "--set", "run.epochs=1")
+        self.assertEqual((code, error.count("petra: warning: " + line)), (0, 1), error)
+        self.assertIn(line, self.good("data", "verify", "images.yaml"))
+        self.assertNotIn("outputs", self.good("data", "verify", "images.yaml", "--set", "model.classes=3"))
+
     def test_flat_folder(self):
         os.rename(self.path("images/train"), self.path("flat"))
         options = self.set_options(data__path="flat", run__eval_every=0)
@@ -227,12 +254,14 @@ class Wrong(ImageTest):
             bad = {"half": data[:middle] + b"\xff\xd9",
                    "more": data[:-2] + data[middle - 20:middle] + data[-2:],  # behind the last coded byte
                    "less": data[:middle - 40] + data[middle:]}
+            if kind == "progressive":
+                bad["scans"] = data[:data.rindex(b"\xff\xda")] + b"\xff\xd9"  # without the last one: of this the decoder does not warn
             for name, content in list(bad.items()):
                 bad[name + "-between"] = content[:quantisation] + b"\0\0" + content[quantisation:]
                 bad[name + "-jfif"] = content[:11] + b"\2" + content[12:]
             for name, content in bad.items():
                 self.write(f"{kind}/train/a/{name}.jpg", content)
-            code, _, error = self.run_petra("data", "verify", "images.yaml", "--set", f"data.path={kind}")
+            code, _, error = self.run_petra("data", "verify", "images.yaml", *self.set_options(data__path=kind, run__eval_every=0))
             told = sorted(line.split(": ")[1].rsplit("/", 1)[1] for line in error.splitlines())
             self.assertEqual((code, told), (1, sorted(name + ".jpg" for name in bad)), error)
 

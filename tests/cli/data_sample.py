@@ -22,7 +22,7 @@ class Sample(ImageTest):
         with tarfile.open(SAMPLE) as archive:
             archive.extractall(self.folder)
             self.files = [name for name in archive.getnames() if name.endswith(".JPEG")]
-        self.options = self.set_options(data__path="imagenet-sample", model__classes=1000)
+        self.options = self.set_options(data__path="imagenet-sample", model__classes=65)
 
     def test_all_are_read(self):
         found = self.good_json("data", "verify", "images.yaml", *self.options, *self.set_options(data__image_size=224, data__resize=256))

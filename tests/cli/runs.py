@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import h5py
 import numpy
@@ -55,6 +56,28 @@ class Runs(ProgramTest):
         self.assertEqual(self.good_json("list", "empty")["runs"], [])
         self.bad(1, "nothing: no such folder", "list", "nothing")
         self.bad(2, "one file or folder is expected, got 'runs' and 'empty'", "list", "runs", "empty")
+
+    def test_locking_does_not_shut_readers_out(self):
+        """With locks of HDF5 asked for, by a run that goes on and by its readers."""
+        locking = {"env": {**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"}}
+        run = self.start("train", "small.yaml", "--quiet", "--output", "runs/slow", "--set", "run.epochs=100000", **locking)
+        self.addCleanup(run.communicate)
+        self.addCleanup(run.terminate)
+        for _ in range(600):
+            if os.path.exists(self.path("runs/slow/config.yaml")):
+                break
+            time.sleep(0.1)
+        for _ in range(3):  # one that is opened in the middle of a flush may be refused
+            error = ""
+            for command in ["inspect", "runs/slow"], ["list", "runs/slow"], ["compare", "runs/slow", "runs/mine"], \
+                    ["export", "runs/slow", "--csv", "csv"]:
+                error += self.run_petra(*command, **locking)[2]
+            code = "import sys, petra_runs; print(petra_runs.Run(sys.argv[1]).complete)"
+            read = subprocess.run([sys.executable, "-B", "-c", code, "runs/slow"], cwd=self.folder, capture_output=True, text=True, check=False,
+                                  env={**locking["env"], "PYTHONPATH": os.path.join(ROOT, "analysis")})
+            if error == "" and read.stdout == "False\n":
+                break
+        self.assertEqual((error, read.stdout, run.poll()), ("", "False\n", None), read.stderr)
 
     def test_list_tells_what_goes_on_from_what_stopped(self):
         path = self.path("runs/mine/run.h5")
