@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs: the man pages are installed, the rest is read in the source tree or as a site.
+# docs: the man pages are installed, and the documents in one folder (those of methods and decisions are read in the source tree or as a site).
 dist_man_MANS += docs/petra.1
 # A page a subcommand is what the program says of its tables; tests/check_manual holds this list against the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
@@ -9,10 +9,12 @@ CLEANFILES += $(SUBCOMMAND_MANUALS)
 $(SUBCOMMAND_MANUALS): petra$(EXEEXT)
 	@$(MKDIR_P) docs
 	$(AM_V_GEN)./petra$(EXEEXT) $(patsubst petra-%.1,%,$(@F)) --help-man >$@.tmp && mv -f $@.tmp $@
-EXTRA_DIST += docs/commands.md docs/config.md docs/data.md docs/design.md \
+dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
+DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/optimiser-and-delay.png docs/paper.md docs/pytorch.md docs/reports.md docs/semantics.md \
-	docs/sweep.md docs/tutorial.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md docs/semantics.md \
+	docs/sweep.md docs/tutorial.md
+EXTRA_DIST += docs/optimiser-and-delay.png \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
 	docs/adr/0003-config-additions.md \

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -91,6 +92,18 @@ static petra_status fail_scalar(const petra_config_origin *origin, const petra_c
   petra_utf8_show(shown, sizeof shown, value->text, value->length);
   snprintf(text, sizeof text, value->quoted ? "\"%s\" %s" : "'%s' %s", shown, what);
   return petra_config_fail_value(origin, value->line, key, text);
+}
+
+static petra_status fail_choice(const petra_config_origin *origin, const petra_config_key *key,
+                                const petra_config_scalar *value) {
+  char shown[PETRA_CONFIG_SHOWN], expected[PETRA_CONFIG_TEXT], near[PETRA_CONFIG_SHOWN];
+  if (value->length == 0 && !value->quoted)
+    return petra_config_fail_value(origin, value->line, key, "no value");
+  petra_utf8_show(shown, sizeof shown, value->text, value->length);
+  return petra_config_fail_at(origin, value->line, key->path,
+                              value->quoted ? "\"%s\" is unknown; expected %s%s" : "'%s' is unknown; expected %s%s",
+                              shown, petra_config_expected(key, expected, sizeof expected),
+                              petra_nearest_hint(near, sizeof near, "", shown, key->choices));
 }
 
 /* Digits from *text on, without a needless leading zero; moves *text past them. */
@@ -184,7 +197,7 @@ static petra_status check_string(const petra_config_key *key, const petra_config
   if (memchr(value->text, 0, value->length))
     return fail_scalar(origin, key, value, "holds a NUL character");
   if (key->choices && find_choice(key, value) < 0)
-    return fail_scalar(origin, key, value, "is unknown");
+    return fail_choice(origin, key, value);
   if (key->rule == PETRA_RULE_NOT_EMPTY && value->length == 0)
     return fail_scalar(origin, key, value, "is empty");
   if (key->rule == PETRA_RULE_FILE_NAME && !is_file_name(value))
@@ -215,7 +228,7 @@ static petra_status store_choice(const petra_config_key *key, const petra_config
                                  const petra_config_scalar *value, void *member) {
   int index = find_choice(key, value);
   if (index < 0)
-    return fail_scalar(origin, key, value, "is unknown");
+    return fail_choice(origin, key, value);
   memcpy(member, &index, sizeof index);
   return PETRA_OK;
 }
@@ -288,7 +301,7 @@ static petra_status store_flags(const petra_config_key *key, const petra_config_
   for (size_t i = 0; i < count; i++) {
     int index = find_choice(key, &items[i]);
     if (index < 0)
-      return fail_scalar(origin, key, &items[i], "is unknown");
+      return fail_choice(origin, key, &items[i]);
     if (flags & 1u << index)
       return fail_scalar(origin, key, &items[i], "is there twice");
     flags |= 1u << index;

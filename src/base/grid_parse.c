@@ -4,6 +4,7 @@
 #include "base/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -240,12 +241,14 @@ static petra_status read_base(const parser *in, const yaml_node_t *node, int lin
 }
 
 static petra_status read_command(const parser *in, const yaml_node_t *node, int line) {
+  static const char *const commands[] = {"train", "simulate", NULL};
   const char *text = NULL;
   PETRA_TRY(read_text(in, node, line, "command", "train or simulate", &text));
   if (strcmp(text, "train") != 0 && strcmp(text, "simulate") != 0) {
-    char shown[PETRA_CONFIG_SHOWN];
-    return petra_config_fail_at(&in->origin, line, "command", "'%s'; expected train or simulate",
-                                petra_utf8_show(shown, sizeof shown, text, strlen(text)));
+    char shown[PETRA_CONFIG_SHOWN], near[PETRA_CONFIG_SHOWN];
+    return petra_config_fail_at(&in->origin, line, "command", "'%s'; expected train or simulate%s",
+                                petra_utf8_show(shown, sizeof shown, text, strlen(text)),
+                                petra_nearest_hint(near, sizeof near, "", text, commands));
   }
   in->grid->command = *text == 't' ? PETRA_GRID_TRAIN : PETRA_GRID_SIMULATE;
   return PETRA_OK;
@@ -269,9 +272,11 @@ static petra_status read_part(const parser *in, const char *name, const yaml_nod
   }
   if (strcmp(name, "seeds") == 0)
     return PETRA_OK;
-  char shown[PETRA_CONFIG_SHOWN];
+  static const char *const keys[] = {"base", "config", "command", "axes", "rows", "seeds", NULL};
+  char shown[PETRA_CONFIG_SHOWN], near[PETRA_CONFIG_SHOWN];
   return petra_config_fail_at(&in->origin, line, petra_utf8_show(shown, sizeof shown, name, strlen(name)),
-                              "unknown key of a grid; expected one of " GRID_KEYS);
+                              "unknown key of a grid; expected one of " GRID_KEYS "%s",
+                              petra_nearest_hint(near, sizeof near, "", name, keys));
 }
 
 static petra_status read_grid(const parser *in, const yaml_node_t *root, const char *folder) {

@@ -25,6 +25,7 @@ libpetra_a_SOURCES += \
 	src/base/link_presets.c src/base/link_presets.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
+	src/base/nearest.c src/base/nearest.h \
 	src/base/optimiser.c src/base/optimiser.h \
 	src/base/text.c src/base/text.h \
 	src/base/progress.c src/base/progress.h \

@@ -3,6 +3,7 @@
 #include "cli/data.h"
 
 #include "base/log.h"
+#include "base/nearest.h"
 
 #include <string.h>
 
@@ -32,13 +33,17 @@ static petra_status check(const data_action *action, const petra_arguments *argu
 
 static petra_status run(const petra_arguments *arguments) {
   const data_action *action = NULL;
+  const char *names[ACTIONS + 1] = {NULL};
+  char near[PETRA_NEAREST_LONGEST + 1];
   petra_config *config;
-  for (int i = 0; i < ACTIONS; i++)
-    if (strcmp(arguments->action, actions[i].name) == 0)
+  for (int i = 0; i < ACTIONS; i++) {
+    names[i] = actions[i].name;
+    if (strcmp(arguments->action, names[i]) == 0)
       action = &actions[i];
+  }
   if (!action)
-    return petra_fail(PETRA_USAGE, "petra data: no action '%s'; expected verify, convert or generate",
-                      arguments->action);
+    return petra_fail(PETRA_USAGE, "petra data: no action '%s'; expected verify, convert or generate%s",
+                      arguments->action, petra_nearest_hint(near, sizeof near, "", arguments->action, names));
   PETRA_TRY(check(action, arguments));
   PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, &config));
   if (!action->needs_config)

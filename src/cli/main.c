@@ -3,6 +3,7 @@
 #include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
@@ -33,7 +34,7 @@ static void print_usage(void) {
       petra_version());
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-  printf("\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
+  printf("\n`petra help SUBCOMMAND` tells more; `petra train --help-config` prints every key of a config.\n"
          "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
 }
 
@@ -139,6 +140,19 @@ static bool find_option(const petra_command *command, const char *text, const pe
   return false;
 }
 
+static petra_status fail_unknown_option(const petra_command *command, const char *text) {
+  const petra_option *options[OPTIONS_MOST];
+  const char *names[OPTIONS_MOST + 1] = {NULL};
+  char word[PETRA_NEAREST_LONGEST + 1], near[PETRA_NEAREST_LONGEST + 1];
+  for (int i = options_of(command, options) - 1, count = 0; i >= 0; i--)
+    if (options[i] != &help_man_option && options[i] != &help_markdown_option)
+      names[count++] = options[i]->name;
+  const size_t dashes = strspn(text, "-");
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(text + dashes, "="), text + dashes);
+  return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help%s", text, command->name,
+                    petra_nearest_hint(near, sizeof near, "--", word, names));
+}
+
 /* An option that the subcommand has without a value, that another one has, or that there is not. */
 static petra_status fail_option(const petra_command *command, const char *text) {
   const petra_option *option;
@@ -148,7 +162,7 @@ static petra_status fail_option(const petra_command *command, const char *text) 
     if (find_option(commands[c], text, &option))
       return petra_fail(PETRA_USAGE, "petra %s takes no --%s; see petra %s --help", command->name, option->name,
                         command->name);
-  return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", text, command->name);
+  return fail_unknown_option(command, text);
 }
 
 /* What is left behind the options: an action, files and folders. */
@@ -263,17 +277,40 @@ static petra_status run_command(const petra_command *command, int argc, char **a
 
 /* `name`: what was found in place of a subcommand; NULL: nothing was. */
 static petra_status fail_command(const char *name) {
-  char names[256] = "";
+  const char *list[COMMANDS + 2] = {[COMMANDS] = "help"};
+  char names[256] = "", near[PETRA_NEAREST_LONGEST + 1] = "";
   for (int i = 0; i < COMMANDS; i++) {
     size_t used = strlen(names);
+    list[i] = commands[i]->name;
     snprintf(names + used, sizeof names - used, "%s%s",
              i == 0              ? ""
              : i == COMMANDS - 1 ? " or "
                                  : ", ",
              commands[i]->name);
   }
-  return petra_fail(PETRA_USAGE, "no subcommand%s%s%s; expected %s (see petra --help)", name ? " '" : "",
-                    name ? name : "", name ? "'" : "", names);
+  return petra_fail(PETRA_USAGE, "no subcommand%s%s%s; expected %s (see petra --help)%s", name ? " '" : "",
+                    name ? name : "", name ? "'" : "", names,
+                    name ? petra_nearest_hint(near, sizeof near, "", name, list) : "");
+}
+
+static const petra_command *find_command(const char *name) {
+  for (int i = 0; i < COMMANDS; i++)
+    if (strcmp(name, commands[i]->name) == 0)
+      return commands[i];
+  return NULL;
+}
+
+/* `petra help`, and of a subcommand what its --help prints. */
+static petra_status print_help(const char *name) {
+  const petra_command *command = name ? find_command(name) : NULL;
+  const petra_option *options[OPTIONS_MOST];
+  if (command)
+    petra_help_print(command, options, options_of(command, options));
+  else if (name && strcmp(name, "help") != 0)
+    return fail_command(name);
+  else
+    print_usage();
+  return PETRA_OK;
 }
 
 /* Whether who reads standard output has read enough, as in `petra ... | head`. */
@@ -315,10 +352,8 @@ int main(int argc, char **argv) {
   setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
   if (argc < 2)
     return petra_status_exit_code(fail_command(NULL));
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-    print_usage();
-    return petra_status_exit_code(close_stdout(PETRA_OK));
-  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    return petra_status_exit_code(close_stdout(print_help(argc > 2 ? argv[2] : NULL)));
   if (strcmp(argv[1], "--help-completion") == 0) {
     print_completion();
     return petra_status_exit_code(close_stdout(PETRA_OK));
@@ -327,11 +362,10 @@ int main(int argc, char **argv) {
     printf("petra %s\n", petra_version());
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
-  for (int i = 0; i < COMMANDS; i++)
-    if (strcmp(argv[1], commands[i]->name) == 0) {
-      if (commands[i]->lasting) /* no signal to die of, then, what is written into a closed pipe */
-        signal(SIGPIPE, SIG_IGN);
-      return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
-    }
-  return petra_status_exit_code(fail_command(argv[1]));
+  const petra_command *command = find_command(argv[1]);
+  if (!command)
+    return petra_status_exit_code(fail_command(argv[1]));
+  if (command->lasting) /* no signal to die of, then, what is written into a closed pipe */
+    signal(SIGPIPE, SIG_IGN);
+  return petra_status_exit_code(close_stdout(run_command(command, argc, argv)));
 }

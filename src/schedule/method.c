@@ -2,6 +2,7 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
+#include "base/nearest.h"
 
 #include <assert.h>
 #include <string.h>
@@ -92,6 +93,8 @@ const char *petra_keep_name(petra_keep keep) {
   return petra_config_choice_name("method.keep", (int)keep);
 }
 
+enum { MOST_PROGRAMS = 32 };
+
 /* Appends ", name". */
 static void append_name(char *names, size_t size, const char *name) {
   strncat(names, names[0] ? ", " : "", size - strlen(names) - 1);
@@ -99,19 +102,23 @@ static void append_name(char *names, size_t size, const char *name) {
 }
 
 static petra_status find_preset(const petra_config *config, petra_method *out) {
-  char names[512] = "";
+  const char *list[sizeof methods / sizeof *methods + 1] = {NULL};
+  char names[512] = "", near[PETRA_NEAREST_LONGEST];
   for (int i = 0; i < petra_method_count(); i++) {
+    list[i] = methods[i].name;
     if (strcmp(methods[i].name, config->method.name) == 0) {
       *out = petra_method_get(i);
       return PETRA_OK;
     }
     append_name(names, sizeof names, methods[i].name);
   }
-  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name, names);
+  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s%s", config->method.name, names,
+                           petra_nearest_hint(near, sizeof near, "", config->method.name, list));
 }
 
 static petra_status override_program(const petra_config *config, petra_method *method) {
-  char names[256] = "preset";
+  const char *list[MOST_PROGRAMS] = {NULL};
+  char names[256] = "preset", near[PETRA_NEAREST_LONGEST];
   if (strcmp(config->method.program, "preset") == 0)
     return PETRA_OK;
   const petra_program_ops *program = petra_program_find(config->method.program);
@@ -119,10 +126,13 @@ static petra_status override_program(const petra_config *config, petra_method *m
     method->program = program;
     return PETRA_OK;
   }
-  for (int i = 0; i < petra_program_count(); i++)
-    append_name(names, sizeof names, petra_program_get(i)->name);
-  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s", config->method.program,
-                           names);
+  assert(petra_program_count() < MOST_PROGRAMS);
+  for (int i = 0; i < petra_program_count(); i++) {
+    list[i] = petra_program_get(i)->name;
+    append_name(names, sizeof names, list[i]);
+  }
+  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s%s", config->method.program,
+                           names, petra_nearest_hint(near, sizeof near, "", config->method.program, list));
 }
 
 /* Puts the config's choices in the place of the preset's; what is inverted follows what is kept. */

@@ -380,6 +380,8 @@ class Wrong(SweepTest):
         self.bad_grid("base: small.yaml\ncommand: run\nseeds: [1]\n", "bad.yaml:2: command", "train or simulate")
         self.bad_grid("config: &x {}\nseeds: [1]\n", "bad.yaml:1", "anchor")
         self.bad_grid("config:\n  run: {epochs: 0}\nseeds: [1]\n", "bad.yaml:2: run.epochs")
+        self.bad_grid("bse: small.yaml\nseeds: [1]\n", "bad.yaml:1: bse: unknown key", "did you mean base?")
+        self.bad_grid("base: small.yaml\ncommand: trian\nseeds: [1]\n", "bad.yaml:2: command: 'trian'", "did you mean train?")
         self.bad_grid("config:\n  run: {}\n  modle: {}\nseeds: [1]\n", "bad.yaml:3: modle", "did you mean model?")
 
     def test_axes(self):
