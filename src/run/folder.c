@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "io/atomic_file.h"
-#include "run/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,12 +126,8 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
                                petra_folder_use use) {
   *folder = (petra_folder){.lock = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
-  const bool launched = config->run.mode == PETRA_MODE_EMULATE && petra_ranks_launched() > 1;
-  PETRA_TRY(petra_folder_lock(folder->path, LOCK_EX, "run",
-                              launched ? "run.mode: execute for one run on all processes that were launched, or a "
-                                         "folder for each (--output or run.name)"
-                                       : "a folder of its own (--output or run.name)",
-                              &folder->lock));
+  PETRA_TRY(
+      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
   PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
