@@ -49,6 +49,8 @@ typedef struct petra_command {
   int inputs_most;             /* and at most; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
+  bool writes;                 /* also without --output, --trace or --csv */
+  bool ranks;                  /* it knows what to do where a launcher started several processes */
   bool lasting;                /* its work goes on where nobody reads its standard output any more */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;

@@ -61,4 +61,5 @@ const petra_command petra_command_init = {
     .options =
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"), {0}},
+    .writes = true,
     .run = run};

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/presets.h"
+#include "run/ranks.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -258,6 +259,17 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
   return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
 }
 
+/* The command would write, and runs in one process. */
+static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
+  const bool writes = command->writes || arguments->output || arguments->trace || arguments->csv;
+  if (command->ranks || !writes || arguments->cell || arguments->slurm)
+    return PETRA_OK;
+  petra_ranks_hold_lines();
+  const petra_status status = petra_ranks_alone(command->name, "one process");
+  petra_ranks_release_lines();
+  return status;
+}
+
 static petra_status run_command(const petra_command *command, int argc, char **argv) {
   petra_arguments arguments = {0};
   bool stop = false;
@@ -266,6 +278,8 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   petra_status status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
   if (status == PETRA_OK && !stop)
     status = check_outputs(command, &arguments);
+  if (status == PETRA_OK && !stop)
+    status = check_launch(command, &arguments);
   if (status == PETRA_OK && !stop) {
     if (arguments.quiet)
       petra_log_set_level(PETRA_LOG_ERROR);

@@ -13,6 +13,7 @@
 #include "run/libraries.h"
 #include "run/profile.h"
 #include "run/profile_fit.h"
+#include "wire/launcher.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -316,10 +317,11 @@ static petra_status run(const petra_arguments *arguments) {
   profiling p = {.arguments = arguments};
   petra_status status;
   petra_ranks_hold_lines();
-  PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "profile", &p.config), done);
-  if (petra_ranks_launched() > 1 || p.config->run.mode == PETRA_MODE_EXECUTE)
-    PETRA_TRY_GOTO(status, petra_ranks_open(p.config, &p.ranks), done);
-  else
+  status = petra_arguments_config(arguments, "profile", &p.config);
+  if (petra_launcher_size(NULL) > 1 || (status == PETRA_OK && p.config->run.mode == PETRA_MODE_EXECUTE))
+    status = petra_ranks_open(p.config ? p.config->cluster.timeout_s : PETRA_RANKS_TIMEOUT_S, status, &p.ranks);
+  PETRA_TRY_GOTO(status, status, done);
+  if (!p.ranks)
     petra_ranks_release_lines();
   status = agree(&p, prepare(&p));
   if (status == PETRA_OK)
@@ -360,5 +362,6 @@ const petra_command petra_command_profile = {
             PETRA_OPTION("output", "FILE", output,
                          "the file to write (default: profile.h5 in run.output/run.name of the config)"),
             {0}},
+    .ranks = true,
     .lasting = true,
     .run = run};

@@ -186,5 +186,6 @@ const petra_command petra_command_sweep = {
                          "prints a script for sbatch that runs the open cells, in place of running them"),
             PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),
             {0}},
+    .writes = true,
     .lasting = true,
     .run = run};

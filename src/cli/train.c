@@ -10,6 +10,7 @@
 #include "run/folder.h"
 #include "run/rehearsal.h"
 #include "run/run.h"
+#include "wire/launcher.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -93,6 +94,21 @@ static petra_status tell_complete(const petra_arguments *arguments, const petra_
   return status;
 }
 
+/* With what can be wrong before processes find each other. */
+static petra_status read_config(const petra_arguments *arguments, petra_config **out) {
+  const int launched = petra_launcher_size(NULL);
+  if (arguments->resume && arguments->overwrite)
+    return petra_fail(PETRA_USAGE, "--resume and --overwrite; expected one of them");
+  if (arguments->input && strcmp(arguments->input, "-") == 0 && launched > 1)
+    return petra_fail(
+        PETRA_USAGE, "a config from standard input reaches the first of %d processes alone; expected a file", launched);
+  PETRA_TRY(petra_arguments_config(arguments, "train", out));
+  return (*out)->run.mode == PETRA_MODE_EXECUTE
+             ? PETRA_OK
+             : petra_ranks_alone("train with run.mode: emulate",
+                                 "run.mode: execute for one run on all of them, or one process");
+}
+
 static petra_status train(const petra_arguments *arguments) {
   const bool print = !arguments->json && !arguments->quiet;
   petra_run_options options = {.files = true,
@@ -110,20 +126,12 @@ static petra_status train(const petra_arguments *arguments) {
   petra_stop_catch();
   petra_stop_say("stopped before the run began");
   petra_ranks_hold_lines();
-  if (arguments->resume && arguments->overwrite)
-    PETRA_TRY_GOTO(status, petra_fail(PETRA_USAGE, "--resume and --overwrite; expected one of them"), done);
-  if (arguments->input && strcmp(arguments->input, "-") == 0 && petra_ranks_launched() > 1)
-    PETRA_TRY_GOTO(status,
-                   petra_fail(PETRA_USAGE,
-                              "a config from standard input reaches the first of %d processes alone; "
-                              "expected a file",
-                              petra_ranks_launched()),
-                   done);
-  PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &config), done);
-  if (config->run.mode != PETRA_MODE_EXECUTE)
+  status = read_config(arguments, &config);
+  if (petra_launcher_size(NULL) > 1 || (status == PETRA_OK && config->run.mode == PETRA_MODE_EXECUTE))
+    status = petra_ranks_open(config ? config->cluster.timeout_s : PETRA_RANKS_TIMEOUT_S, status, &ranks);
+  PETRA_TRY_GOTO(status, status, done);
+  if (!ranks)
     petra_ranks_release_lines();
-  else
-    PETRA_TRY_GOTO(status, petra_ranks_open(config, &ranks), done);
   if (ranks && config->cluster.stages > 0) {
     status = rehearse(arguments, config, ranks);
     goto done;
@@ -183,5 +191,6 @@ const petra_command petra_command_train = {
             PETRA_OPTION("overwrite", NULL, overwrite,
                          "removes the run that DIR holds; else that is left as it is, and no run begins"),
             {0}},
+    .ranks = true,
     .lasting = true,
     .run = train};

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/folder.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "io/atomic_file.h"
-#include "run/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+static const int64_t MARK_PATIENCE_NS = 5000000000; /* a client of NFS may believe for 3 s what it knew of a file */
 
 petra_status petra_join_path(const char *directory, const char *name, char **out) {
   size_t size = strlen(directory) + strlen(name) + 2;
@@ -109,30 +113,47 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
-petra_status petra_folder_holds(const petra_folder *folder, bool *same) {
-  char *path, *text = NULL;
-  PETRA_TRY(petra_join_path(folder->path, "config.yaml", &path));
-  FILE *file = fopen(path, "rb");
-  petra_free(path);
-  petra_status status = petra_allocate_raw(&text, 1, folder->config_size + 1);
-  *same = file && status == PETRA_OK && fread(text, 1, folder->config_size + 1, file) == folder->config_size &&
-          memcmp(text, folder->config, folder->config_size) == 0;
-  if (file)
-    fclose(file);
-  petra_free(text);
+petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark) {
+  uint64_t number[2];
+  char *file;
+  if (getrandom(number, sizeof number, 0) != sizeof number)
+    return petra_fail(PETRA_IO, "no random number: %s", strerror(errno));
+  snprintf(mark->name, sizeof mark->name, ".shared-%016" PRIx64 "%016" PRIx64, number[0], number[1]);
+  PETRA_TRY(petra_join_path(path, mark->name, &file));
+  const int made = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (made >= 0)
+    close(made);
+  petra_status status =
+      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write into this folder: %s", path, strerror(errno));
+  petra_free(file);
   return status;
+}
+
+petra_status petra_folder_has_mark(const char *path, const petra_folder_mark *mark, bool *same) {
+  const struct timespec pause = {0, 100000000};
+  const int64_t began_ns = petra_clock_ns();
+  char *file;
+  PETRA_TRY(petra_join_path(path, mark->name, &file));
+  while (!(*same = access(file, F_OK) == 0) && petra_clock_ns() - began_ns < MARK_PATIENCE_NS)
+    nanosleep(&pause, NULL);
+  petra_free(file);
+  return PETRA_OK;
+}
+
+void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark) {
+  char *file;
+  if (!*mark->name || petra_join_path(path, mark->name, &file) != PETRA_OK)
+    return;
+  unlink(file);
+  petra_free(file);
 }
 
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use) {
   *folder = (petra_folder){.lock = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
-  const bool launched = config->run.mode == PETRA_MODE_EMULATE && petra_ranks_launched() > 1;
-  PETRA_TRY(petra_folder_lock(folder->path, LOCK_EX, "run",
-                              launched ? "run.mode: execute for one run on all processes that were launched, or a "
-                                         "folder for each (--output or run.name)"
-                                       : "a folder of its own (--output or run.name)",
-                              &folder->lock));
+  PETRA_TRY(
+      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
   PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }

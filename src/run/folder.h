@@ -52,9 +52,14 @@ petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
  * is the one that a full disk refuses. */
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about);
 
-/* Whether config.yaml in the folder says what `config` says: on another process than that which has begun it. A folder that is not there
- * holds nothing. */
-petra_status petra_folder_holds(const petra_folder *folder, bool *same);
+/* Whether processes on several hosts mean one folder by one path: one of them makes an empty file of a random name there, the others
+ * look for it, for some seconds as a network file system may show it late, and the first removes it. */
+typedef struct petra_folder_mark {
+  char name[48]; /* "": none was made */
+} petra_folder_mark;
+petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark);
+petra_status petra_folder_has_mark(const char *path, const petra_folder_mark *mark, bool *same);
+void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark);
 
 /* /model/stages. */
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);

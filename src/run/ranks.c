@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "base/watchdog.h"
+#include "wire/launcher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -28,26 +29,8 @@ static void hold(void *context, petra_log_level level, const char *line) {
   pthread_mutex_unlock(&held_lock);
 }
 
-/* Of the variables by which launchers say which process this is, or of how many, the first that is set; else `other`. */
-static int of_launcher(const char *const *names, int other) {
-  for (; *names; names++)
-    if (getenv(*names))
-      return atoi(getenv(*names));
-  return other;
-}
-
-static int launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
-  return of_launcher(names, 0);
-}
-
-int petra_ranks_launched(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
-  return of_launcher(names, 1);
-}
-
 void petra_ranks_hold_lines(void) {
-  if (launched_rank() > 0) {
+  if (petra_launcher_rank() > 0) {
     petra_log_set_sink(hold, NULL);
     petra_stop_forget(); /* rank 0 tells */
   }
@@ -62,25 +45,71 @@ void petra_ranks_release_lines(void) {
   }
 }
 
-petra_status petra_ranks_open(const petra_config *config, petra_ranks **out) {
+petra_status petra_ranks_alone(const char *command, const char *expected) {
+  const char *name;
+  const int size = petra_launcher_size(&name);
+  return size == 1 ? PETRA_OK
+                   : petra_fail(PETRA_USAGE,
+                                "%d processes were launched (by %s), but petra %s runs in one process, and each would "
+                                "write the same files; expected %s (or no %s, if each writes files of its own)",
+                                size, name, command, expected, name);
+}
+
+/* Before MPI starts, which may end the program itself without a PMI. */
+static petra_status check_launcher(const petra_launch *launch) {
+  if (launch->size > 1 && !petra_wire_mpi_version())
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "%d processes were launched (by %s), but this petra was built without MPI, and each would run "
+                      "alone; expected one process, or ./configure --with-mpi=yes (Debian: libopenmpi-dev)",
+                      launch->size, launch->name);
+  if (petra_launcher_lacks_pmi())
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "srun launched %d processes without a PMI, by which MPI finds the others; expected srun "
+                      "--mpi=pmix, or another of srun --mpi=list that the MPI library knows",
+                      launch->size);
+  return PETRA_OK;
+}
+
+static petra_status check_world(const petra_launch *launch, const petra_wire *wire) {
+  return petra_launcher_fits(launch, wire->ranks)
+             ? PETRA_OK
+             : petra_fail(PETRA_UNSUPPORTED,
+                          "%d processes were launched (by %s), but %s finds %d: this launcher is not one of this MPI "
+                          "library; expected the library's own mpirun, or srun --mpi=pmix if it knows PMIx",
+                          launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
+}
+
+static petra_status start_wire(double timeout_s, petra_wire **out) {
+  const petra_launch launch = petra_launcher_look();
+  petra_wire *wire = NULL;
+  PETRA_TRY(check_launcher(&launch));
+  petra_watchdog_start(timeout_s,
+                       petra_launcher_rank() > 0
+                           ? ""
+                           : "petra: MPI did not start within cluster.timeout_s; one of the processes hangs\n");
+  petra_status status = petra_wire_mpi_create(&wire);
+  if (status == PETRA_OK)
+    status = check_world(&launch, wire);
+  if (status != PETRA_OK)
+    petra_wire_destroy(wire);
+  else
+    *out = wire;
+  petra_watchdog_end();
+  return status;
+}
+
+static petra_status create(double timeout_s, petra_ranks **out) {
   petra_ranks *ranks;
   petra_status status;
   PETRA_TRY(petra_allocate(&ranks, 1, sizeof *ranks));
-  petra_watchdog_start(
-      config->cluster.timeout_s,
-      launched_rank() > 0 ? "" : "petra: MPI did not start within cluster.timeout_s; one of the processes hangs\n");
-  status = petra_wire_mpi_create(&ranks->wire);
-  petra_watchdog_end();
-  if (status != PETRA_OK)
-    goto fail;
+  PETRA_TRY_GOTO(status, start_wire(timeout_s, &ranks->wire), fail);
   ranks->rank = ranks->wire->rank;
-  petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
   ranks->count = ranks->wire->ranks;
   gethostname(ranks->host, sizeof ranks->host - 1);
   snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
-  ranks->timeout_s = config->cluster.timeout_s;
+  ranks->timeout_s = timeout_s;
   const petra_carrier_options options = {
-      .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * config->cluster.timeout_s)};
+      .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * timeout_s)};
   PETRA_TRY_GOTO(status, petra_carrier_create(&options, &ranks->carrier), fail);
   *out = ranks;
   return PETRA_OK;
@@ -88,6 +117,24 @@ fail:
   petra_wire_destroy(ranks->wire);
   petra_free(ranks);
   return status;
+}
+
+petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks **out) {
+  petra_ranks *ranks;
+  if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
+    return before;
+  if (before != PETRA_OK) /* one line is enough, and rank 0 has written its own */
+    petra_log_set_sink(hold, NULL);
+  const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes what they say */
+  petra_status status = create(timeout_s, &ranks);
+  if (status != PETRA_OK) {
+    if (silent) /* rank 0 has said the same, and perhaps nobody ends us */
+      *held = 0;
+    return before != PETRA_OK ? before : status;
+  }
+  petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
+  *out = ranks;
+  return petra_ranks_agree(ranks, before, NULL);
 }
 
 void petra_ranks_rename(petra_ranks *ranks, const char *stages) {

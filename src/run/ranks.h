@@ -7,6 +7,8 @@
 #include "base/config.h"
 #include "wire/carrier.h"
 
+enum { PETRA_RANKS_TIMEOUT_S = 60 }; /* where no config says cluster.timeout_s: its default */
+
 typedef struct petra_ranks {
   petra_wire *wire;
   petra_carrier *carrier;
@@ -21,14 +23,17 @@ typedef struct petra_ranks {
  * back, as rank 0 finds the same in the same files. */
 void petra_ranks_hold_lines(void);
 
-/* How many processes the launcher says that it started; 1 where it says nothing. */
-int petra_ranks_launched(void);
+/* For a command that writes and runs in one process: PETRA_USAGE if a launcher started several, each of which would write the
+ * same files. `expected`: what to do instead. */
+petra_status petra_ranks_alone(const char *command, const char *expected);
 
 /* Writes the lines that were held back, after a failure that rank 0 did not tell: for the end of the program. */
 void petra_ranks_release_lines(void);
 
-/* Starts MPI: all ranks come here. */
-petra_status petra_ranks_open(const petra_config *config, petra_ranks **out);
+/* Starts MPI: all processes of a launch come here, also one that has failed `before` (which is logged; alone it just gets that back):
+ * all then fail together, with one line that names its host. PETRA_UNSUPPORTED if MPI does not find as many processes as the launcher
+ * started. *out (NULL before) is set as soon as MPI has started, and petra_ranks_close is due then, whatever comes back. */
+petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks **out);
 
 /* What all ranks come to at once: whether every one of them got here in order. PETRA_OK everywhere, or a failure
  * everywhere: that of the first rank that has one, whose line rank 0 logs, with its name. `text` (NULL: nothing) has to be

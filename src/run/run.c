@@ -107,6 +107,8 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
     status = agree(run, status);
   if (ranks && status == PETRA_OK)
     status = petra_execution_connect(run->execution, &run->main.network);
+  if (ranks && status == PETRA_OK)
+    status = petra_run_share_folder(run);
   if (status == PETRA_OK)
     status = open_all(run);
   if (status == PETRA_OK && (!ranks || ranks->rank == 0))

@@ -129,15 +129,36 @@ static petra_status follow_checkpoint(petra_run *run) {
                           run->resume ? "another checkpoint than that of rank 0" : "is not there");
 }
 
-/* On another rank than rank 0, which has begun its folder: whether ours, by its path, is the same one. */
-static petra_status find_folder(const petra_run *run) {
-  bool same;
-  PETRA_TRY(petra_folder_holds(&run->folder, &same));
-  return same ? PETRA_OK
-              : petra_fail(
-                    PETRA_IO,
-                    "%s: config.yaml is not what rank 0 has written there; expected a folder that all processes share",
-                    run->folder.path);
+/* Whether `path` is the folder of rank 0 at every rank: all come here. A host of its own may have a folder of this path, with the same
+ * files in it. */
+static petra_status share_folder(petra_ranks *ranks, const char *path, petra_folder_mark *mark) {
+  bool same = true;
+  PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? petra_folder_set_mark(path, mark) : PETRA_OK, NULL));
+  PETRA_TRY(petra_ranks_share(ranks, mark, sizeof *mark));
+  petra_status status = ranks->rank > 0 ? petra_folder_has_mark(path, mark, &same) : PETRA_OK;
+  if (!same)
+    status = petra_fail(PETRA_IO,
+                        "%s: is not the folder of rank 0, which has just written %s there; expected a folder that all "
+                        "processes share",
+                        path, mark->name);
+  return petra_ranks_agree(ranks, status, NULL);
+}
+
+petra_status petra_run_share_folder(const petra_run *run) {
+  petra_ranks *ranks = run->options.ranks;
+  petra_folder_mark mark = {0};
+  char *path = NULL;
+  if (!run->stored || run->config->run.checkpoint_every == 0) /* else parts of checkpoints come from all ranks */
+    return PETRA_OK;
+  petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
+                                         : petra_folder_of_run(run->config, run->options.output, &path);
+  status = petra_ranks_agree(ranks, status, NULL);
+  if (status == PETRA_OK)
+    status = share_folder(ranks, path, &mark);
+  if (ranks->rank == 0)
+    petra_folder_remove_mark(path, &mark);
+  petra_free(path);
+  return status;
 }
 
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
@@ -145,8 +166,6 @@ petra_status petra_run_follow_files(petra_run *run, petra_status status) {
   if (status == PETRA_OK && run->stored && ranks->rank > 0)
     status = follow_files(run);
   PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
-  if (run->stored && run->config->run.checkpoint_every > 0) /* parts of which come from all ranks */
-    PETRA_TRY(petra_ranks_agree(ranks, ranks->rank > 0 ? find_folder(run) : PETRA_OK, NULL));
   return run->stored && run->options.resume ? petra_ranks_agree(ranks, follow_checkpoint(run), NULL) : PETRA_OK;
 }
 

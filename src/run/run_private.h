@@ -74,6 +74,9 @@ petra_status petra_run_open_files(petra_run *run);
  * that rank 0 goes on from. `status`: of what this rank did before. */
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
+/* Before the run's folder is opened, at all ranks: whether it is the same one everywhere, where that matters. */
+petra_status petra_run_share_folder(const petra_run *run);
+
 /* The end: weights.h5, what the log has last, the trace. */
 petra_status petra_run_write_files(petra_run *run);
 

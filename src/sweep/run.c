@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "sweep/sweep.h"
+#include "wire/launcher.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -140,6 +141,7 @@ petra_status petra_sweep_run(petra_sweep *sweep, int *stopped) {
     p.child[s].cell = -1;
   if (p.slots > 1)
     setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait must not keep other cells from the cores */
+  petra_launcher_forget();                   /* each cell is a run of one process, whoever launched this one */
   watch_signals(&p);
   petra_status status = run_pool(&p);
   *stopped = p.stopped;

@@ -386,15 +386,44 @@ class Execute(ProgramTest):
         own = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--quiet", "--output"]
         for status, words, *other in [
                 (2, '.. 10) has another run than rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', "out", "--set", "optim.lr=0.3"),
-                (2, '"with --resume, without --trace" where rank 0 has "without --resume, without --trace"', "out", "--resume"),
-                (1, ".. 10): other: config.yaml is not what rank 0 has written there; expected a folder that all processes share", "other", "--set",
-                 "run.checkpoint_every=1")]:
-            command = ["mpirun", "-n", "1", *own, "out", *other[1:] * (status == 1), ":", "-n", "1", *own, *other]
+                (2, '"with --resume, without --trace" where rank 0 has "without --resume, without --trace"', "out", "--resume")]:
+            command = ["mpirun", "-n", "1", *own, "out", ":", "-n", "1", *own, *other]
             done = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60)
             lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
             self.assertEqual((done.returncode, len(lines)), (status, 1), lines)
             self.assertIn(words, lines[0])
-            self.assertFalse(os.path.exists(self.path("out" if status == 2 else "other")))
+            self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_folders_that_are_not_shared(self):
+        """As a host of its own would have it: the path of the run, or a folder there with the files of an earlier run. Nothing is lost."""
+        run = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--quiet", "--set", "run.checkpoint_every=1", "--overwrite", "--output"]
+        self.assertEqual(self.execute(2, *COMMON, "--set", "run.checkpoint_every=1", "--output", "out", "--quiet"), (0, "", []))
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        shutil.copytree(self.path("out"), self.path("same"))
+        before = [{name: self.read(f"{folder}/{name}") for name in ("run.h5", "weights.h5", "checkpoint.h5")} for folder in ("out", "same")]
+        for other in "none", "same":
+            done = subprocess.run(["mpirun", "-n", "1", *run, "out", ":", "-n", "1", *run, other], cwd=self.folder,
+                                  env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60, check=False)
+            lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
+            self.assertEqual((done.returncode, len(lines)), (1, 1), lines)
+            self.assertRegex(lines[0], f"petra: rank 1 .*, stages .*10.: {other}: is not the folder of rank 0, .*; expected a folder that all processes share")
+            self.assertEqual([{name: self.read(f"{folder}/{name}") for name in ("run.h5", "weights.h5", "checkpoint.h5")} for folder in ("out", "same")], before)
+        self.assertFalse(os.path.exists(self.path("none")))
+        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".")], [])
+
+    def test_a_config_that_one_host_lacks(self):
+        """One line at once, which names the rank and its host."""
+        run = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--quiet", "--output", "out"]
+        other = [word if word != "small.yaml" else "nowhere.yaml" for word in run]
+        for first, second, name in (run, other, r"rank 1 \(.*\): "), (other, run, ""), (other, other, ""):
+            began = time.monotonic()
+            done = subprocess.run(["mpirun", "-n", "1", *first, ":", "-n", "2", *second], cwd=self.folder, env={**os.environ, **ENVIRONMENT},
+                                  capture_output=True, timeout=60, check=False)
+            lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
+            self.assertEqual((done.returncode, len(lines)), (1, 1), lines)
+            self.assertRegex(lines[0], f"petra: {name}nowhere.yaml: cannot be read")
+            self.assertLess(time.monotonic() - began, 4.5, lines)
+            self.assertFalse(os.path.exists(self.path("out")))
 
     def test_a_rank_that_fails(self):
         code, _, lines = self.execute(3, *COMMON, "--set", "optim.lr=1e9", "--set", "optim.lr_scaling=none", "--output", "out",

@@ -419,16 +419,50 @@ class Keep(ProgramTest):
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])
 
     def test_a_folder_that_is_in_use(self):
-        """Also by another process of mpirun, which does the same run where run.mode is not given."""
         os.mkdir(self.path("out"))
         folder = os.open(self.path("out"), os.O_RDONLY)
         self.addCleanup(os.close, folder)
         fcntl.flock(folder, fcntl.LOCK_EX)
-        for processes, expected in ("1", "a folder of its own"), ("2", "run.mode: execute for one run on all processes that were launched"):
-            status, _, error = self.run_petra("train", "small.yaml", "--output", "out", env={**os.environ, "OMPI_COMM_WORLD_SIZE": processes})
-            self.assertEqual((status, error.count("\n")), (1, 1), error)
-            self.assertIn(f"out: another run is writing into this folder; expected {expected}", error)
+        self.bad(1, "out: another run is writing into this folder; expected a folder of its own", "train", "small.yaml", "--output", "out")
         self.assertEqual(os.listdir(self.path("out")), [])
+
+
+class Launched(ProgramTest):
+    """Launchers say by variables how many processes they started: none of them may write as though it were the only one."""
+
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}
+
+    def petra(self, variables, *arguments):
+        launchers = ("OMPI_", "PMI", "SLURM_", "PALS_", "MV2_", "MPI_LOCAL")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(launchers) or name.startswith("OMPI_ALLOW")}
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return self.run_petra(*arguments, env={**kept, **allowed, **variables})
+
+    def test_one_of_several(self):
+        self.write("grid.yaml", b"base: small.yaml\nseeds: [1, 2]\n")
+        commands = [["train", "small.yaml", "--output", "out"], ["train", "small.yaml", "--set", "run.mode=execute", "--output", "out"],
+                    ["profile", "small.yaml", "--output", "out"],
+                    ["train", "small.yaml", "--set", "run.mode=execute", "--set", "cluster.stages=4", "--output", "out"],
+                    ["init", "small.yaml", "--output", "out"], ["simulate", "small.yaml", "--output", "out"], ["sweep", "grid.yaml", "--output", "out"]]
+        # Each command with one launcher, and each launcher with a command that is for several processes.
+        launchers = [{"PMI_SIZE": "2", "PMI_RANK": "0"}, self.step, {**self.step, "PMIX_RANK": "0"}, {"OMPI_COMM_WORLD_SIZE": "2"},
+                     {"MPI_LOCALNRANKS": "2"}, {"PMIX_RANK": "1"}, {"PALS_SIZE": "2"}, {"MV2_COMM_WORLD_SIZE": "2", "SLURM_STEP_NUM_TASKS": "1"}]
+        cases = [(self.step, command) for command in commands] + [(launcher, commands[1]) for launcher in launchers[:1] + launchers[2:]]
+        for variables, command in cases:
+            status, out, error = self.petra(variables, *command)
+            self.assertEqual((status, out, error.count("\n")), (2, "", 1), (variables, command, error))
+            self.assertIn("launched 2 processes" if "srun" in error[:20] else "2 processes were launched", error)
+            self.assertFalse(os.path.exists(self.path("out")), (variables, command))
+        self.assertIn("expected run.mode: execute for one run on all of them", self.petra(self.step, *commands[0])[2])
+
+    def test_one_alone(self):
+        """A batch script sees the number of its job's tasks; a task's shell may be of a step of one; a cell is a run of its own."""
+        self.write("grid.yaml", b"base: small.yaml\nseeds: [1, 2]\n")
+        for number, variables in enumerate([{"SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0"}, {**self.step, "SLURM_STEP_NUM_TASKS": "1"},
+                                            {**self.step, "SLURM_STEP_ID": "4294967290"}, {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}]):
+            self.assertEqual(self.petra(variables, "train", "small.yaml", "--quiet", "--output", f"out{number}"), (0, "", ""), variables)
+        self.assertEqual(self.petra(self.step, "sweep", "grid.yaml", "--quiet", "--output", "cells", "--cell", "2"), (0, "", ""))
+        self.assertEqual(self.petra(self.step, "simulate", "small.yaml", "--quiet")[0], 0)
 
 
 class WhileRunning(ProgramTest):
