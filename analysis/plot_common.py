@@ -18,6 +18,7 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 LINES = ["-", "--", ":", "-."]
 FORMATS = (".png", ".svg", ".pdf")
+DPI = 150
 # Keys that change no result: where files go (docs/config.md), and how a run gets to the same results. tests/check_analysis holds
 # them against src/base/config_keys.c.
 NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
@@ -29,6 +30,23 @@ UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 def loss_unit(labels):
     """The unit of losses of runs whose labels are of these kinds ("images", "tokens")."""
     return "nats per " + " or ".join(kind.removesuffix("s") for kind in sorted(set(labels)))
+
+
+def shown(text):
+    """A free text (a name of a file or a run, a value of a config) as it is printed, in any figure, table or message: one line in which each byte of a
+    character that could disturb a terminal, and each byte that is not UTF-8, is \\x1b, as the program prints it (src/base/utf8.h)."""
+    def one(character):
+        code = ord(character)
+        plain = not (code < 0x20 or 0x7f <= code <= 0x9f or code in (0x61c, 0x200e, 0x200f, 0xfeff, 0xfffe, 0xffff) or 0x2028 <= code <= 0x202e or
+                     0x2066 <= code <= 0x2069 or 0xd800 <= code <= 0xdfff)
+        return character if plain else "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape" if 0xdc80 <= code <= 0xdcff else "surrogatepass"))
+    return "".join(map(one, str(text)))
+
+
+def drawn(text):
+    """A free text as matplotlib draws it as it stands: a $ begins no mathematics, and a leading _ does not keep it out of a legend."""
+    text = shown(text).replace("$", r"\$")
+    return "\u200b" + text if text.startswith("_") else text
 
 
 class Error(Exception):
@@ -126,8 +144,7 @@ def runs():
 
 def stop(error):
     """Ends the process as an Error says, with one line."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(error))
-    print(f"{os.path.basename(sys.argv[0])}: {line}", file=sys.stderr)
+    print(f"{os.path.basename(sys.argv[0])}: {shown(error)}", file=sys.stderr)
     sys.exit(error.status)
 
 
@@ -181,7 +198,7 @@ def save(figure, path):
         fail(f"{path}: cannot be drawn; expected a name that ends in {', '.join(FORMATS)}")
     undated = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[ending]
     try:
-        figure.savefig(path, dpi=150, metadata=undated)
+        figure.savefig(path, dpi=DPI, metadata=undated)
     except OSError as error:
         fail(f"{path}: cannot be written: {error.strerror or error}")
 

@@ -4,9 +4,10 @@
 
     analysis/plot_timeline.py RUN.h5 -o FIGURE.png [--from SECONDS] [--to SECONDS] [--stages FIRST-LAST]
 
-One row a stage, split into two where F and the rest overlap (two engines); colours by kind; the number of the microbatch where
-there is room for it. Updates that take no time are marks. Without --from and --to the whole run is drawn. Needs h5py, numpy
-and matplotlib (Debian: python3-h5py python3-matplotlib).
+One row a stage, split into two if F and the rest overlap (two engines); colours by kind; the number of the microbatch if there is
+room for it. Actions that are too narrow to be drawn one by one share columns: the height of a colour is the share of the column's time
+that its kind takes. Updates that are too short for a bar are ticks below the row. Without --from and --to the whole run is drawn.
+Needs h5py, numpy and matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
 import argparse
@@ -23,6 +24,11 @@ import numpy  # noqa: E402
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision. Dark enough or light enough for their text.
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
          "U": ("update", "#000000", "white")}
+KIND_LETTERS = list(KINDS)
+# Of a row of height 1 around its stage: the bars are from TOP to BOTTOM, the ticks of short updates below them.
+TOP, BOTTOM, TICK = -0.42, 0.30, 0.41
+WIDE = 1.5  # columns: what is narrower shares them
+LEAST_SHARE = 0.15  # of a row: no kind of a column is drawn lower, so that it can be seen
 UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 MOST_BARS = 200000
 
@@ -58,6 +64,54 @@ def unit_of(span_s):
     return next(((size, name) for size, name in UNITS if span_s >= 2 * size), UNITS[-1])
 
 
+def lanes(two):
+    """Of F and of the other kinds: top and height within a row."""
+    height = BOTTOM - TOP
+    return ((TOP, height / 2), (TOP + height / 2, height / 2)) if two else ((TOP, height), (TOP, height))
+
+
+def details(actions, limits_ns, columns, two):
+    """What is drawn of actions on so many columns between two times, such that none vanishes:
+    wide, the indices of the actions that have a bar of their own;
+    narrow, {kind: rows of (start_ns, end_ns, top, height)}: the columns that the other actions share, in each of which a kind is as high as
+    the share of the column's time that it takes;
+    ticks, (columns' middles in ns, stages) of the updates too short for a bar."""
+    low, high = limits_ns
+    column = (high - low) / columns
+    start, end = actions["start_ns"].astype(float), actions["end_ns"].astype(float)
+    kind = numpy.array([KIND_LETTERS.index(letter) if letter in KINDS else -1 for letter in actions["kind"]], dtype=int)
+    seen = (kind >= 0) & (end >= low) & (start <= high)
+    is_wide = seen & (end - start >= WIDE * column)
+    rest = numpy.flatnonzero(seen & ~is_wide)
+    stages, row = numpy.unique(actions["stage"], return_inverse=True)
+    updates = rest[kind[rest] == KIND_LETTERS.index("U")]
+    places = numpy.clip(((start[updates] + end[updates]) / 2 - low) // column, 0, columns - 1).astype(int)
+    ticks = numpy.unique(row[updates] * columns + places)
+    rest = rest[kind[rest] != KIND_LETTERS.index("U")]
+    first = numpy.clip((start[rest] - low) // column, 0, columns - 1).astype(int)
+    last = numpy.clip((end[rest] - low) // column, 0, columns - 1).astype(int)
+    shares = {}
+    for step in range(int(WIDE) + 2):
+        mine = first + step <= last
+        at = (first + step)[mine]
+        share = numpy.minimum(end[rest][mine], low + (at + 1) * column) - numpy.maximum(start[rest][mine], low + at * column)
+        # The last column of an action may end where the action does: nothing of it lies there.
+        for i, c, part in zip(rest[mine], at, share):
+            if part > 0 or step == 0:
+                cell = shares.setdefault((int(row[i]), int(two and kind[i] > 0), int(c)), {})
+                cell[kind[i]] = cell.get(kind[i], 0.0) + max(part, 0.0) / column
+    narrow = {letter: [] for letter in KINDS}
+    for (r, lane, c), cell in shares.items():
+        top, room = lanes(two)[lane]
+        heights = {k: max(share, LEAST_SHARE) for k, share in sorted(cell.items())}
+        scale = room / max(1.0, sum(heights.values()))
+        for k, height in heights.items():
+            narrow[KIND_LETTERS[k]].append((low + c * column, low + (c + 1) * column, stages[r] + top, scale * height))
+            top += scale * height
+    return (numpy.flatnonzero(is_wide), {letter: numpy.array(rows) for letter, rows in narrow.items() if rows},
+            (low + (ticks % columns + 0.5) * column, stages[ticks // columns]))
+
+
 def draw(actions, limits, title, clock="virtual"):
     plt = common.pyplot()
     from matplotlib.patches import Patch
@@ -72,30 +126,36 @@ def draw(actions, limits, title, clock="virtual"):
     width, row = 12.0, 0.34 if len(stages) <= 40 else 13.6 / len(stages)
     figure, axes = plt.subplots(figsize=(width, 1.7 + max(row * len(stages), 0.7)))
     axes.set_xlim(low, high)
+    # Columns of two pixels, as common.save draws them.
+    wide, narrow, (tick_ns, tick_stages) = details(actions, (1e9 * limits[0], 1e9 * limits[1]), int(width * 0.9 * common.DPI / 2), two)
     handles = []
     for letter, (name, colour, text_colour) in KINDS.items():
-        mine = actions["kind"] == letter
-        lasting = mine & (end > start)
-        thin, offset = 0.84, 0.0
-        if two:
-            thin, offset = 0.42, -0.21 if letter == "F" else 0.21
-        if lasting.any():
+        mine = wide[actions["kind"][wide] == letter]
+        top, height = lanes(two)[letter != "F"]
+        if len(mine):
             # White edges part neighbours as long as the bars are wider than a few of them.
-            share = numpy.median((end - start)[lasting]) / (high - low)
-            axes.barh(actions["stage"][lasting] + offset, (end - start)[lasting], left=start[lasting], height=thin,
-                      color=colour, edgecolor="white", linewidth=0.5 if share > 0.002 else 0)
+            share = numpy.median((end - start)[mine]) / (high - low)
+            axes.barh(actions["stage"][mine] + top + height / 2, (end - start)[mine], left=start[mine], height=height,
+                      color=colour, edgecolor="white", linewidth=0.5 if share > 0.004 else 0)
+            label_bars(axes, actions, start, end, mine, top + height / 2, text_colour, width, row * height, (low, high))
+        if len(mine) or letter in narrow:
             handles.append(Patch(color=colour, label=f"{letter}: {name}"))
-            label_bars(axes, actions, start, end, lasting, offset, text_colour, width, row * (0.5 if two else 1), (low, high))
-        sudden = mine & (end == start) & (start >= low) & (start <= high)
-        if sudden.any():
-            axes.plot(start[sudden], actions["stage"][sudden] + (0.45 if not two else 0.44), linestyle="none", marker=6,
-                      markersize=3.5 if len(stages) <= 40 else 1, color=colour, clip_on=False)
-            handles.append(Line2D([], [], linestyle="none", marker=6, color=colour, label=f"{letter}: {name}, takes no time"))
+    for letter, rows in narrow.items():  # after the wide ones, which may lie in part of a column
+        axes.barh(rows[:, 2] + rows[:, 3] / 2, 1e-9 / size * (rows[:, 1] - rows[:, 0]), left=1e-9 / size * rows[:, 0], height=rows[:, 3],
+                  color=KINDS[letter][1], linewidth=0)
+    if len(tick_stages):
+        axes.plot(1e-9 / size * tick_ns, tick_stages + TICK, linestyle="none", marker="|", markersize=4 if len(stages) <= 40 else 1,
+                  markeredgewidth=0.8, color=KINDS["U"][1], clip_on=False)
+        lasting = ((actions["kind"] == "U") & (end > start)).any()
+        handles.append(Line2D([], [], linestyle="none", marker="|", color=KINDS["U"][1],
+                              label="U: update, " + ("too short for a bar" if lasting else "takes no time")))
+    if narrow:
+        handles.append(Patch(color="none", label="(narrow columns: share of the time by kind)"))
     axes.set_ylim(stages[-1] + 0.62, stages[0] - 0.62)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=40))
     axes.set_xlabel(f"{clock} time ({unit})")
     axes.set_ylabel("stage")
-    axes.set_title(title, loc="left")
+    axes.set_title(common.drawn(title), loc="left")
     axes.grid(False, axis="y")
     figure.legend(handles=handles, loc="upper right", ncol=len(handles) or 1, frameon=False, fontsize="small")
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_figheight()))
@@ -107,9 +167,9 @@ def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, li
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
     inches = numpy.percentile((end - start)[chosen], 25) / (high - low) * width * 0.9
-    if inches < 0.05 * digits + 0.01 or row < 0.12:
+    if inches < 0.05 * digits + 0.01 or row < 0.1:
         return
-    for i in numpy.flatnonzero(chosen):
+    for i in chosen:
         middle = (max(start[i], low) + min(end[i], high)) / 2
         if (min(end[i], high) - max(start[i], low)) / (high - low) * width * 0.9 >= 0.05 * digits:
             axes.text(middle, actions["stage"][i] + offset, str(actions["microbatch"][i]), ha="center", va="center_baseline",

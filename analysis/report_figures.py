@@ -42,6 +42,9 @@ def view(traces, **more):
 
 
 def figure(caption, views, controls=()):
+    """The page finds a view by the choices of all controls: each combination of them has to have one."""
+    keys = ["/".join(map(str, places)) for places in itertools.product(*(range(len(one["choices"])) for one in controls))]
+    assert sorted(keys) == sorted(views), f"{caption}: has views {sorted(views)}; expected {sorted(keys)}"
     return {"caption": caption, "controls": list(controls), "views": views}
 
 
@@ -207,28 +210,34 @@ def memory(runs):
 # --- timeline ---
 
 def timeline_view(actions, clock):
-    size, unit = plot_timeline.unit_of(1e-9 * float(actions["end_ns"].max() - actions["start_ns"].min()))
-    start, length = 1e-9 * actions["start_ns"] / size, 1e-9 * (actions["end_ns"] - actions["start_ns"]) / size
-    two = plot_timeline.overlaps(actions)
+    """The page draws the actions themselves, in as much detail as its pixels allow (`detail` in report_page.js): the traces say how."""
+    first, last = int(actions["start_ns"].min()), int(actions["end_ns"].max())
+    size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
+    there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
-    for kind, (name, colour, _) in plot_timeline.KINDS.items():
-        mine = actions["kind"] == kind
-        label = [f"{kind}{m}" for m in actions["microbatch"][mine]]
-        offset = 0 if not two else -0.21 if kind == "F" else 0.21
-        if not mine.any():
-            continue
-        if length[mine].any():
-            traces.append({"type": "bar", "orientation": "h", "name": f"{kind}: {name}", "base": rounded(start[mine], 9),
-                           "x": rounded(length[mine], 6), "y": rounded(actions["stage"][mine] + offset), "width": 0.42 if two else 0.84,
-                           "customdata": label, "marker": {"color": colour, "line": {"width": 0}},
-                           "hovertemplate": "%{customdata} at stage %{y:.0f}<br>from %{base} for %{x} " + unit + "<extra></extra>"})
-        else:
-            traces.append({"type": "scatter", "mode": "markers", "name": f"{kind}: {name}, takes no time", "x": rounded(start[mine], 9),
-                           "y": rounded(actions["stage"][mine] + 0.44), "customdata": label,
-                           "marker": {"symbol": "triangle-up", "size": 5, "color": colour},
-                           "hovertemplate": "%{customdata} at %{x} " + unit + "<extra></extra>"})
-    return view(traces, x=axis(f"{clock} time ({unit})"), y=axis("stage", autorange="reversed", tickformat="d"), barmode="overlay",
-                dragmode="zoom", height=max(320, min(900, 120 + 22 * len(numpy.unique(actions["stage"])))))
+    for part in "wide", "narrow":  # the narrow ones later, since a wide one may lie in part of their column
+        for kind in there:
+            name, colour, _ = plot_timeline.KINDS[kind]
+            if part == "wide" or kind != "U":
+                traces.append({"type": "bar", "orientation": "h", "name": f"{kind}: {name}", "legendgroup": kind, "showlegend": part == "wide",
+                               "meta": {"kind": kind, "part": part}, "base": [], "x": [], "y": [], "width": [],
+                               "marker": {"color": colour, "line": {"width": 0}}, "hovertemplate": "%{customdata}<extra></extra>"})
+    if "U" in there:
+        traces.append({"type": "scatter", "mode": "markers", "name": "U: update, too short for a bar", "legendgroup": "ticks",
+                       "meta": {"kind": "U", "part": "ticks"}, "x": [], "y": [], "hovertemplate": "%{customdata}<extra></extra>",
+                       "marker": {"symbol": "line-ns-open", "size": 5, "color": plot_timeline.KINDS["U"][1], "line": {"width": 1.5}}})
+    stages = numpy.unique(actions["stage"]).tolist()
+    low, high = (1e-9 * time / size for time in (first, max(last, first + 1)))
+    every = -(-len(stages) // 24)
+    found = view(traces, x=axis(f"{clock} time ({unit})", range=[low, high]),
+                 y=axis("stage", range=[stages[-1] + 0.62, stages[0] - 0.62], tickvals=stages[::every]),
+                 barmode="overlay", bargap=0, dragmode="zoom", height=max(320, min(900, 160 + 22 * len(stages))))
+    two = plot_timeline.overlaps(actions)
+    found["actions"] = {"unit": unit, "start": rounded(1e-9 * actions["start_ns"] / size, 12), "end": rounded(1e-9 * actions["end_ns"] / size, 12),
+                        "stage": actions["stage"].tolist(), "microbatch": actions["microbatch"].tolist(), "kind": "".join(actions["kind"]),
+                        "order": "".join(there), "lanes": plot_timeline.lanes(two), "tick": plot_timeline.TICK, "wide": plot_timeline.WIDE,
+                        "least": plot_timeline.LEAST_SHARE}
+    return found
 
 
 def timeline(runs):
@@ -236,10 +245,13 @@ def timeline(runs):
     figures = []
     for run, parts in recorded.items():
         views = {str(w): timeline_view(actions, run.run.clock()) for w, actions in enumerate(parts.values())}
+        part_names = ["the whole run"] if len(parts) == 1 else [f"the {part} of the run" for part in parts]
         figures.append(figure(f"{run.name}: what each stage did when" + ("" if len(parts) == 1 else f", in a window of {report_data.MOST_BARS} actions"),
-                              views, [] if len(parts) == 1 else [control("window", [f"the {part} of the run" for part in parts])]))
-    return section("timeline", "Timeline", "Drag to zoom, double-click for the whole. A run of more than "
-                   f"{report_data.MOST_BARS} actions is shown in windows of as many at its beginning, in its middle and at its end." +
+                              views, [control("window", part_names)]))
+    return section("timeline", "Timeline", "A row is a stage, a gap is time in which it waits; if a stage does two things at once, forward is the upper "
+                   "half of its row. Actions too narrow for a bar each share columns: a colour is as high as the part of the column's time that its "
+                   f"kind takes. Drag to zoom in until each has its bar, double-click for the whole. Of a run of more than {report_data.MOST_BARS} "
+                   "actions as many are shown from its beginning, its middle and its end." +
                    left_out(runs, list(recorded)), figures, "none of these runs recorded its actions (run.trace_actions: true)")
 
 

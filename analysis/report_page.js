@@ -39,15 +39,85 @@
     };
   }
 
-  function draw(figure, box) {
-    const view = figure.views[[...box.parentNode.querySelectorAll("[data-control]")].map(c => c.value).join("/")];
+  /* What is drawn of a timeline's actions from `low` to `high` on so many pixels, such that none vanishes: plot_timeline.details says
+     the same of a figure. Returns by "KIND PART" the arrays of a trace. */
+  function detail(actions, low, high, pixels) {
+    const columns = Math.max(1, Math.floor(pixels / 2)), column = (high - low) / columns, parts = {}, shared = new Map(), ticks = new Map();
+    const part = name => parts[name] = parts[name] || { base: [], x: [], y: [], width: [], customdata: [] };
+    const place = time => Math.min(columns - 1, Math.max(0, Math.floor((time - low) / column)));
+    const number = value => +value.toPrecision(9);
+    const few = names => names.length + " actions: " + names.slice(0, 8).join(", ") + (names.length > 8 ? ", …" : "");
+    const at = (map, key, make) => map.get(key) || map.set(key, make()).get(key);
+    for (let i = 0; i < actions.kind.length; i++) {
+      const kind = actions.kind[i], start = actions.start[i], end = actions.end[i], stage = actions.stage[i], order = actions.order.indexOf(kind);
+      if (order < 0 || end < low || start > high) continue;
+      const name = kind + actions.microbatch[i], lane = kind === "F" ? 0 : 1, [top, height] = actions.lanes[lane];
+      if (end - start >= actions.wide * column) {
+        const bars = part(kind + " wide");
+        bars.base.push(start), bars.x.push(end - start), bars.y.push(stage + top + height / 2), bars.width.push(height);
+        bars.customdata.push(`${name} at stage ${stage}<br>from ${number(start)} for ${number(end - start)} ${actions.unit}`);
+      } else if (kind === "U") {
+        at(ticks, stage + "/" + place((start + end) / 2), () => []).push(name);
+      } else {
+        const two = actions.lanes[0][0] !== actions.lanes[1][0], first = place(start), last = place(end);
+        for (let c = first; c <= last; c++) {
+          const share = (Math.min(end, low + (c + 1) * column) - Math.max(start, low + c * column)) / column;
+          if (share <= 0 && c > first) continue;
+          const cell = at(shared, stage + "/" + (two ? lane : 1) + "/" + c, () => new Map());
+          const of = at(cell, order, () => ({ share: 0, names: [] }));
+          of.share += Math.max(0, share), of.names.push(name);
+        }
+      }
+    }
+    for (const [key, names] of ticks) {
+      const [stage, c] = key.split("/").map(Number), marks = part("U ticks");
+      marks.x.push(low + (c + 0.5) * column), marks.y.push(stage + actions.tick);
+      marks.customdata.push(`stage ${stage}<br>${names.length === 1 ? names[0] : few(names)}`);
+    }
+    for (const [key, cell] of shared) {
+      const [stage, lane, c] = key.split("/").map(Number), kinds = [...cell.keys()].sort((a, b) => a - b);
+      const heights = kinds.map(kind => Math.max(actions.least, cell.get(kind).share));
+      let [top, room] = actions.lanes[lane];
+      const scale = room / Math.max(1, heights.reduce((a, b) => a + b));
+      kinds.forEach((kind, k) => {
+        const bars = part(actions.order[kind] + " narrow"), height = scale * heights[k], of = cell.get(kind);
+        bars.base.push(low + c * column), bars.x.push(column), bars.y.push(stage + top + height / 2), bars.width.push(height);
+        bars.customdata.push(`stage ${stage}, ${Math.round(100 * Math.min(1, of.share))} % of this time<br>${few(of.names)}`);
+        top += height;
+      });
+    }
+    return parts;
+  }
+
+  /* The traces of a view; a timeline's with what its pixels can show of the range. A trace without data keeps its place in the legend. */
+  function tracesOf(view, box, range) {
+    if (!view.actions) return view.traces;
+    const parts = detail(view.actions, range[0], range[1], Math.max(100, box.clientWidth - 60));
+    return view.traces.map(trace => {
+      const found = parts[trace.meta.kind + " " + trace.meta.part];
+      if (trace.meta.kind === "U" && !found) return { ...trace, visible: false }; /* it has two, bars and ticks */
+      const { base, width, ...others } = found || { base: [null], x: [null], y: [null], width: [null], customdata: [""] };
+      return { ...trace, ...others, ...(trace.type === "bar" ? { base, width } : {}) };
+    });
+  }
+
+  const viewOf = (figure, box) => figure.views[[...box.parentNode.querySelectorAll("[data-control]")].map(c => c.value).join("/")];
+
+  /* `shown`: the axes that were zoomed to; without, and of a figure's other view, all of it. */
+  function draw(figure, box, shown) {
+    const view = viewOf(figure, box), layout = layoutOf(view, box);
     const note = box.parentNode.querySelector("small");
     note.textContent = view.note || "";
-    Plotly.react(box, inScheme(view.traces), layoutOf(view, box), {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"],
-      toImageButtonOptions: { format: "svg", filename: "petra" },
+    if (view.actions && box.clientWidth < 480) layout.height += 60; /* its legend takes several lines */
+    if (shown) for (const name of ["xaxis", "yaxis"]) layout[name] = { ...layout[name], range: [...shown[name].range] };
+    else if (view.actions && drawn.delete(box)) Plotly.purge(box);
+    Plotly.react(box, inScheme(tracesOf(view, box, layout.xaxis.range)), layout, {
+      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", ...(view.actions ? ["autoScale2d"] : [])],
+      doubleClick: view.actions ? "reset" : "reset+autosize", toImageButtonOptions: { format: "svg", filename: "petra" },
     });
     box.style.minHeight = "";
+    if (!drawn.has(box) && view.actions) /* zoomed or resized: as much detail as there is room for now */
+      box.on("plotly_relayout", () => draw(figure, box, box.layout));
     drawn.add(box);
   }
 

@@ -2,6 +2,7 @@
 """petra report: what is on the page, and, where Chromium is, that a browser draws all of it."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 sys.dont_write_bytecode = True
 os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
+import plot_common  # noqa: E402
 import plot_timeline  # noqa: E402
 import report_data  # noqa: E402
 import report_figures  # noqa: E402
@@ -83,6 +85,35 @@ class Pythons(ProgramTest):
         shutil.copy("analysis/python", folder)
         for script in self.scripts:
             self.assertEqual(self.run_by(None, os.path.join(folder, os.path.basename(script)), "--help"), (0, ""), script)
+
+
+def write_actions(path, count, stages=4, length=30, gap=20):
+    """The log of a run with so many actions: on each stage F, twice as long B and, after every fourth, an update of 2; random gaps."""
+    gaps, busy, rows, microbatch = numpy.random.default_rng(count), [0] * stages, [], 0
+    while len(rows) < count:
+        for stage in range(stages):
+            for kind, time in ((0, length), (1, 2 * length), (3, 2)) if microbatch % 4 == 3 else ((0, length), (1, 2 * length)):
+                start = busy[stage] + int(gaps.integers(1, gap + 1))
+                busy[stage] = start + time
+                rows.append((1000 * start, 1000 * busy[stage], stage + 1, kind, microbatch, 0, -1))
+        microbatch += 1
+    os.makedirs(os.path.dirname(path))
+    with h5py.File(path, "w", libver="earliest") as run:
+        run.attrs["config"], run.attrs["complete"] = "method:\n  name: petra\nrun:\n  mode: emulate\n", 1
+        for name in "epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5":
+            run["epoch/" + name] = numpy.zeros(0)
+        for name in "microbatch", "epoch", "loss", "wall_s":
+            run["train/" + name] = numpy.zeros(0)
+        for name, column in zip(("start_ns", "end_ns", "stage", "kind", "microbatch", "version_read", "version_written"), zip(*rows[:count])):
+            run["trace/actions/" + name] = numpy.array(column)
+        run["trace/actions/kind"].attrs["kinds"] = ["F", "B", "W", "U", "E"]
+
+
+def has(image, colour):
+    """Where an image has a colour, or one near to it: the runs of columns with it."""
+    wanted = numpy.array([int(colour[i:i + 2], 16) for i in (1, 3, 5)]) / 255
+    columns = (abs(image[:, :, :3] - wanted).max(axis=2) < 0.25).any(axis=0)
+    return int((columns[1:] & ~columns[:-1]).sum() + columns[0])
 
 
 class Report(ProgramTest):
@@ -205,6 +236,56 @@ class Report(ProgramTest):
         section = self.sections("priced")["timeline"]
         self.assertIn(f"in a window of {report_data.MOST_BARS} actions", section["figures"][0]["caption"])
 
+    def write_timelines(self):
+        names = [f"n{count}" for count in (1, 30, 900, 10000)]
+        for name in names:
+            write_actions(self.path(f"runs/{name}/run.h5"), int(name[1:]))
+        return names
+
+    def test_every_choice_has_a_view(self):
+        """The page finds a view by the choices of all controls; a figure without controls has one view, called ""."""
+        for section in self.sections("mine", "priced", *self.write_timelines()).values():
+            for figure in section["figures"]:
+                keys = ["/".join(map(str, places)) for places in itertools.product(*(range(len(one["choices"])) for one in figure["controls"]))]
+                self.assertEqual(sorted(keys), sorted(figure["views"]), figure["caption"])
+
+    def test_no_action_vanishes(self):
+        """Each has a bar, a part of a column of its kind at its time, or of an update a tick; columns are full at most."""
+        for name in self.write_timelines():
+            for actions in report_data.windows(report_data.RunData(self.path(f"runs/{name}/run.h5"), name)).values():
+                for two, columns in ((False, 7), (True, 100), (False, 1000)):
+                    limits = (int(actions["start_ns"].min()), int(actions["end_ns"].max()))
+                    wide, narrow, (ticks, stages) = plot_timeline.details(actions, limits, columns, two)
+                    middles = (actions["start_ns"] + actions["end_ns"]) / 2
+                    for i in set(range(len(middles))) - set(wide.tolist()):
+                        kind, stage, time = actions["kind"][i], actions["stage"][i], middles[i]
+                        if kind == "U":
+                            self.assertLessEqual(abs(ticks[stages == stage] - time).min(), (limits[1] - limits[0]) / columns)
+                        else:
+                            self.assertTrue(any(row[0] <= time <= row[1] and stage - 0.5 < row[2] < stage + 0.5 for row in narrow[kind]))
+                    for rows in narrow.values():
+                        numpy.testing.assert_array_less(rows[:, 2] + rows[:, 3], numpy.round(rows[:, 2]) + plot_timeline.BOTTOM + 1e-6)
+
+    def test_narrow_actions_are_drawn(self):
+        """Forty of each kind, each a thousandth of the time between two, can be counted in the figure and in its twin."""
+        if not importlib.util.find_spec("matplotlib"):
+            self.skipTest("no matplotlib (Debian: python3-matplotlib)")
+        from matplotlib import image
+        write_actions(self.path("narrow/run.h5"), 80, stages=1, length=1, gap=1)
+        with h5py.File(self.path("narrow/run.h5"), "r+") as run:
+            start = 10**6 * numpy.arange(80)
+            run["trace/actions/start_ns"][:], run["trace/actions/end_ns"][:], run["trace/actions/kind"][:] = start, start + 1000, numpy.arange(80) % 2
+        lines = [[sys.executable, os.path.join(ROOT, "analysis/plot_timeline.py"), "narrow", "-o", "python.png"]]
+        if shutil.which("gnuplot") and shutil.which("h5dump"):
+            lines.append([os.path.join(ROOT, "analysis/plot_timeline_gnuplot"), "gnuplot.png", "narrow"])
+        for line in lines:
+            done = subprocess.run(line, cwd=self.folder, capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            drawn = image.imread(self.path(line[1] if line[1].endswith("png") else line[-1]))
+            for kind in "FB":
+                colour = plot_timeline.KINDS[kind][1]
+                self.assertGreaterEqual(has(drawn, colour), 40, line)
+
     def test_refusals(self):
         self.bad(2, "petra report needs --output FILE.html", "report", "runs/mine")
         self.bad(2, "petra report: 0 given; expected RUN...", "report", "-o", "a.html")
@@ -253,7 +334,9 @@ class Report(ProgramTest):
     def test_in_a_browser(self):
         if not HAS_PLOTLY or not CHROMIUM:
             self.skipTest("no plotly or no Chromium (Debian: python3-plotly chromium)")
-        self.write_page()
+        runs = self.write_timelines()
+        self.good_json("report", "runs/mine", "runs/priced", "sweep", *(f"runs/{name}" for name in runs), "-o", "report.html")
+        views = [view for figure in self.sections("mine", "priced", *runs)["timeline"]["figures"] for view in figure["views"].values()]
         with open(os.path.join(ROOT, "tests/cli/walk_report.js"), encoding="utf-8") as file:
             walk = file.read()
         self.write("walked.html", self.read("report.html").decode().replace("</body>", f"<script>{walk}</script></body>"))
@@ -265,10 +348,26 @@ class Report(ProgramTest):
             told = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
             self.assertEqual(len(told), 1, told)
             self.assertIn("walked: ", told[0])
-            result = json.loads(re.search(r"walked: (\{.*?\})", told[0]).group(1))
+            result = json.loads(re.search(r"walked: (\{.*\})", told[0]).group(1))
             self.assertEqual(result["empty"], 0, result)
             self.assertGreater(result["views"], 20)
             self.assertLessEqual(result["page"], result["window"], "the page is wider than its window")
+            self.assertEqual(len(result["timelines"]), len(views))
+            for view, found in zip(views, result["timelines"]):
+                self.compare_details(view["actions"], found)
+
+    def compare_details(self, actions, found):
+        """The page draws what `details` says of as many columns, but for what rounding moves to the next column; of the zoomed range more."""
+        columns = {"kind": numpy.array(list(actions["kind"])), "stage": numpy.array(actions["stage"]),
+                   **{name + "_ns": numpy.array(actions[name]) for name in ("start", "end")}}
+        for shown in found.values():
+            wide, narrow, (ticks, _) = plot_timeline.details(columns, shown["range"], shown["columns"], actions["lanes"][0] != actions["lanes"][1])
+            expected = {"wide": len(wide), "narrow": sum(map(len, narrow.values())), "ticks": len(ticks)}
+            self.assertGreater(expected["wide"] + expected["narrow"], 0)
+            for part, count in expected.items():
+                self.assertLessEqual(abs(shown["parts"].get(part, 0) - count), 0.02 * count + 1, (part, shown, expected))
+        self.assertLess(found["zoomed"]["range"][1] - found["zoomed"]["range"][0], 0.3 * (found["all"]["range"][1] - found["all"]["range"][0]))
+        self.assertEqual(found["reset"]["range"], found["all"]["range"])
 
 
 class Tensorboard(ProgramTest):
