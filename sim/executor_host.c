@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hosts: what issues the actions of devices, one at a time. An action of an ordered program starts when it has been issued
- * and nothing else keeps it; E is not issued. Hosts serve in the order of requests, those of one moment by device and engine. */
+ * and nothing else keeps it; E is not issued. Hosts serve in the order of requests, those of one moment by device and engine:
+ * start_ready hands them over each time that nothing else of the moment is left. The end of an action of no length is left then, and
+ * what asks behind it comes after them. */
 #include "sim/executor_virtual_private.h"
 
 #include "base/mem.h"

@@ -317,6 +317,50 @@ START_TEST(stage_momentum_is_nesterov_with_a_discount) {
 }
 END_TEST
 
+/* SGD behind a warm-up: the velocity is the warm-up's, only gradients from there on are discounted. By hand of the first step, and by the
+ * rule's own form of all: g is multiplied, the rate is not. Of the second stage of 4: momentum 0.9 + 0.07 / 2, D = 4. */
+START_TEST(stage_momentum_takes_the_velocity_of_a_warm_up_as_it_is) {
+  enum { WARM = 3, STAGE = 1 };
+  const char *const settings[] = {MITIGATION("stage_momentum=0.97"), MITIGATION("weight_prediction=velocity"), NULL};
+  training run;
+  open_stages(&run, settings);
+  petra_stage *stage = run.network->stage[STAGE];
+  stage->options.mitigation.start = WARM;
+  const int64_t count = stage->sets[0].parameters.tensor[0]->elements;
+  double *seen[STEPS + 1], worst = 0, worst_by_hand = 0, worst_ahead = 0;
+  for (int t = 0; t <= STEPS; t++) {
+    seen[t] = values_of(&run, stage->sets[0].parameters.tensor[0]);
+    if (t < STEPS)
+      update(&run, stage, t, rate_at(t));
+  }
+  const petra_tensor_set *predicted;
+  must(petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, stage->updates, 0, &predicted));
+  double *ahead = values_of(&run, predicted->tensor[0]);
+  for (int64_t e = 0; e < count; e++) {
+    double w = seen[0][e], v = 0;
+    for (int t = 0; t < STEPS; t++) {
+      const double m = t < WARM ? 0.9 : 0.935, plain = gradient_at(t, e) + weight_decay * w, warm = v;
+      const double g = t < WARM ? plain : 0.65 * plain;
+      v = m * v + g;
+      w -= rate_at(t) * (g + m * v);
+      worst = fmax(worst, fabs(w - seen[t + 1][e]));
+      if (t == WARM) {
+        const double by_hand = seen[t][e] - 0.05 * (0.874225 * warm + 1.25775 * plain);
+        worst_by_hand = fmax(worst_by_hand, fabs(by_hand - seen[t + 1][e]));
+      }
+    }
+    worst_ahead = fmax(worst_ahead, fabs(w - rate_at(STEPS - 1) * 4 * v - ahead[e]));
+  }
+  within("first step behind a warm-up", worst_by_hand, TOLERANCE_MITIGATION);
+  within("stage momentum of SGD after a warm-up", worst, TOLERANCE_MITIGATION);
+  within("what is predicted from it", worst_ahead, TOLERANCE_MITIGATION);
+  for (int t = 0; t <= STEPS; t++)
+    free(seen[t]);
+  free(ahead);
+  training_close(&run);
+}
+END_TEST
+
 /* AdamW and NAdamW whose beta1 changes after a warm-up: the mean is divided by the sum of the weights that its gradients have. */
 START_TEST(stage_momentum_after_a_warm_up_divides_by_what_was_averaged) {
   enum { WARM = 3 };
@@ -531,6 +575,7 @@ int main(void) {
                                 spike_compensation_brings_what_the_delay_held_back,
                                 stage_momentum_is_nesterov_with_a_discount,
                                 stage_momentum_is_beta1_of_nadamw,
+                                stage_momentum_takes_the_velocity_of_a_warm_up_as_it_is,
                                 stage_momentum_after_a_warm_up_divides_by_what_was_averaged,
                                 error_feedback_is_ahead_of_plain_steps_by_the_last_ones,
                                 clipping_is_by_the_norm_of_the_stage,

@@ -66,7 +66,8 @@ double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation)
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
 double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update);
 
-/* What the rate is multiplied by for stage_momentum, whose gradient is discounted; 1 where the optimiser does so itself. */
+/* (1 - m_j) / (1 - m) of stage_momentum; 1 if the optimiser discounts its gradient itself. step.c multiplies the rate by it, not the
+ * gradient: its velocity is that of the gradients over this factor, and their product is the same. */
 double petra_mitigation_discount(const petra_stage_mitigation *mitigation, const petra_optim *optim);
 
 /* beta^(J - j) */

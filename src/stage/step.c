@@ -129,10 +129,24 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
   return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
 }
 
+/* stage_momentum multiplies the rate in place of the gradients, so that its velocity is that of the gradients over the same factor. At
+ * the first update behind a warm-up, whose gradients had no factor, the velocity is divided by it. */
+static petra_status carry_velocity(const block_step *step) {
+  const petra_stage *stage = step->stage;
+  const petra_tensor_set *velocity = &step->sets->states[0];
+  const double discount = petra_mitigation_discount(&step->mitigation, &stage->options.optim);
+  if (stage->updates == 0 || stage->updates != step->mitigation.start || discount == 1)
+    return PETRA_OK;
+  for (int i = 0; i < velocity->count; i++)
+    PETRA_TRY(petra_op_scale(stage->compute.backend, 1 / discount, velocity->tensor[i]));
+  return PETRA_OK;
+}
+
 /* The step, with `moved` (minus the weights before it) becoming the update. */
 static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   const petra_tensor_set *parameters = &step->sets->parameters;
+  PETRA_TRY(carry_velocity(step));
   PETRA_TRY(move_parameters(step));
   for (int i = 0; i < parameters->count; i++) {
     if (petra_mitigation_feedback(mitigation) > 0)

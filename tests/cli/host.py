@@ -24,6 +24,7 @@ class Loop:
         self.done, self.started, self.issued = ([0] * self.stages for _ in range(3))
         self.busy, self.asked = [False] * self.stages, [False] * self.stages
         self.lines, self.serving = {}, {}
+        self.late, self.latest = 0, {}  # requests behind one of the same moment by a device of a larger number; the last one of each host
         now = 0
         self.look(now)
         while self.events:
@@ -73,10 +74,14 @@ class Loop:
                     asks.append(d)
             if self.issued[d] < len(order) and self.issued[d] - self.started[d] < self.case["ahead"]:
                 asks.append(d)
+        before = dict(self.latest)
         for d in asks:
             if not self.asked[d]:
                 self.asked[d] = True
-                self.lines.setdefault(host_of(d, self.case), []).append(d)
+                host = host_of(d, self.case)
+                self.late += before.get(host, (0, 0)) > (now, d)
+                self.latest[host] = now, d
+                self.lines.setdefault(host, []).append(d)
         for host, line in self.lines.items():
             if line and not self.serving.get(host):
                 self.serving[host] = True
@@ -111,21 +116,40 @@ class Host(ProgramTest):
     def simulated(self, case):
         return self.good_json("simulate", "-", *self.options(case))
 
+    def against_the_loop(self, case):
+        if case["method"] == "1f1b-checkpoint":
+            case |= {"method": "1f1b", "more": {"method.keep": "input"}}
+        orders = self.good_json("schedule", "-", *self.options(case))["devices"]
+        expected = Loop(case, [[parsed(text) for text in order] for order in orders])
+        self.assertEqual(self.simulated(case)["makespan_ns"], expected.last, case)
+        return expected
+
     def test_against_an_event_loop(self):
         rng = random.Random(7)
         for _ in range(40):
             stages = rng.randint(1, 7)
-            case = {"speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
-                    # Speeds divide the costs; so large and odd that no two things happen at one moment but at the start.
-                    "costs": [4 * rng.randint(10**7, 10**9) for _ in range(4)], "latency": rng.choice([0, rng.randint(1, 10**8)]),
-                    "host": rng.randint(10**6, 10**9), "ahead": rng.choice([0, 1, 2, 5]), "node": rng.randint(1, 3),
-                    "share": rng.choice(["cluster", "node", "device"]), "k": rng.randint(1, 4), "M": rng.randint(1, 20),
-                    "method": rng.choice(["petra", "reversible", "1f1b-checkpoint", "dsp"])}
-            if case["method"] == "1f1b-checkpoint":
-                case |= {"method": "1f1b", "more": {"method.keep": "input"}}
-            orders = self.good_json("schedule", "-", *self.options(case))["devices"]
-            expected = Loop(case, [[parsed(text) for text in order] for order in orders]).last
-            self.assertEqual(self.simulated(case)["makespan_ns"], expected, case)
+            self.against_the_loop({
+                "speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
+                # Speeds divide the costs; so large and odd that no two things happen at one moment but at the start.
+                "costs": [4 * rng.randint(10**7, 10**9) for _ in range(4)], "latency": rng.choice([0, rng.randint(1, 10**8)]),
+                "host": rng.randint(10**6, 10**9), "ahead": rng.choice([0, 1, 2, 5]), "node": rng.randint(1, 3),
+                "share": rng.choice(["cluster", "node", "device"]), "k": rng.randint(1, 4), "M": rng.randint(1, 20),
+                "method": rng.choice(["petra", "reversible", "1f1b-checkpoint", "dsp"])})
+
+    def test_requests_of_one_moment(self):
+        """By device, but one that follows an action of no length comes after those that do not: costs are such that many things
+        happen at one moment, and updates take no time."""
+        rng = random.Random(11)
+        late = 0
+        for _ in range(40):
+            stages = rng.randint(2, 7)
+            late += self.against_the_loop({
+                "speeds": [rng.choice([1, 2]) for _ in range(stages)],
+                "costs": [2 * rng.randint(1, 3) for _ in range(3)] + [rng.choice([0, 0, 0, 2])], "latency": rng.choice([0, 2]),
+                "host": rng.randint(1, 3), "ahead": rng.choice([0, 1, 2]), "node": rng.randint(2, 3),
+                "share": rng.choice(["cluster", "node"]), "k": rng.randint(1, 2), "M": rng.randint(4, 20),
+                "method": rng.choice(["petra", "1f1b-checkpoint", "dsp"])}).late
+        self.assertGreater(late, 10)
 
     def case(self, **more):
         return {"speeds": [1] * 6, "costs": [7000, 16000, 5000, 3000], "latency": 0, "host": 11000, "ahead": 0, "node": 1,

@@ -40,6 +40,8 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
            ["method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity",
             "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
+           ["method.name=petra", "method.accumulate=1", "method.mitigation.stage_momentum=0.97",
+            "method.mitigation.sync_warmup_epochs=2"],
            ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5", "method.mitigation.error_feedback=true"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
            ["method.name=petra", "model.width=4", "data.set=grammar", "model.family=revgpt", "model.depth=2", "model.heads=2", "model.context=5",

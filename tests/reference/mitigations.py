@@ -47,7 +47,9 @@ CASES = [
     {"weight_prediction": "spectrain", "prediction_horizon": 0.5, "lr_rescheduling": 30},
     {"sync_warmup_epochs": 1},
     {"sync_warmup_epochs": 1, "lr_rescheduling": 9, "discrepancy_correction": 0.135},
+    {"sync_warmup_epochs": 1, "stage_momentum": 0.99},
     {"sync_warmup_epochs": 2, "stage_momentum": 0.99, "weight_prediction": "velocity"},
+    {"sync_warmup_epochs": 1, "stage_momentum": 0.99, "gradient_shrinking": 0.8, "lr_rescheduling": 9},
     {"error_feedback": "true"},
     {"error_feedback": "true", "discrepancy_correction": 0.135, "sync_warmup_epochs": 1},
 ]
@@ -63,13 +65,15 @@ class Optimiser(methods.Optimiser):
         self.count = -warmup
         self.trend, self.ahead, self.returning = {}, {}, {}
         self.plain, self.moves = {}, []
+        self.discount = 1
 
     def is_on(self):
         return self.delay > 0 and self.count >= 0
 
     def begin(self):
+        """Nesterov momentum of the stage from now on. The velocity is that of the warm-up; later gradients are discounted."""
         self.momentum += (self.of["stage_momentum"] - 0.9) * self.distance / self.stages
-        self.lr *= (1 - self.momentum) / (1 - 0.9)
+        self.discount = (1 - self.momentum) / (1 - 0.9)
 
     def rate(self):
         steps = self.of.get("lr_rescheduling", 0)
@@ -86,6 +90,7 @@ class Optimiser(methods.Optimiser):
                 g = g * self.of.get("gradient_shrinking", 1) ** self.distance
             if nets.decays(name):
                 g = g + DECAY * tensors[name]
+            g = g * self.discount
             velocity[name] = v = m * velocity[name] + g if name in velocity else g
             if on and "spike_compensation" in self.of:
                 a = m ** (self.delay + 1)
