@@ -263,7 +263,7 @@ class OfOthers(DataTest):
                    (self.virtual("gone.h5"), "is a virtual data set")]
         missing = [(unwritten, "was never written"), (unwritten_chunk, "was never written in full")]
         self.make()
-        for target in ["eval/images", "eval/labels", "train/labels"]:
+        for target in ["eval/images", "train/labels"]:
             for make, words in foreign + missing:
                 self.change("a.h5", target, make)
                 self.bad(1, [f"changed.h5: /{target} {words}"], "data", "verify", "hdf5.yaml", "--quiet", "--set", "data.path=changed.h5")
@@ -278,12 +278,12 @@ class OfOthers(DataTest):
         with h5py.File(self.path("run/weights.h5")) as file:
             tensors = []  # of more than one chunk
             file["parameters"].visititems(lambda name, node: tensors.append(name) if getattr(node, "shape", (0,))[0] > 2 else None)
-        for make, words in foreign + missing:
+        for make, words in foreign[:1] + foreign[-1:] + missing:
             self.change("run/weights.h5", f"parameters/{tensors[0]}", make)
             self.bad(1, ["changed.h5: /", words], "evaluate", "small.yaml", "--set", "model.weights=changed.h5")
             os.replace(self.path("changed.h5"), self.path("two/weights.h5"))
             self.bad(1, ["two/weights.h5: /", words], "compare", "run", "two")
-        for make, words in foreign:
+        for make, words in foreign[1:4]:
             self.change("run/run.h5", "train/loss", make)
             for command in ["inspect", "changed.h5"], ["export", "changed.h5", "--csv", "csv"]:
                 self.bad(1, ["changed.h5: /", words], *command)
