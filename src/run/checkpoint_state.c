@@ -188,12 +188,16 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
   return PETRA_OK;
 }
 
+/* No rank goes on, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed what it does
+ * not name. */
+
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
                                    petra_archive *archive) {
   walk w;
   petra_status status = begin_walk(&w, state, begin);
   if (status == PETRA_OK)
     status = read_all(&w, begin, archive);
+  status = petra_execution_agree_on(state->execution, status);
   end_walk(&w);
   return status;
 }

@@ -28,8 +28,8 @@ typedef struct petra_checkpoint_state {
 petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
                                    int64_t *measured_ns);
 
-/* Reads the stages that are here, and what else is kept here, from an open checkpoint.h5 and its parts. PETRA_DATA: file and
- * item, and what does not go together. */
+/* Reads the stages that are here, and what else is kept here, from an open checkpoint.h5 and its parts; the parts that it does
+ * not name are removed. All ranks return together. PETRA_DATA: file and item, and what does not go together. */
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
                                    petra_archive *archive);
 

@@ -144,6 +144,20 @@ class Execute(ProgramTest):
             self.same_probes("again", case)
         shutil.rmtree(self.path("again"))
 
+    def test_resume_with_a_slow_listing(self):
+        """Epochs shorter than the pipeline: a replica comes to the next checkpoint before it needs anything of the other one."""
+        source = os.path.join(os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."), "tests/slow_listing.c")
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", self.path("slow.so"), source, "-ldl"], check=True)
+        options = [*COMMON, "--set", "run.trace_actions=false", "--set", "run.checkpoint_every=1", "--set", "cluster.replicas=2", "--set", "data.limit=12", "--set", "data.recalibrate=0",
+                   "--set", "run.eval_every=0"]
+        self.good("train", *options, "--set", "run.epochs=2", "--output", "out", "--quiet")
+        longer = [*options, "--set", "run.epochs=3", "--output", "out", "--quiet", "--resume"]
+        self.write("out/checkpoint/stage-left-0123456789abcdef.h5.tmp", "left by a run that was killed")
+        self.assertEqual(self.execute(2, *longer, LD_PRELOAD=self.path("slow.so"), PETRA_TEST_LISTING="2"), (0, "", []))
+        self.assertFalse(os.path.exists(self.path("out/checkpoint/stage-left-0123456789abcdef.h5.tmp")))
+        longest = [word.replace("run.epochs=3", "run.epochs=4") for word in longer]
+        self.assertEqual(self.execute(2, *longest), (0, "", []))
+
     def test_resume(self):
         everything = os.environ.get("PETRA_TEST_EXECUTE") == "all"
         names = {method["name"] for method in self.good_json("methods")["methods"]} - {"petra-arrival"}
