@@ -178,7 +178,8 @@ const petra_command petra_command_sweep = {
                          "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
                          "so many cells at once (default 1); 0: runs none and sums up what is there, also\n"
-                         "                   while others run cells; beside a sweep, which writes the files, on the terminal alone"),
+                         "                   while others run cells; beside a sweep, which writes the files, on the "
+                         "terminal alone"),
             PETRA_OPTION("slurm", NULL, slurm,
                          "prints a script for sbatch that runs the open cells, in place of running them"),
             PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),
