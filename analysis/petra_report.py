@@ -73,7 +73,9 @@ def main():
         print(json.dumps({"report": arguments.output, "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
                           "sections": [section["id"] for section in sections if section["figures"]], "left_out": missing}, indent=2))
     elif not arguments.quiet:
-        print(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {shown}")
+        print(common.shown(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {shown}"))
+        for sweep in sweeps:
+            print(f"sweep {sweep.name}: {sweep.progress()}")
         for name, why in missing.items():
             print(f"left out: {name}: {why}")
 

@@ -49,12 +49,13 @@ def read_summary(path):
     """Points of a sweep's summary.csv: its combinations, whose keys are those that the grid varies."""
     points = []
     for combination, keys, row in common.read_summary(path):
-        if not {METHOD, FACTOR} <= keys.keys() or "eval_top1_mean" not in row:
+        keys.pop("row", None)  # a name of the values of its keys
+        if FACTOR not in keys or "eval_top1_mean" not in row:
             common.fail(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
         if not row["eval_top1_mean"]:
             print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no evaluation, left out", file=sys.stderr)
             continue
-        method, k, interval = keys.pop(METHOD), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
+        method, k, interval = keys.pop(METHOD, "all"), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
         points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), 100 * float(row["eval_top1_mean"]),
                             100 * float(interval) if interval else 0.0, [1]))
     return points

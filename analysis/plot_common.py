@@ -204,12 +204,17 @@ def save(figure, path):
 
 
 def read_summary(path):
-    """Of a sweep's summary.csv: (combination, the keys that it sets, its row as texts by column) each; the columns are those of
-    docs/sweep.md, *_mean and *_interval95, which are empty where there is none."""
+    """Of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column) each. A combination that leaves a
+    key to the base config has the base's value (summaries of earlier versions do not tell it: there the key is missing). A grid with rows
+    has `row` among the keys. The columns are those of docs/sweep.md, *_mean and *_interval95, which are empty if there is none."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            return [(row["combination"], dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row)
-                    for row in csv.DictReader(file)]
+            reader = csv.DictReader(file)
+            found = list(reader)
+            names = list(reader.fieldnames or [])
+            varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
+            return [(row["combination"], {key: row[key] for key in varied} or
+                     dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
     except (OSError, KeyError, ValueError) as error:
         fail(f"{path}: not the summary of a sweep: {error}", 1)
 

@@ -4,7 +4,7 @@
 
     analysis/plot_sweep.py SUMMARY.csv --x KEY [--y FIGURE] [-o FIGURE.png] [--log-x] [--log-y]
 
-KEY is a key that the grid varies, such as method.accumulate; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
+KEY is a key that the grid varies, such as method.accumulate, row (the name of a row) or combination; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
 trainings) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
 a line, the band the 95 % interval of that mean; a point of one seed has none. Without -o it prints the points. Needs matplotlib for
 the figure (Debian: python3-matplotlib).
@@ -45,11 +45,16 @@ def read(path, key, figure, quiet=False):
     figure = figure or next((name for name in DEFAULTS if name in there), None)
     if figure not in there:
         common.fail(f"{path}: has no figure {figure}; expected one of: {', '.join(there)}")
+    cells = [(combination, {"combination": combination, **keys}, row) for combination, keys, row in cells]
     without = next((combination for combination, keys, _ in cells if key not in keys), None)
     if without:
         common.fail(f"{path}: {without} does not set {key}; expected a key that the grid varies: {', '.join(sorted(cells[0][1]))}")
-    others = [{other: value for other, value in keys.items() if other != key} for _, keys, _ in cells]
-    varied = [other for other in dict.fromkeys(other for keys in others for other in keys) if len({keys.get(other) for keys in others}) > 1]
+    # A name stands for the values of other keys: over it a line is not of these.
+    named = {"row", "combination"}
+    others = [{other: value for other, value in keys.items() if other not in named | {key}} for _, keys, _ in cells]
+    varied = [other for other in dict.fromkeys(other for keys in others for other in keys)
+              if any(a.get(other) != b.get(other) for (_, mine, _), a in zip(cells, others) for (_, its, _), b in zip(cells, others)
+                     if key not in named or mine[key] == its[key])]
     lines = {}
     for (combination, keys, row), rest in zip(cells, others):
         name = common.cell_name(varied, rest) or "all"
@@ -84,7 +89,7 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
         # Side by side where the axis has words, so that no bar hides another.
         aside = 0 if numeric else 0.5 * (index - (len(lines) - 1) / 2) / len(lines)
         x, means = [place(value) + aside for value, _, _ in points], [factor * mean for _, mean, _ in points]
-        axes.plot(x, means, **(style if numeric else {**style, "linestyle": "none"}), label=name)
+        axes.plot(x, means, **(style if numeric else {**style, "linestyle": "none"}), label=common.drawn(name))
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
         if any(half is not None for _, _, half in points):  # Matplotlib 3.6 fails where no bar has a length
             axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
@@ -96,7 +101,7 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
     if log_y:
         axes.set_yscale("log")
     if not numeric or log_x and len(values) <= 12:
-        axes.set_xticks([place(value) for value in values], values)
+        axes.set_xticks([place(value) for value in values], [common.drawn(value) for value in values])
         axes.minorticks_off()
     if not numeric:
         axes.set_xlim(-0.5, len(values) - 0.5)

@@ -149,7 +149,7 @@ class SweepData:
 
     def __init__(self, path):
         self.path = path
-        self.name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        self.name = common.shown(os.path.basename(os.path.dirname(os.path.abspath(path))))
         self.cells = common.read_summary(path)
         if not self.cells:
             common.fail(f"{path}: has no combination")
@@ -161,6 +161,14 @@ class SweepData:
         return sorted(names, key=lambda name: name not in plot_sweep.DEFAULTS)
 
     def axes(self):
-        """Keys that every combination sets, and not all alike; those whose values are numbers first."""
+        """What there is to draw over: the rows of the grid, then the keys that vary, those whose values are numbers first; the
+        combinations if there is no more."""
         keys = [key for key in self.cells[0][1] if all(key in own for _, own, _ in self.cells) and len({own[key] for _, own, _ in self.cells}) > 1]
-        return sorted(keys, key=lambda key: any(plot_sweep.number(own[key]) is None for _, own, _ in self.cells))
+        order = {"row": 0}
+        return sorted(keys, key=lambda key: order.get(key, 2 if any(plot_sweep.number(own[key]) is None for _, own, _ in self.cells) else 1)) or [
+            "combination"]
+
+    def progress(self):
+        """How many of the cells are complete, in words."""
+        complete, cells = (sum(int(row[name] or 0) for _, _, row in self.cells) for name in ("complete", "cells"))
+        return f"{complete} of {cells} cells complete"

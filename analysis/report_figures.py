@@ -325,10 +325,11 @@ def sweeps(found):
         axes, shown = sweep.axes(), sweep.figures()
         views = {f"{a}/{f}": sweep_view(sweep, key, name) for a, key in enumerate(axes) for f, name in enumerate(shown)}
         if views:
-            figures.append(figure(f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands", views,
+            figures.append(figure(f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands; {sweep.progress()}", views,
                                   [control("over", axes), control("figure", shown)]))
-    return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show.", figures,
-                   "no sweep was given" if not found else "the sweeps have no figures, or no key that varies")
+    none = "; ".join(f"{sweep.name} has no figures yet: {sweep.progress()}" for sweep in found if not sweep.figures())
+    return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show." + (f" Left out: {none}." if none and figures else ""),
+                   figures, "no sweep was given" if not found else none)
 
 
 def sections(runs, sweeps_found):

@@ -55,12 +55,17 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
   return PETRA_OK;
 }
 
-/* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. What only sums up may do so
- * beside them, without a lock, and then writes nothing; where it would print nothing either, that is an error. */
+/* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. What only sums up may do so beside
+ * them; beside a sweep, which keeps the summary itself, it writes nothing, and where it would print nothing either, that is an error. */
 static petra_status lock_folder(petra_sweep *sweep) {
   PETRA_TRY(petra_folder_make(sweep->directory));
-  if (sweep->only < 0 && sweep->jobs == 0 && (sweep->options.json || !sweep->options.quiet))
-    return petra_folder_try_lock(sweep->directory, LOCK_EX, &sweep->lock);
+  if (sweep->only < 0 && sweep->jobs == 0) {
+    PETRA_TRY(petra_folder_try_lock(sweep->directory, LOCK_EX, &sweep->lock));
+    if (sweep->lock < 0)
+      PETRA_TRY(petra_folder_try_lock(sweep->directory, LOCK_SH, &sweep->lock));
+    if (sweep->lock >= 0 || sweep->options.json || !sweep->options.quiet)
+      return PETRA_OK;
+  }
   return petra_folder_lock(sweep->directory, sweep->only >= 0 ? LOCK_SH : LOCK_EX, "sweep (or run)",
                            "it to be free (or --output)", &sweep->lock);
 }
@@ -162,8 +167,8 @@ const petra_command petra_command_sweep = {
     .help =
         "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
         "and writes\n"
-        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination. A "
-        "grid:\n"
+        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination,\n"
+        "kept up to date while cells run. A grid:\n"
         "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
         "  command: train                 (or simulate)\n"
         "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
@@ -179,9 +184,11 @@ const petra_command petra_command_sweep = {
                          "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
                          "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
-                         "so many cells at once (default 1); 0: runs none and sums up what is there, with\n"
-                         "                   the --set of the sweep that ran it and without writing a file while\n"
-                         "                   others run cells there"),
+                         "so many cells at once (default 1); 0: runs none and summarises what is there, with
+"
+                         "                   the --set of the sweep that ran it, also while others run cells;
+"
+                         "                   beside a sweep, which writes the files, on the terminal alone"),
             PETRA_OPTION("slurm", NULL, slurm,
                          "prints a script for sbatch that runs the open cells, in place of running them"),
             PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),

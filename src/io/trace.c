@@ -12,12 +12,27 @@
 
 enum { THREAD_FORWARD = 1, THREAD_BACKWARD = 2, THREAD_COMMUNICATION = 3 };
 
+/* One end of an arrow ('s', 'f') or of a message's time on the way ('b', 'e'). */
+typedef struct end {
+  char phase;
+  int32_t stage;
+  int thread;
+  int64_t time_ns, microbatch;
+} end;
+
+/* Ends that wait for their other one: what is still under way when the run ends is not in the trace. */
+typedef struct waiting {
+  end *ends;
+  int64_t count, capacity;
+} waiting;
+
 struct petra_trace {
   petra_trace_options options;
   char *path, *temporary;
   FILE *file;
-  bool started;  /* an event has been written: the next one comes after a comma */
-  int64_t *held; /* per stage: microbatches between F and B */
+  bool started;             /* an event has been written: the next one comes after a comma */
+  int64_t *held;            /* per stage: microbatches between F and B */
+  waiting *arrows, *onways; /* by receiver and direction, see `channel` */
 };
 
 static petra_status fail_write(const petra_trace *trace) {
@@ -44,6 +59,15 @@ static void name_stage(petra_trace *trace, int32_t stage) {
   }
 }
 
+static size_t channels(const petra_trace_options *options) {
+  return 2 * ((size_t)options->stages + 1);
+}
+
+/* Where messages to a stage are in `arrows` and `onways`. */
+static size_t channel(int32_t to, bool backward) {
+  return 2 * (size_t)to + backward;
+}
+
 petra_status petra_trace_create(const char *path, const petra_trace_options *options, petra_trace **out) {
   petra_trace *trace;
   petra_status status;
@@ -51,6 +75,8 @@ petra_status petra_trace_create(const char *path, const petra_trace_options *opt
   PETRA_TRY(petra_allocate(&trace, 1, sizeof *trace));
   trace->options = *options;
   PETRA_TRY_GOTO(status, petra_allocate(&trace->held, (size_t)options->stages, sizeof *trace->held), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&trace->arrows, channels(options), sizeof *trace->arrows), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&trace->onways, channels(options), sizeof *trace->onways), fail);
   PETRA_TRY_GOTO(status, petra_duplicate_string(&trace->path, path), fail);
   PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &trace->temporary), fail);
   trace->file = fopen(trace->temporary, "w");
@@ -73,29 +99,56 @@ static long long message_id(const petra_trace *trace, int32_t to, bool backward,
   return (long long)((microbatch * (trace->options.stages + 1) + to) * 2 + backward);
 }
 
-/* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
-static void arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
-                  bool backward) {
-  int64_t inside_ns = phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
-  begin(trace, phase, action->stage, inside_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld%s}", thread,
-          backward ? "backward" : "forward", message_id(trace, to, backward, action->microbatch),
-          phase == 'f' ? ",\"bp\":\"e\"" : "");
+static void write_end(petra_trace *trace, const end *e, int32_t to, bool backward) {
+  const bool arrow = e->phase == 's' || e->phase == 'f';
+  begin(trace, e->phase, e->stage, e->time_ns);
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"%s\",\"name\":\"%s%s\",\"id\":%lld%s}", e->thread,
+          arrow ? "message" : "communication", backward ? "backward" : "forward", arrow ? "" : " message",
+          message_id(trace, to, backward, e->microbatch), e->phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
-static void arrows(petra_trace *trace, const petra_trace_action *action, int thread) {
+/* Writes an end and its other one, if that has come; keeps it until then otherwise. */
+static petra_status add_end(petra_trace *trace, waiting *all, int32_t to, bool backward, const end *now) {
+  waiting *here = &all[channel(to, backward)];
+  const bool starts = now->phase == 's' || now->phase == 'b';
+  for (int64_t i = 0; i < here->count; i++) {
+    const end other = here->ends[i];
+    if (other.microbatch != now->microbatch || other.phase == now->phase)
+      continue;
+    here->count--;
+    memmove(&here->ends[i], &here->ends[i + 1], (size_t)(here->count - i) * sizeof *here->ends);
+    write_end(trace, starts ? now : &other, to, backward);
+    write_end(trace, starts ? &other : now, to, backward);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_array_reserve(&here->ends, &here->capacity, here->count + 1, sizeof *here->ends));
+  here->ends[here->count++] = *now;
+  return PETRA_OK;
+}
+
+/* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
+static petra_status arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
+                          bool backward) {
+  const int64_t inside_ns = phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
+  const end now = {
+      .phase = phase, .stage = action->stage, .thread = thread, .time_ns = inside_ns, .microbatch = action->microbatch};
+  return add_end(trace, trace->arrows, to, backward, &now);
+}
+
+static petra_status arrows(petra_trace *trace, const petra_trace_action *action, int thread) {
   int32_t stage = action->stage, last = trace->options.stages;
   bool fused = stage == last && trace->options.fused_head;
   if (action->kind == 'F' || (action->kind == 'B' && fused)) {
     if (stage > 1)
-      arrow(trace, 'f', action, thread, stage, false);
+      PETRA_TRY(arrow(trace, 'f', action, thread, stage, false));
   } else if (action->kind == 'B' && stage < last) {
-    arrow(trace, 'f', action, thread, stage, true);
+    PETRA_TRY(arrow(trace, 'f', action, thread, stage, true));
   }
   if (action->kind == 'F' && stage < last)
-    arrow(trace, 's', action, thread, stage + 1, false);
+    PETRA_TRY(arrow(trace, 's', action, thread, stage + 1, false));
   if (action->kind == 'B' && stage > 1)
-    arrow(trace, 's', action, thread, stage - 1, true);
+    PETRA_TRY(arrow(trace, 's', action, thread, stage - 1, true));
+  return PETRA_OK;
 }
 
 static void count_held(petra_trace *trace, const petra_trace_action *action) {
@@ -126,7 +179,7 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
   if (action->version_written >= 0)
     fprintf(trace->file, ",\"version_written\":%lld", (long long)action->version_written);
   fputs("}}", trace->file);
-  arrows(trace, action, thread);
+  PETRA_TRY(arrows(trace, action, thread));
   count_held(trace, action);
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
@@ -134,9 +187,12 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
 petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
                                      int64_t now_ns) {
   /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
-  begin(trace, sent ? 'b' : 'e', to, now_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}", THREAD_COMMUNICATION,
-          backward ? "backward message" : "forward message", message_id(trace, to, backward, microbatch));
+  const end now = {.phase = sent ? 'b' : 'e',
+                   .stage = to,
+                   .thread = THREAD_COMMUNICATION,
+                   .time_ns = now_ns,
+                   .microbatch = microbatch};
+  PETRA_TRY(add_end(trace, trace->onways, to, backward, &now));
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
@@ -170,6 +226,12 @@ petra_status petra_trace_close(petra_trace *trace) {
   return status;
 }
 
+static void free_waiting(const petra_trace *trace, waiting *all) {
+  for (size_t i = 0; all && i < channels(&trace->options); i++)
+    petra_free(all[i].ends);
+  petra_free(all);
+}
+
 void petra_trace_destroy(petra_trace *trace) {
   if (!trace)
     return;
@@ -180,5 +242,7 @@ void petra_trace_destroy(petra_trace *trace) {
   petra_free(trace->temporary);
   petra_free(trace->path);
   petra_free(trace->held);
+  free_waiting(trace, trace->arrows);
+  free_waiting(trace, trace->onways);
   petra_free(trace);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Traces for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format"): one process a stage, with the
- * threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds; a counter of
+ * threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds, but not of messages
+ * that are still under way when the run ends; a counter of
  * the microbatches that a stage holds between F and B, one of its memory. Written as the run goes, in the order of
  * calls; times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at
  * `path` when it is complete. */

@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static const double GRACE_S = 30; /* after SIGTERM, before SIGKILL: a run may want to save itself */
+static const double SUMMARY_S = 2; /* at least, between two summaries while cells run */
+static const double GRACE_S = 30;  /* after SIGTERM, before SIGKILL: a run may want to save itself */
 
 typedef struct pool {
   petra_sweep *sweep;
@@ -22,6 +23,8 @@ typedef struct pool {
   int stopped;              /* the first signal that asked for the end */
   bool killing;
   double stopped_s;
+  bool stale; /* a cell has ended since the summary was written */
+  double summary_s;
   sigset_t watched, before;
 } pool;
 
@@ -97,6 +100,7 @@ static petra_status reap(pool *p) {
     p->running--;
     tell(p, &p->child[s]);
     p->child[s].cell = -1;
+    p->stale = true;
     if (result == PETRA_OK)
       result = status;
   }
@@ -113,9 +117,22 @@ static void wait_for_signal(pool *p) {
     stop(p, SIGKILL);
 }
 
+/* So that readers see how far the sweep is. */
+static petra_status write_summary(pool *p) {
+  if (p->sweep->only >= 0 || !p->stale || petra_clock_s() - p->summary_s < SUMMARY_S)
+    return PETRA_OK;
+  p->stale = false;
+  p->summary_s = petra_clock_s();
+  return petra_sweep_write_summary(p->sweep);
+}
+
 /* A failure of the sweep itself (a full disk, say) ends the cells that are running, and is the result. */
 static petra_status run_pool(pool *p) {
-  petra_status status = start_cells(p);
+  p->stale = true;
+  p->summary_s = -SUMMARY_S;
+  petra_status status = write_summary(p);
+  if (status == PETRA_OK)
+    status = start_cells(p);
   while (p->running > 0) {
     if (status != PETRA_OK && p->stopped == 0)
       stop(p, SIGTERM);
@@ -123,6 +140,8 @@ static petra_status run_pool(pool *p) {
     petra_status now = reap(p);
     if (now == PETRA_OK && status == PETRA_OK && p->stopped == 0)
       now = start_cells(p);
+    if (now == PETRA_OK)
+      now = write_summary(p);
     if (status == PETRA_OK)
       status = now;
   }

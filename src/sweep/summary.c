@@ -232,7 +232,7 @@ static petra_status print_table(const summary *s) {
   if (s->seeds > 1 && has_lone_seed(s))
     fputs("; without +-: one seed is, which has none", stdout);
   if (s->sweep->lock < 0)
-    petra_utf8_print(stdout, "; %s: others run cells there, no file is written\n", s->sweep->directory);
+    petra_utf8_print(stdout, "; a sweep runs in %s and keeps its summary.{csv,json}\n", s->sweep->directory);
   else
     petra_utf8_print(stdout, "; all in %s/summary.{csv,json}\n", s->sweep->directory);
   return PETRA_OK;
@@ -253,7 +253,7 @@ done:
   return status;
 }
 
-petra_status petra_sweep_summarize(const petra_sweep *sweep) {
+static petra_status summarize(const petra_sweep *sweep, bool prints) {
   const int seeds = petra_grid_seeds(sweep->grid);
   const petra_sweep_metrics metrics = petra_sweep_metrics_of(sweep);
   summary s = {.sweep = sweep, .metrics = &metrics, .seeds = seeds, .count = sweep->cells / seeds};
@@ -265,12 +265,20 @@ petra_status petra_sweep_summarize(const petra_sweep *sweep) {
     PETRA_TRY_GOTO(status, write_file(sweep, "summary.json", print_json, root), done);
     PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, &s), done);
   }
-  if (sweep->options.json)
+  if (prints && sweep->options.json)
     status = petra_json_print(root, stdout);
-  else if (!sweep->options.quiet)
+  else if (prints && !sweep->options.quiet)
     status = print_table(&s);
 done:
   petra_free(s.combination);
   json_decref(root);
   return status;
+}
+
+petra_status petra_sweep_write_summary(const petra_sweep *sweep) {
+  return summarize(sweep, false);
+}
+
+petra_status petra_sweep_summarize(const petra_sweep *sweep) {
+  return summarize(sweep, true);
 }

@@ -45,7 +45,7 @@ typedef struct petra_sweep {
   petra_sweep_options options; /* borrowed */
   petra_grid *grid;
   char *directory;
-  int lock; /* descriptor of the folder; -1: none, no file is written into it */
+  int lock; /* descriptor of the folder; -1: none, a sweep that runs there writes its files */
   int jobs; /* cells at once; 0: none is run */
   int only; /* the one cell of --cell, from 0; -1: all */
   int cells;
@@ -112,7 +112,10 @@ petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
 
 /* --- summary.c --- */
 
-/* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the
+/* DIR/summary.json and DIR/summary.csv of what is complete, replaced whole. */
+petra_status petra_sweep_write_summary(const petra_sweep *sweep);
+
+/* The same (but beside a sweep, which does it); then, on standard output, the JSON (--json), the
  * table, or nothing (--quiet). */
 petra_status petra_sweep_summarize(const petra_sweep *sweep);
 

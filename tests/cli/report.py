@@ -236,6 +236,29 @@ class Report(ProgramTest):
         section = self.sections("priced")["timeline"]
         self.assertIn(f"in a window of {report_data.MOST_BARS} actions", section["figures"][0]["caption"])
 
+    SPARSE = """\
+combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,eval_top1_interval95
+backprop,"method.name=backprop",backprop,backprop,0,3,3,0.5,0.1
+petra-2,"stages.count=2",petra-2,petra,2,3,2,0.4,0.1
+petra-10,"stages.count=0",petra-10,petra,0,3,0,,
+"""
+
+    def test_rows_that_leave_keys_at_their_defaults(self):
+        """They have the defaults' values, which the summary tells; over the rows there is one line. Cells that are not complete are counted."""
+        self.write("sweep/summary.csv", self.SPARSE)
+        section = self.sections("mine")["sweeps"]
+        figure, = section["figures"]
+        self.assertEqual(figure["controls"][0]["choices"], ["row", "stages.count", "method.name"])
+        self.assertIn("5 of 9 cells complete", figure["caption"])
+        rows, = figure["views"]["0/0"]["traces"]
+        self.assertEqual((rows["y"], figure["views"]["0/0"]["layout"]["xaxis"]["ticktext"]), ([50.0, 40.0], ["backprop", "petra-2"]))
+        counts = {trace["name"]: trace["x"] for trace in figure["views"]["1/0"]["traces"]}
+        self.assertEqual(counts, {"backprop": [0.0], "petra": [2.0]})
+        self.write("sweep/summary.csv", self.SPARSE[:self.SPARSE.index("petra-2")])
+        self.assertEqual(self.sections("mine")["sweeps"]["figures"][0]["controls"][0]["choices"], ["combination"])
+        self.write("sweep/summary.csv", self.SPARSE[:self.SPARSE.index("backprop")] + "petra-10" + self.SPARSE.split("petra-10", 1)[1])
+        self.assertIn("has no figures yet: 0 of 3 cells complete", self.sections("mine")["sweeps"]["missing"])
+
     def write_timelines(self):
         names = [f"n{count}" for count in (1, 30, 900, 10000)]
         for name in names:

@@ -65,6 +65,9 @@ def revnet_costs(images):
     return costs
 
 
+LONGER = ["--set", "method.accumulate=10", "--set", "run.max_microbatches=30", "--set", "data.limit=160"]  # whole flushes of each method
+
+
 class Simulate(ProgramTest):
     def simulate(self, **values):
         options = [text for key, value in values.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
@@ -252,6 +255,27 @@ class Simulate(ProgramTest):
         for event in events:
             found[event["ph"]].append(event)
         return found
+
+    def test_arrows_have_two_ends(self):
+        """Of every method: each arrow and each message on its way, also where the run ends while some are under way."""
+        self.write("c.yaml", CLUSTER)
+        lost = 0
+        for method in self.good_json("methods")["methods"]:
+            self.good("simulate", "c.yaml", "--quiet", "--set", f"method.name={method['name']}", "--set", "run.drain=auto", *LONGER,
+                      "--trace", "t.json", "--output", "out")
+            times = {phase: {} for phase in "sfbe"}
+            sent = 0
+            for event in json.loads(self.read("t.json"))["traceEvents"]:
+                if event["ph"] in times:
+                    self.assertNotIn(event["id"], times[event["ph"]])
+                    times[event["ph"]][event["id"]] = event["ts"]
+                sent += event["ph"] == "X" and (event["cat"] == "F" and event["pid"] < 10 or event["cat"] == "B" and event["pid"] > 1)
+            for start, finish in "sf", "be":
+                self.assertGreater(len(times[start]), 0, method["name"])
+                self.assertEqual(times[start].keys(), times[finish].keys(), method["name"])
+                self.assertTrue(all(times[finish][key] >= time for key, time in times[start].items()), method["name"])
+            lost += sent - len(times["s"])
+        self.assertGreater(lost, 0, "no run ended with a message under way")
 
     def test_trace_is_whole(self):
         self.good("simulate", "-", "--set", "cluster.stages=50", "--set", "cluster.link.latency_s=0.5", "--set", "run.drain=true",

@@ -294,16 +294,30 @@ rows:
         self.bad(1, "out: another sweep", "sweep", "grid.yaml", "--output", "out")
         # What only sums up may do so meanwhile, and writes nothing: quietly it would do nothing at all.
         self.bad(1, "out: another sweep", "sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--quiet")
+        self.wait("a summary with the first cell", lambda: [cell["state"] for cell in self.summary()["cells"]] == ["complete", "open"])
         before = sorted(os.listdir(self.path("out")))
-        self.assertIn("no file is written", self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0"))
+        self.assertIn("summary.csv", before)
+        self.assertEqual([row[row.index(",1,") + 1:][:3] for row in self.read("out/summary.csv").decode().splitlines()[1:]], ["1,1", "1,0"])
+        self.assertIn("a sweep runs in out", self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0"))
         found = json.loads(self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--json"))
         self.assertEqual([cell["state"] for cell in found["cells"]], ["complete", "open"])
         self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        self.assertNotIn("summary.csv", before)
         process.kill()
         process.wait()
         self.wait("the end of the cell's process", lambda: not self.locked("out/epochs=200"))
         self.resume()
+
+    def test_summary_beside_cells(self):
+        """Beside tasks of --cell, which share the folder, --jobs 0 writes the summary that they do not."""
+        self.write("grid.yaml", "config: {data: {set: shapes, limit: 16, batch: 8}, model: {width: 1}}\nseeds: [1, 2]\n")
+        os.makedirs(self.path("out"))
+        task = os.open(self.path("out"), os.O_RDONLY)
+        try:
+            fcntl.flock(task, fcntl.LOCK_SH)
+            self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--quiet")
+        finally:
+            os.close(task)
+        self.assertEqual([cell["state"] for cell in self.summary()["cells"]], ["open", "open"])
 
     def test_sigterm(self):
         for number in signal.SIGTERM, signal.SIGINT:
