@@ -41,7 +41,9 @@ static petra_status plan_program(petra_run *run) {
   PETRA_TRY(petra_plan_load_profile(&run->plan));
   PETRA_TRY(petra_best_check(config, microbatches / batches));
   run->lr = petra_lr_from_config(config, batches);
-  return petra_plan_check_training(&run->plan, microbatches);
+  PETRA_TRY(petra_plan_check_training(&run->plan, microbatches));
+  petra_plan_warn_idle(&run->plan);
+  return PETRA_OK;
 }
 
 /* All that can be found wrong before anything is written. */

@@ -75,6 +75,7 @@ static petra_status plan(petra_simulation *s) {
         "measured: nothing is computed that could be measured; expected another model, or petra train");
   s->result.plan = &s->plan;
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
+  petra_plan_warn_idle(&s->plan);
   PETRA_TRY(petra_plan_load_profile(&s->plan));
   PETRA_TRY(petra_cluster_init(&s->cluster, &s->plan));
   return place(s);
