@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the program, from a config. */
+#include "base/log.h"
 #include "run/plan.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
@@ -66,6 +67,37 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .extra_delays = (int32_t)method->extra_delay.count,
                                           .data = schedule};
   return petra_program_check(method->program, &plan->program);
+}
+
+/* Whether a device makes an update: of its actions those before the first one are looked at. */
+static bool device_updates(const petra_plan *plan, int32_t device) {
+  petra_cursor cursor = {0};
+  petra_action action;
+  int64_t round;
+  while (petra_program_next(plan->method.program, &plan->program, device, &cursor, &action, &round))
+    if (action.kind == PETRA_ACTION_UPDATE)
+      return true;
+  return false;
+}
+
+/* The last stage goes backward first, so that no device makes an update before its own; in an order from a file any may. */
+static bool updates(const petra_plan *plan) {
+  const int32_t devices = petra_program_devices(&plan->program);
+  bool found = plan->method.program->arrival && plan->program.microbatches >= plan->program.accumulate;
+  for (int32_t d = devices; !plan->method.program->arrival && !found && d >= (plan->schedule ? 1 : devices); d--)
+    found = device_updates(plan, d);
+  return found;
+}
+
+void petra_plan_warn_idle(const petra_plan *plan) {
+  const petra_program_options *program = &plan->program;
+  if (petra_program_losses(plan->method.program, program) > 0 && !updates(plan))
+    petra_log(
+        PETRA_LOG_WARNING,
+        "no stage makes an update in this run: an update takes %lld microbatches (method.accumulate), the run has "
+        "%lld (run.epochs, run.max_microbatches)%s; the weights stay as they are",
+        (long long)program->accumulate, (long long)program->microbatches,
+        program->microbatches < program->accumulate ? "" : ", and ends while they are in flight (run.drain)");
 }
 
 /* More actions than this take hours; whoever wants them says how many microbatches. */

@@ -193,6 +193,8 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(petra_run_by_arrival(run)
                 ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor)
                 : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
+  if (!run->options.ranks || run->options.ranks->rank == 0)
+    petra_plan_warn_idle(&run->plan);
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
   if (status == PETRA_OK && run->execution)

@@ -76,6 +76,7 @@ static petra_status plan(petra_simulation *s) {
   s->result.plan = &s->plan;
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
   PETRA_TRY(petra_plan_check_norms(&s->plan));
+  petra_plan_warn_idle(&s->plan);
   PETRA_TRY(petra_plan_load_profile(&s->plan));
   PETRA_TRY(petra_cluster_init(&s->cluster, &s->plan));
   return place(s);

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 
 from program import PETRA, ProgramTest, main
 
@@ -25,7 +26,7 @@ def examples():
 
 
 def has_plotly():
-    return subprocess.run([os.environ.get("PYTHON", "python3"), "-c", "import h5py, numpy, plotly"], capture_output=True, check=False).returncode == 0
+    return subprocess.run([sys.executable, "-c", "import h5py, numpy, plotly"], capture_output=True, check=False).returncode == 0
 
 
 class Examples(ProgramTest):
@@ -45,7 +46,7 @@ exec {PETRA} "$@"
 
     def shell(self, script):
         return subprocess.run(["sh", "-ec", script], cwd=self.folder, capture_output=True, text=True, check=False, timeout=120,
-                              env={**os.environ, "PATH": self.path("bin") + ":" + os.environ["PATH"]})
+                              env={**os.environ, "PETRA_PYTHON": sys.executable, "PATH": self.path("bin") + ":" + os.environ["PATH"]})
 
     def test_manual(self):
         shown = examples()

@@ -65,7 +65,7 @@ class ScheduleFile(ProgramTest):
         self.write("c.yaml", PRICED)
         for method, more in (("petra", ["run.drain=true"]), ("delayed", ["method.head=split", "cluster.engines=2"]),
                              ("ddg", ["run.drain=true"]), ("fr", ["method.head=fused", "cluster.engines=2"]),
-                             ("petra", ["run.max_microbatches=3"]), ("gpipe", ["method.head=fused"]),
+                             ("petra", ["run.max_microbatches=3", "method.accumulate=1"]), ("gpipe", ["method.head=fused"]),
                              ("interleaved", ["method.accumulate=10", "method.chunks=5"])):
             options = [text for value in (f"method.name={method}", *more) for text in ("--set", value)]
             self.traces("c.yaml", *options)

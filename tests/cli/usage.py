@@ -292,6 +292,27 @@ class Train(ProgramTest):
         none = self.good("train", "small.yaml", "--set", "run.max_microbatches=3")
         self.assertIn("too few for a loss to come back", none)
 
+    def test_no_update(self):
+        """A run too short for an update says so, and leaves the weights as they were; one that makes a single update does not."""
+        def of(command, method, k, *more):
+            code, out, error = self.run_petra(command, "small.yaml", *self.set_options(
+                data__limit=64, run__max_microbatches=8, run__eval_every=0, method__name=method, method__accumulate=k), *more)
+            self.assertEqual(code, 0, error)
+            return error
+
+        self.good("init", "small.yaml", "--output", "before", "--quiet")
+        for method, enough in ("backprop", 8), ("gpipe", 8), ("petra-arrival", 8):
+            line = f"warning: no stage makes an update in this run: an update takes {enough + 1} microbatches (method.accumulate), the run has 8"
+            for command, more in ("train", ["--output", f"of-{method}"]), ("simulate", []):
+                self.assertIn(line, of(command, method, enough + 1, *more), (command, method))
+            with h5py.File(self.path(f"of-{method}/weights.h5")) as found, h5py.File(self.path("before/weights.h5")) as before:
+                self.assertTrue((found["parameters/10/fc/weight"][:] == before["parameters/10/fc/weight"][:]).all(), method)
+            self.assertNotIn("no stage", of("simulate", method, enough), method)
+        # Four stages, of which the last one sees five of the eight microbatches.
+        few = self.set_options(stages__partition="balanced", stages__count=4)
+        self.assertIn("has 8 (run.epochs, run.max_microbatches), and ends while they are in flight (run.drain)", of("simulate", "petra", 6, *few))
+        self.assertEqual([of("simulate", "petra", 5, *few), of("simulate", "petra", 8, *few, "--set", "run.drain=true")], ["", ""])
+
     def test_evaluate_equals_the_last_row(self):
         for backend, precision in [("cpu", "fp32"), ("ref", "fp32"), ("ref", "fp64")]:
             values = self.set_options(device__backend=backend, device__precision=precision, method__mitigation__spike_compensation="true")
