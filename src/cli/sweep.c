@@ -184,10 +184,8 @@ const petra_command petra_command_sweep = {
                          "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
                          "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
-                         "so many cells at once (default 1); 0: runs none and summarises what is there, with
-"
-                         "                   the --set of the sweep that ran it, also while others run cells;
-"
+                         "so many cells at once (default 1); 0: runs none and summarises what is there, with\n"
+                         "                   the --set of the sweep that ran it, also while others run cells;\n"
                          "                   beside a sweep, which writes the files, on the terminal alone"),
             PETRA_OPTION("slurm", NULL, slurm,
                          "prints a script for sbatch that runs the open cells, in place of running them"),
