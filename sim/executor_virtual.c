@@ -78,8 +78,8 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
                           const petra_action *action, int64_t *out) {
   int64_t cost = cost_ns(executor, action) - done_early_ns(executor, engine, action);
   if (executor->settings.jitter)
-    return petra_jitter_duration(executor->settings.jitter, action->stage, (int)action->kind, action->microbatch, cost,
-                                 out);
+    return petra_jitter_duration(executor->settings.jitter, executor->quantiles, action->stage, (int)action->kind,
+                                 action->microbatch, cost, out);
   *out = cost;
   return PETRA_OK;
 }
@@ -314,6 +314,8 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   PETRA_TRY(petra_allocate(&executor->results, PETRA_ENGINES * devices, sizeof *executor->results));
   PETRA_TRY(petra_allocate(&executor->prices_ns, PETRA_ENGINES * devices, sizeof *executor->prices_ns));
   PETRA_TRY(set_durations(executor));
+  if (executor->settings.jitter)
+    PETRA_TRY(petra_jitter_quantiles_create(executor->settings.jitter, &executor->quantiles));
   if (executor->program->arrival)
     return petra_arrival_create(executor);
   if (executor->program->locked)
@@ -338,6 +340,7 @@ static void end_run(petra_executor_virtual *executor) {
   }
   petra_arrival_destroy(executor->arrival);
   petra_hosts_destroy(executor->hosts);
+  petra_jitter_quantiles_destroy(executor->quantiles);
   petra_free(executor->duration_ns);
   petra_free(executor->prices_ns);
   petra_free(executor->results);

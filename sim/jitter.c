@@ -2,6 +2,7 @@
 #include "sim/jitter.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
 
 #include <gsl/gsl_cdf.h>
@@ -39,9 +40,97 @@ static double gamma_quantile(double u, double s) {
   return root > 0 ? root * root * root : 0;
 }
 
+/* --- quantiles of the gamma law without a search for each ---
+ *
+ * The search takes 0.4 to 5 us. Distances from the nearer end of (0, 1) are cut into octaves and these into cells: in one the
+ * quantile is a polynomial up to rounding, as its singularity is at least 8 cells away. A cell is fitted once so many draws have
+ * met it. Rounding to whole nanoseconds hides the error of the fit but next to a half, where the quantile is searched for. */
+
+enum { OCTAVES = 11, WIDE_OCTAVES = 3, CELLS = 8, TERMS = 10, MET = 16 };
+
+/* Fits differ from GSL by up to 3e-13 (measured over 10^6 draws for each of 25 shapes); one that is off by more at a point that it
+ * was not made from is not used. */
+static const double fit_error = 1e-11, check_error = 1e-12;
+
+typedef struct cell {
+  int met; /* draws; -1: has no fit */
+  double terms[TERMS];
+} cell;
+
+struct petra_jitter_quantiles {
+  double s;
+  int octaves;
+  cell cells[2][OCTAVES][CELLS]; /* of the lower and the upper half; octave o: from 2^-(o + 2) to 2^-(o + 1) */
+};
+
+petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out) {
+  const double s = options->scale, shape = 1 / (s * s);
+  *out = NULL;
+  if (options->law != PETRA_JITTER_GAMMA || s > 2 || shape >= 2000) /* GSL's search fails for s > 2: gamma_quantile */
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out));
+  (*out)->s = s;
+  (*out)->octaves = shape < 600 ? OCTAVES : WIDE_OCTAVES; /* above, GSL's search is off, or fails, further out */
+  return PETRA_OK;
+}
+
+void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles) {
+  petra_free(quantiles);
+}
+
+/* The sum of Chebyshev polynomials at t in [-1, 1] (Clenshaw). */
+static double chebyshev(const double *terms, double t) {
+  double next = 0, second = 0;
+  for (int i = TERMS - 1; i > 0; i--) {
+    const double sum = 2 * t * next - second + terms[i];
+    second = next;
+    next = sum;
+  }
+  return t * next - second + terms[0];
+}
+
+/* Fits the cell whose middle is `middle` away from the end of (0, 1), and its ends `half` from there. */
+static void fit(cell *c, double s, bool upper, double middle, double half) {
+  double values[TERMS];
+  c->met = MET;
+  for (int i = 0; i < TERMS; i++) {
+    const double v = middle + half * cos(M_PI * (i + 0.5) / TERMS);
+    values[i] = gamma_quantile(upper ? 1 - v : v, s);
+  }
+  for (int k = 0; k < TERMS; k++) {
+    double sum = 0;
+    for (int i = 0; i < TERMS; i++)
+      sum += values[i] * cos(M_PI * k * (i + 0.5) / TERMS);
+    c->terms[k] = sum * (k > 0 ? 2 : 1) / TERMS;
+  }
+  for (int i = 0; i < 4; i++) {
+    const double t = -0.95 + 0.63 * i, v = middle + half * t, exact = gamma_quantile(upper ? 1 - v : v, s);
+    if (!(fabs(chebyshev(c->terms, t) - exact) <= check_error * exact))
+      c->met = -1;
+  }
+}
+
+/* The gamma quantile at u, up to fit_error; false: it has to be searched for. */
+static bool fitted_quantile(petra_jitter_quantiles *quantiles, double u, double *out) {
+  const bool upper = u > 0.5;
+  int exponent;
+  const double v = upper ? 1 - u : u, mantissa = frexp(v, &exponent);
+  const int octave = -exponent - 1;
+  if (octave < 0 || octave >= quantiles->octaves)
+    return false;
+  const double place = (2 * mantissa - 1) * CELLS;
+  const int number = (int)place;
+  cell *c = &quantiles->cells[upper][octave][number];
+  if (c->met >= 0 && c->met < MET && ++c->met == MET) {
+    const double width = ldexp(1.0 / CELLS, exponent - 1);
+    fit(c, quantiles->s, upper, (CELLS + number + 0.5) * width, 0.5 * width);
+  }
+  *out = chebyshev(c->terms, 2 * (place - number) - 1);
+  return c->met == MET;
+}
+
 /* A factor of mean 1 and, but for the cut of the normal law, of standard deviation `s`. */
-static double random_factor(petra_jitter_model law, double s, petra_rng *rng) {
-  double u = open_uniform(rng);
+static double random_factor(petra_jitter_model law, double s, double u) {
   switch (law) {
   case PETRA_JITTER_NORMAL: {
     /* The mean of max(0, 1 + s Z) is P(1/s) + s p(1/s), with the normal distribution P and density p. */
@@ -90,24 +179,43 @@ static petra_status add_failures(const petra_jitter_options *options, int32_t st
   }
 }
 
-petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind, int64_t microbatch,
-                                   int64_t cost_ns, int64_t *out) {
+/* The duration that u makes of a cost without failures and pauses, where the fit tells it. */
+static bool fitted_duration(petra_jitter_quantiles *quantiles, double u, double cost_ns, double slow, int64_t *out) {
+  double quantile;
+  if (!fitted_quantile(quantiles, u, &quantile))
+    return false;
+  const double least = cost_ns * (quantile * (1 - fit_error) * slow),
+               most = cost_ns * (quantile * (1 + fit_error) * slow);
+  if (!(most < 9e18) || llround(least) != llround(most))
+    return false;
+  *out = llround(least);
+  return true;
+}
+
+petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
+                                   int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out) {
   petra_rng rng;
   double factor = 1;
+  const double slow = is_slow(options, stage) ? options->factor : 1;
+  const bool pauses = options->pause_mean_s > 0 && options->pause_s > 0;
   if (cost_ns == 0) {
     *out = 0;
     return PETRA_OK;
   }
   petra_rng_init(&rng, options->seed, PETRA_RNG_JITTER, (uint32_t)kind,
                  (uint64_t)stage | (uint64_t)microbatch << STAGE_BITS);
-  if (options->law != PETRA_JITTER_NONE && options->scale > 0)
-    factor = random_factor(options->law, options->scale, &rng);
-  if (is_slow(options, stage))
-    factor *= options->factor;
+  if (options->law != PETRA_JITTER_NONE && options->scale > 0) {
+    const double u = open_uniform(&rng);
+    if (quantiles && !pauses && options->failure_mean_s <= 0 &&
+        fitted_duration(quantiles, u, (double)cost_ns, slow, out))
+      return PETRA_OK;
+    factor = random_factor(options->law, options->scale, u);
+  }
+  factor *= slow;
   double work_s = 1e-9 * (double)cost_ns * factor, extra_s = 0;
   if (options->failure_mean_s > 0)
     PETRA_TRY(add_failures(options, stage, &rng, work_s, &extra_s));
-  if (options->pause_mean_s > 0 && options->pause_s > 0)
+  if (pauses)
     for (double at_s = exponential(&rng, options->pause_mean_s); at_s < work_s;
          at_s += exponential(&rng, options->pause_mean_s))
       extra_s += exponential(&rng, options->pause_s);

@@ -29,9 +29,17 @@ typedef struct petra_jitter_options {
 /* True if the options change no duration. */
 bool petra_jitter_is_none(const petra_jitter_options *options);
 
+/* Quantiles of the gamma law that are known without a search for each; NULL for the other laws. For one executor: durations are
+ * the same with and without it. */
+typedef struct petra_jitter_quantiles petra_jitter_quantiles;
+
+petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out);
+void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles);
+
 /* Duration of an action that costs `cost_ns` (0 stays 0). PETRA_CONFIG, logged, where failures come so often
- * that the action hardly ever ends. `kind` < 16, stage < 2^17, microbatch < 2^39. */
-petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind, int64_t microbatch,
-                                   int64_t cost_ns, int64_t *out);
+ * that the action hardly ever ends. `kind` < 16, stage < 2^17, microbatch < 2^39. `quantiles`: NULL
+ * or those of the options. */
+petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
+                                   int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out);
 
 #endif

@@ -30,8 +30,8 @@ static petra_status duration(void *context, const petra_action *action, int64_t 
   const run *r = context;
   int64_t costs[PETRA_ACTION_KINDS];
   petra_cost_durations(&r->costs[action->stage - 1], &r->cluster.rule, action->stage == r->program.stages, costs);
-  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, costs[action->kind],
-                                  duration_ns));
+  PETRA_TRY(petra_jitter_duration(&r->jitter, NULL, action->stage, (int)action->kind, action->microbatch,
+                                  costs[action->kind], duration_ns));
   if (costs[action->kind] > 0 && *duration_ns == 0)
     *duration_ns = 1; /* 0 has the executor price it */
   if (r->more && action->kind == r->longer)

@@ -3,6 +3,8 @@
 #include "networks.h"
 #include "nn/partition.h"
 
+#include <time.h>
+
 static petra_status cut(const petra_model *model, const char *first, const char *second, petra_partition *out) {
   const char *const sets[] = {first, second};
   petra_config *config = load(sets, second ? 2 : 1);
@@ -67,6 +69,62 @@ START_TEST(partitions) {
 }
 END_TEST
 
+/* Of all cuts of items first .. count - 1 into parts the least maximum; the last part of the best one begins as early as it can. */
+static int64_t least_maximum(const int64_t *costs, int count, int parts, int *last) {
+  int64_t best = parts == 0 && count == 0 ? 0 : INT64_MAX, cost = 0;
+  int ignored;
+  for (int cut = count - 1; parts > 0 && cut >= parts - 1; cut--) {
+    cost += costs[cut];
+    const int64_t before = least_maximum(costs, cut, parts - 1, &ignored), most = cost > before ? cost : before;
+    if (most <= best) {
+      best = most;
+      *last = cut;
+    }
+  }
+  return best;
+}
+
+START_TEST(cuts_are_those_of_a_search) {
+  uint32_t state = 5;
+  for (int c = 0; c < 3000; c++) {
+    int64_t costs[9];
+    const int count = 1 + c % 9, parts = 1 + c / 9 % count;
+    int first[10], end = count;
+    for (int i = 0; i < count; i++) {
+      state = state * 1664525 + 1013904223;
+      costs[i] = (state >> 24) % (c % 2 ? 4 : 100); /* some of them with ties and nothing to do */
+    }
+    ck_assert_int_eq(petra_balanced_cut(costs, count, parts, first), PETRA_OK);
+    for (int j = parts; j > 0; j--) {
+      int begin = 0;
+      least_maximum(costs, end, j, &begin);
+      ck_assert_int_eq(first[j], end);
+      ck_assert_msg(first[j - 1] == begin, "case %d: part %d of %d begins at %d, not %d", c, j, parts, first[j - 1],
+                    begin);
+      end = begin;
+    }
+    ck_assert_int_eq(first[0], 0);
+  }
+}
+END_TEST
+
+/* As many devices as a simulation can have. A search through all places for each number of items would take 20 times as long as this
+ * may. */
+START_TEST(many_are_cut_at_once) {
+  enum { MANY = 100000 };
+  int64_t *costs = calloc(MANY, sizeof *costs);
+  int first[5];
+  for (int i = 0; i < MANY; i++)
+    costs[i] = 3;
+  const clock_t begin = clock();
+  ck_assert_int_eq(petra_balanced_cut(costs, MANY, 4, first), PETRA_OK);
+  ck_assert_msg(clock() - begin < CLOCKS_PER_SEC, "%.3f s", (double)(clock() - begin) / CLOCKS_PER_SEC);
+  for (int j = 0; j <= 4; j++)
+    ck_assert_int_eq(first[j], j * MANY / 4);
+  free(costs);
+}
+END_TEST
+
 START_TEST(bad_partitions) {
   const struct {
     const char *first, *second, *key, *line;
@@ -112,6 +170,6 @@ START_TEST(bad_partitions) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {partitions, bad_partitions};
+  const TTest *const tests[] = {partitions, cuts_are_those_of_a_search, many_are_cut_at_once, bad_partitions};
   return harness_run("partition", tests, HARNESS_COUNT(tests));
 }

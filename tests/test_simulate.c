@@ -7,13 +7,14 @@
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
 
+#include <gsl/gsl_errno.h>
 #include <math.h>
 
 enum { DRAWS = 20000 };
 
 static int64_t duration(const petra_jitter_options *options, int32_t stage, int64_t microbatch, int64_t cost_ns) {
   int64_t result = -1;
-  ck_assert_int_eq(petra_jitter_duration(options, stage, 1, microbatch, cost_ns, &result), PETRA_OK);
+  ck_assert_int_eq(petra_jitter_duration(options, NULL, stage, 1, microbatch, cost_ns, &result), PETRA_OK);
   return result;
 }
 
@@ -56,6 +57,31 @@ START_TEST(laws_keep_the_mean) {
 }
 END_TEST
 
+/* With quantiles at hand a gamma law's durations are those of a search for each, to the nanosecond: shapes on both sides of what is
+ * fitted, of an inner octave alone and of all; costs up to where rounding to nanoseconds hides little; slow stages, pauses. */
+START_TEST(fitted_quantiles_change_no_duration) {
+  static const double scales[] = {0.02, 0.0225, 0.03, 0.05, 0.1, 0.3, 0.7, 1, 1.5, 2, 3};
+  static const int64_t costs[] = {3, 1000003, 1000000007, 30000000001};
+  static const int64_t slow[] = {2};
+  for (int c = 0; c < 4 * HARNESS_COUNT(scales); c++) {
+    petra_jitter_options options = {.seed = 11 + (uint64_t)c, .law = PETRA_JITTER_GAMMA, .scale = scales[c / 4]};
+    options.slow = slow, options.slow_count = 1, options.factor = 1.7;
+    if (c % 4 == 1)
+      options.pause_mean_s = 0.01, options.pause_s = 0.5;
+    petra_jitter_quantiles *quantiles;
+    ck_assert_int_eq(petra_jitter_quantiles_create(&options, &quantiles), PETRA_OK);
+    for (int64_t m = 0; m < DRAWS / 2; m++) {
+      const int32_t stage = 1 + (int32_t)(m % 3);
+      int64_t found = -1;
+      ck_assert_int_eq(petra_jitter_duration(&options, quantiles, stage, 1, m, costs[c % 4], &found), PETRA_OK);
+      ck_assert_msg(found == duration(&options, stage, m, costs[c % 4]), "scale %g, cost %lld, draw %lld: %lld",
+                    options.scale, (long long)costs[c % 4], (long long)m, (long long)found);
+    }
+    petra_jitter_quantiles_destroy(quantiles);
+  }
+}
+END_TEST
+
 START_TEST(draws_depend_on_name_alone) {
   const petra_jitter_options options = {.seed = 9, .law = PETRA_JITTER_GAMMA, .scale = 0.3},
                              other = {.seed = 10, .law = PETRA_JITTER_GAMMA, .scale = 0.3};
@@ -92,7 +118,7 @@ START_TEST(pauses_and_failures_take_their_expected_time) {
   const petra_jitter_options hopeless = {.seed = 1, .failure_mean_s = 0.01, .restart_s = 3};
   int64_t found = -1;
   harness_clear();
-  ck_assert_int_eq(petra_jitter_duration(&hopeless, 3, 1, 0, 1000000000, &found), PETRA_CONFIG);
+  ck_assert_int_eq(petra_jitter_duration(&hopeless, NULL, 3, 1, 0, 1000000000, &found), PETRA_CONFIG);
   ck_assert_logged("cluster.failures.mean_between_s");
   ck_assert_int_eq(harness_lines, 1);
 }
@@ -170,7 +196,9 @@ START_TEST(shares_of_the_others) {
 END_TEST
 
 int main(void) {
+  gsl_set_error_handler_off(); /* as the program does */
   const TTest *const tests[] = {laws_keep_the_mean,
+                                fitted_quantiles_change_no_duration,
                                 draws_depend_on_name_alone,
                                 slow_stages_and_no_luck,
                                 pauses_and_failures_take_their_expected_time,

@@ -46,6 +46,32 @@ typedef struct choice {
   int cut;
 } choice;
 
+/* The first place in [low, b) from which on the last part costs no more than the parts before it or, if `before` is NULL, than `most`; b if
+ * there is none. */
+static int first_below(const int64_t *sum, const choice *before, int low, int b, int64_t most) {
+  int high = b;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (sum[b] - sum[middle] <= (before ? before[middle].most : most))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* The best last part of the first b items, if those before are cut into at least `low` parts: the later it begins the less it costs and
+ * the more those before it, so that the least maximum is where the two cross. Of several the first. */
+static choice best_last(const int64_t *sum, const choice *before, int low, int b) {
+  if (low >= b)
+    return (choice){INT64_MAX, 0};
+  const int cross = first_below(sum, before, low, b, 0);
+  int64_t most = cross < b ? before[cross].most : INT64_MAX;
+  if (cross > low && sum[b] - sum[cross - 1] < most)
+    most = sum[b] - sum[cross - 1];
+  return (choice){most, first_below(sum, NULL, low, b, most)};
+}
+
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
   const int width = count + 1;
   int64_t *sum = NULL; /* of the first b items */
@@ -55,20 +81,14 @@ petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int 
   PETRA_TRY_GOTO(status, petra_allocate(&best, (size_t)(parts + 1) * (size_t)width, sizeof *best), done);
   for (int b = 0; b < count; b++)
     sum[b + 1] = sum[b] + costs[b];
-  for (int j = 0; j <= parts; j++)
-    for (int b = 0; b <= count; b++) {
-      choice *here = &best[j * width + b];
-      here->most = j == 0 && b == 0 ? 0 : INT64_MAX;
-      for (int last = j > 0 ? j - 1 : b; last < b; last++) {
-        int64_t before = best[(j - 1) * width + last].most, cost = sum[b] - sum[last];
-        int64_t most = cost > before ? cost : before;
-        if (most < here->most)
-          *here = (choice){most, last};
-      }
-    }
+  for (int b = 1; b <= count; b++)
+    best[b].most = INT64_MAX; /* no items are cut into no parts */
+  for (int j = 1; j <= parts; j++)
+    for (int b = 0; b <= count; b++)
+      best[(size_t)j * (size_t)width + (size_t)b] = best_last(sum, &best[(size_t)(j - 1) * (size_t)width], j - 1, b);
   first[parts] = count;
   for (int j = parts; j > 0; j--)
-    first[j - 1] = best[j * width + first[j]].cut;
+    first[j - 1] = best[(size_t)j * (size_t)width + (size_t)first[j]].cut;
 done:
   petra_free(sum);
   petra_free(best);
