@@ -44,7 +44,7 @@ int64_t petra_plan_microbatches(const petra_config *config, int64_t batches);
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
 
 /* A warning where the run ends before any stage has made an update, as with k above its microbatches; not where it ends before a
- * loss has come back, which shows. After petra_plan_program. */
+ * loss has come back, which shows, and not without a model. After petra_plan_program. */
 void petra_plan_warn_idle(const petra_plan *plan);
 
 /* Samples of a microbatch: data.batch of each replica. */

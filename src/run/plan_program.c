@@ -91,7 +91,7 @@ static bool updates(const petra_plan *plan) {
 
 void petra_plan_warn_idle(const petra_plan *plan) {
   const petra_program_options *program = &plan->program;
-  if (petra_program_losses(plan->method.program, program) > 0 && !updates(plan))
+  if (plan->config->cluster.stages == 0 && petra_program_losses(plan->method.program, program) > 0 && !updates(plan))
     petra_log(
         PETRA_LOG_WARNING,
         "no stage makes an update in this run: an update takes %lld microbatches (method.accumulate), the run has "

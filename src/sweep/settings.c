@@ -16,8 +16,8 @@ static const char NAME[] = "summary.settings.json";
 
 petra_status petra_sweep_keep_settings(const petra_sweep *sweep) {
   char *path, *text;
-  json_t *list = json_array(), *root = json_object();
   PETRA_TRY(petra_join_path(sweep->directory, NAME, &path));
+  json_t *list = json_array(), *root = json_object();
   for (int i = 0; i < sweep->options.set_count; i++)
     petra_json_append(&list, petra_json_string(sweep->options.sets[i]));
   petra_json_set(&root, "set", list);
