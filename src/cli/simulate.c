@@ -294,7 +294,9 @@ const petra_command petra_command_simulate = {
                               "With run.trace_actions: true the log has every action (analysis/plot_timeline.py draws "
                               "them)."),
             PETRA_OPTION("overwrite", NULL, overwrite, "removes the run that DIR holds; else that is left as it is"),
-            PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
+            PETRA_OPTION("trace", "FILE", trace,
+                         "writes a trace of every action for Chrome's or Perfetto's viewer; a line says so if it may "
+                         "be above 500 MB"),
             PETRA_OPTION_MORE(
                 "critical-path", NULL, critical_path,
                 "tells which actions and messages the makespan is made of; keeps every action in memory",

@@ -183,7 +183,9 @@ const petra_command petra_command_train = {
     .options =
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
-            PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
+            PETRA_OPTION("trace", "FILE", trace,
+                         "writes a trace of every action for Chrome's or Perfetto's viewer; a line says so if it may "
+                         "be above 500 MB"),
             PETRA_OPTION_MORE("resume", NULL, resume,
                               "goes on from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none",
                               "Of a complete run nothing is left to do, unless it is to become longer and kept its "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/trace_observer.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -65,6 +66,23 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
   return message(base, false, packet, now_ns);
 }
 
+/* What a trace is expected to take. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes time
+ * 650, with the memory of its stage 250 more; a U takes 110. */
+enum { PASS_BYTES = 650, UPDATE_BYTES = 110, MEMORY_BYTES = 250 };
+static const double large_bytes = 500e6;
+
+/* A line about a trace that will be large: viewers fail above some hundred MB, and disks are full. */
+static void warn_large(const petra_trace_observer_options *options) {
+  const petra_program_options *program = &options->plan->program;
+  const double passes = (double)program->microbatches * program->stages *
+                        (options->plan->method.program->split_backward ? 3 : 2),
+               updates = (double)program->microbatches / (double)program->accumulate * program->stages;
+  const double bytes = passes * (PASS_BYTES + (options->account ? MEMORY_BYTES : 0)) + updates * UPDATE_BYTES;
+  if (bytes > large_bytes)
+    petra_log(PETRA_LOG_WARNING, "--trace: up to about %.2g GB for %.3g actions; run.max_microbatches bounds them",
+              1e-9 * bytes, passes + updates);
+}
+
 petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended, .sent = sent, .arrived = arrived};
   const petra_program_options *program = &options->plan->program;
@@ -77,6 +95,8 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   o->options = *options;
   o->stages = program->stages;
   petra_status status = petra_trace_create(options->path, &trace, &o->trace);
+  if (status == PETRA_OK)
+    warn_large(options);
   if (status == PETRA_OK && options->account)
     status = petra_allocate(&o->told, (size_t)o->stages, sizeof *o->told);
   if (status != PETRA_OK)

@@ -4,9 +4,11 @@
 import collections
 import json
 import os
+import re
 import stat
+import subprocess
 
-from program import ProgramTest, main
+from program import PETRA, ProgramTest, main
 
 CLUSTER = """\
 run: {name: priced, epochs: 1, max_microbatches: 12, eval_every: 0, seed: 3, drain: true}
@@ -276,6 +278,23 @@ class Simulate(ProgramTest):
                 self.assertTrue(all(times[finish][key] >= time for key, time in times[start].items()), method["name"])
             lost += sent - len(times["s"])
         self.assertGreater(lost, 0, "no run ended with a message under way")
+
+    def test_a_large_trace_is_announced(self):
+        """Before the run, which is stopped here; as large as it says, to a factor, and no line for a small one."""
+        def options(microbatches):
+            return ["simulate", "-", "--trace", "trace.json", *[word for text in (
+                "cluster.stages=50", f"run.max_microbatches={microbatches}", "cluster.link.latency_s=0.1") for word in ("--set", text)]]
+        code, _, error = self.run_petra(*options(200))
+        self.assertEqual((code, error), (0, ""))
+        size = os.path.getsize(self.path("trace.json"))
+        with subprocess.Popen([PETRA, *options(200000)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              cwd=self.path("")) as process:
+            line = process.stderr.readline()
+            process.kill()
+        found = re.match(r"petra: warning: --trace: up to about ([0-9.e+]+) GB for [0-9.e+]+ actions; run.max_microbatches bounds them$", line)
+        self.assertTrue(found, line)
+        self.assertLess(size * 1000, float(found[1]) * 1e9)
+        self.assertGreater(size * 1000, float(found[1]) * 1e9 / 2)
 
     def test_trace_is_whole(self):
         self.good("simulate", "-", "--set", "cluster.stages=50", "--set", "cluster.link.latency_s=0.5", "--set", "run.drain=true",
