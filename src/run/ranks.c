@@ -371,8 +371,8 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
                     petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
   if (told) /* rank 0 tells it and ends the run, when it comes to wait */
     sleep((unsigned)ranks->timeout_s);
-  else if (ranks->rank > 1) /* rank 0 is silent: one of us tells */
-    sleep((unsigned)ranks->rank - 1);
+  else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
+    sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
   if (ranks->rank > 0 && petra_stop_asked() == PETRA_OK) /* else the launcher ends this process: another one has told */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
