@@ -289,6 +289,24 @@ void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size) {
   snprintf(text, size, "%s %.12s", ranks->host, kernel);
 }
 
+petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out) {
+  char mine[sizeof ranks->host + BOOT_ID] = "", *all = NULL;
+  int32_t hosts = 0;
+  petra_ranks_host_id(ranks, mine, sizeof mine);
+  PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof mine));
+  petra_status status = petra_ranks_gather_rows(ranks, mine, sizeof mine, all);
+  for (int r = 0; r < ranks->count && ranks->rank == 0 && status == PETRA_OK; r++) {
+    int same = 0; /* the first rank of its host */
+    while (strcmp(all + (size_t)same * sizeof mine, all + (size_t)r * sizeof mine) != 0)
+      same++;
+    hosts += same == r;
+  }
+  petra_free(all);
+  PETRA_TRY(status);
+  *out = hosts;
+  return petra_ranks_share(ranks, out, sizeof *out);
+}
+
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   int64_t best_ns = INT64_MAX, theirs_ns = 0;
   char own[BOOT_ID], first[BOOT_ID];
