@@ -1,11 +1,19 @@
 dnl SPDX-License-Identifier: Apache-2.0
-# PETRA_MPI: an MPI library for C; by pkg-config (Open MPI, MPICH), else by asking the compiler wrapper mpicc. Optional.
+# PETRA_MPI: an MPI library for C; that of the compiler $CC if it is a wrapper of one, else by pkg-config (Open MPI, MPICH), else by
+# asking the compiler wrapper mpicc. Optional.
 AC_DEFUN([PETRA_MPI], [
   PETRA_OPTIONAL([mpi], [an MPI library])
   petra_have_mpi=no
   AS_IF([test "x$petra_want_mpi" != xno], [
     petra_mpi_cflags= petra_mpi_libs= petra_mpi_version= petra_found_mpi= petra_mpi_candidate=no
-    AS_IF([test -n "$petra_dir_mpi"],
+    # A wrapper of MPI compiles everything with the headers of its own library: no other one may be linked.
+    petra_mpi_wrapper=`$CC -show 2>/dev/null` || petra_mpi_wrapper=
+    AS_IF([test -n "$petra_mpi_wrapper" && test -n "$petra_dir_mpi" &&
+           test "x$petra_mpi_wrapper" != "x`$petra_dir_mpi/bin/mpicc -show 2>/dev/null`"],
+      [AC_MSG_ERROR([CC=$CC compiles for an MPI library of its own, another than --with-mpi=$petra_dir_mpi; expected one of them])])
+    AS_IF([test -n "$petra_mpi_wrapper"],
+      [petra_mpicc=$CC],
+      [test -n "$petra_dir_mpi"],
       [petra_mpicc=$petra_dir_mpi/bin/mpicc],
       [for petra_mpi_module in ompi-c mpich; do
          AS_IF([test "x$petra_mpi_candidate" = xno && $PKG_CONFIG --exists $petra_mpi_module], [

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* sigaction with -std=c11 */
 #include "base/stop.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,9 +27,23 @@ void petra_stop_tell(void) {
     return;
 }
 
+static atomic_llong silent_from_ns; /* of petra_stop_alive; 0: never */
+
+static void forget_if_silent(void) {
+  const long long from_ns = atomic_load(&silent_from_ns);
+  if (from_ns > 0 && petra_clock_ns() > from_ns)
+    petra_stop_forget();
+}
+
+void petra_stop_alive(int64_t silent_ns) {
+  forget_if_silent();
+  atomic_store(&silent_from_ns, silent_ns > 0 ? petra_clock_ns() + silent_ns : 0);
+}
+
 static void on_signal(int number) {
   const int before = errno;
   asked = number;
+  forget_if_silent();
   petra_stop_tell();
   errno = before;
 }

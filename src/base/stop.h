@@ -6,12 +6,18 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 /* From now on; signals that are ignored (nohup) stay so. */
 void petra_stop_catch(void);
 
 /* The line, without a newline, in place of the one before. None is written before the first. At most PETRA_STOP_LINE - 1 bytes. */
 enum { PETRA_STOP_LINE = 256 };
 void petra_stop_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Of a process that others watch, at least every second: it is alive. If it then stands still for `silent_ns`, they write the line of
+ * its end, and it writes none. 0: nobody watches. */
+void petra_stop_alive(int64_t silent_ns);
 
 /* Writes it, unless a signal has done so. */
 void petra_stop_tell(void);

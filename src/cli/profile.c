@@ -309,6 +309,7 @@ static petra_status measure(profiling *p) {
   PETRA_TRY(petra_profile_measure(&p->plan, p->backend, p->ranks, quiet, p->profile.stage));
   if (!p->ranks || p->ranks->count == 1)
     return PETRA_OK;
+  PETRA_TRY(petra_ranks_hosts(p->ranks, &p->profile.hosts));
   PETRA_TRY(petra_profile_measure_alone(&p->plan, p->backend, p->ranks, &p->profile));
   return petra_profile_measure_link(&p->plan, p->backend, p->ranks, &p->profile);
 }

@@ -55,6 +55,7 @@ typedef struct petra_profile {
   petra_profile_stage *stage; /* `stages` of them; owned */
   bool has_spread;            /* of the stages: the quartiles are known */
   int32_t ranks;              /* that measured, at the same time; 1: there is no link */
+  int32_t hosts;              /* of these ranks; 0: a file that does not say */
   bool has_alone;             /* of several ranks: what stages and messages take while the others wait */
   int32_t messages;           /* sizes that were measured, rising; 0: none */
   petra_profile_message message[PETRA_PROFILE_MESSAGES];

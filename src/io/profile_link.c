@@ -53,7 +53,8 @@ bool petra_profile_link_put(int64_t file, const petra_profile *profile) {
   for (int32_t i = 0; i < count; i++)
     bytes[i] = profile->message[i].bytes;
   petra_hdf5_set set = describe("link/bytes", H5T_STD_I64LE, 1, count, bytes);
-  bool done = petra_hdf5_put_i32(file, "ranks", profile->ranks) >= 0 && petra_hdf5_put_group(file, "link") &&
+  bool done = petra_hdf5_put_i32(file, "ranks", profile->ranks) >= 0 &&
+              petra_hdf5_put_i32(file, "hosts", profile->hosts) >= 0 && petra_hdf5_put_group(file, "link") &&
               petra_hdf5_put_set(file, &set);
   for (int c = 0; c < COLUMNS && done; c++) {
     if (c == ALONE && !profile->has_alone)
@@ -119,10 +120,13 @@ static petra_status read_column(const petra_hdf5_file *file, int column, int64_t
 
 petra_status petra_profile_link_read(const petra_hdf5_file *file, petra_profile *profile) {
   int64_t count, bytes[PETRA_PROFILE_MESSAGES];
-  profile->ranks = 1;
+  profile->ranks = profile->hosts = 1;
   if (H5Lexists(file->id, "/link", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   PETRA_TRY(petra_hdf5_get_i32(file, "ranks", &profile->ranks));
+  profile->hosts = 0;
+  if (H5Aexists(file->id, "hosts") > 0)
+    PETRA_TRY(petra_hdf5_get_i32(file, "hosts", &profile->hosts));
   PETRA_TRY(read_count(file, &count));
   PETRA_TRY(read_set(file, "link/bytes", H5T_INTEGER, 1, count, bytes));
   for (int64_t i = 0; i < count; i++) {

@@ -125,7 +125,23 @@ petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, cons
   return status;
 }
 
+/* A prediction for other hosts than those that were measured. */
+static petra_status check_hosts(petra_execution *e) {
+  const petra_profile *profile = e->plan->profile;
+  int32_t hosts;
+  if (!profile)
+    return PETRA_OK;
+  PETRA_TRY(petra_ranks_hosts(e->ranks, &hosts));
+  if (profile->hosts > 0 && profile->hosts != hosts)
+    petra_log(PETRA_LOG_WARNING,
+              "%s: was measured on %d host%s, and this run is on %d: what is predicted from it has other messages and "
+              "shares other memory; expected a profile of as many hosts",
+              e->plan->config->cluster.cost.profile, (int)profile->hosts, profile->hosts == 1 ? "" : "s", (int)hosts);
+  return PETRA_OK;
+}
+
 petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
+  PETRA_TRY(check_hosts(e));
   return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend, way_number(e, WAY_LINKS));
 }
 

@@ -66,6 +66,8 @@ static petra_status predict_plan(pacing *p, const petra_plan *plan) {
   if (petra_placed_has_interval(placed)) {
     PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE1, PETRA_PACE_LOW, plan), done);
     PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE3, PETRA_PACE_HIGH, plan), done);
+    p->pace.microbatch_s[PETRA_PACE_HIGH] =
+        petra_placed_high_s(placed, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
   }
 done:
   petra_placed_destroy(placed);

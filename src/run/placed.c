@@ -10,6 +10,8 @@
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
 
+static const double UNPROFILED = 1 / 0.9; /* placed.h */
+
 /* Of one rank, what it does. */
 typedef struct order {
   petra_action *actions;
@@ -262,6 +264,10 @@ petra_status petra_placed_run(petra_placed *p, petra_profile_statistic statistic
 bool petra_placed_has_interval(const petra_placed *p) {
   const petra_config *config = p->plan->config;
   return config->cluster.cost.model == PETRA_COST_PROFILE && p->plan->profile && p->plan->profile->has_spread;
+}
+
+double petra_placed_high_s(const petra_placed *p, double mean_s, double quartile3_s) {
+  return p->ranks > 1 && isfinite(quartile3_s) ? fmax(quartile3_s, mean_s * UNPROFILED) : quartile3_s;
 }
 
 bool petra_placed_measured_link(const petra_placed *p) {

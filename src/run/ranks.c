@@ -289,6 +289,24 @@ void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size) {
   snprintf(text, size, "%s %.12s", ranks->host, kernel);
 }
 
+petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out) {
+  char mine[sizeof ranks->host + BOOT_ID] = "", *all = NULL;
+  int32_t hosts = 0;
+  petra_ranks_host_id(ranks, mine, sizeof mine);
+  PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof mine));
+  petra_status status = petra_ranks_gather_rows(ranks, mine, sizeof mine, all);
+  for (int r = 0; r < ranks->count && ranks->rank == 0 && status == PETRA_OK; r++) {
+    int same = 0; /* the first rank of its host */
+    while (strcmp(all + (size_t)same * sizeof mine, all + (size_t)r * sizeof mine) != 0)
+      same++;
+    hosts += same == r;
+  }
+  petra_free(all);
+  PETRA_TRY(status);
+  *out = hosts;
+  return petra_ranks_share(ranks, out, sizeof *out);
+}
+
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   int64_t best_ns = INT64_MAX, theirs_ns = 0;
   char own[BOOT_ID], first[BOOT_ID];
@@ -371,8 +389,8 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
                     petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
   if (told) /* rank 0 tells it and ends the run, when it comes to wait */
     sleep((unsigned)ranks->timeout_s);
-  else if (ranks->rank > 1) /* rank 0 is silent: one of us tells */
-    sleep((unsigned)ranks->rank - 1);
+  else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
+    sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
   if (ranks->rank > 0 && petra_stop_asked() == PETRA_OK) /* else the launcher ends this process: another one has told */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");

@@ -54,6 +54,9 @@ petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 /* Which host this is: its name, and which running kernel, as hosts may share a name. */
 void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size);
 
+/* On how many hosts the ranks are; all ranks come here. */
+petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out);
+
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 

@@ -312,6 +312,7 @@ static petra_status measure(petra_simulation *s, double wall_s) {
   measure_ranks(s, makespan_ns);
   PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE1, &figures->low_s));
   PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE3, &figures->high_s));
+  figures->high_s = petra_placed_high_s(s->placed, figures->time_per_microbatch_s, figures->high_s);
   result->measured_link = petra_placed_measured_link(s->placed);
   result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);

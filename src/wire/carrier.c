@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "base/watchdog.h"
 #include "wire/carrier_private.h"
 
 #include <sched.h>
@@ -15,6 +16,7 @@ static const int64_t NAP_NS = 300000;        /* of the thread between two looks 
 static const int64_t BEAT_NS = 250000000;    /* between two beats */
 static const int64_t AWAY_NS = 1000000000;   /* between two looks: more than a process takes that runs */
 static const int64_t SETTLE_NS = 1000000000; /* for what is sent at the end */
+static const double ABORT_S = 5;             /* for the library to end all processes; then this one ends alone */
 static const size_t PIECE = 1 << 30;         /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
@@ -74,6 +76,7 @@ static petra_status progress_peers(petra_carrier *carrier) {
     }
   }
   carrier->looked_ns = now_ns;
+  petra_stop_alive(carrier->options.timeout_ns);
   if (beat)
     carrier->beat_ns = now_ns;
   return PETRA_OK;
@@ -333,6 +336,7 @@ void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *
 }
 
 void petra_carrier_abort(petra_carrier *carrier, int code) {
+  petra_watchdog_start(ABORT_S, ""); /* also where the library hangs with the lock, as nobody answers it */
   petra_carrier_lock(carrier);
   carrier->options.wire->ops->abort(carrier->options.wire, code);
   petra_carrier_unlock(carrier, PETRA_OK);
@@ -406,6 +410,7 @@ void petra_carrier_destroy(petra_carrier *carrier) {
   if (!carrier)
     return;
   petra_wire *wire = carrier->options.wire;
+  petra_stop_alive(0);
   if (carrier->running) {
     pthread_mutex_lock(&carrier->lock);
     carrier->ending = true;

@@ -104,7 +104,7 @@ bool petra_launcher_lacks_pmi(void) {
 
 bool petra_launcher_ends_all(void) {
   const char *name;
-  return petra_launcher_size(&name) > 1 && name != step_size;
+  return petra_launcher_size(&name) > 1 && (strncmp(name, "OMPI", 4) == 0 || strncmp(name, "PMIX", 4) == 0);
 }
 
 void petra_launcher_forget(void) {

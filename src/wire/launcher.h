@@ -28,7 +28,7 @@ bool petra_launcher_fits(const petra_launch *launch, int world);
 /* Whether srun launched this process in a step of several without PMI, by which they would find each other. */
 bool petra_launcher_lacks_pmi(void);
 
-/* Whether the launcher ends all processes as soon as one of them fails; srun does only if it was asked to. */
+/* Whether the launcher ends all processes as soon as one of them fails: Open MPI's does, Hydra and srun only if asked to. */
 bool petra_launcher_ends_all(void);
 
 /* Removes what the launcher said from the environment: for processes that this one starts. */

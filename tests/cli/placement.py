@@ -220,6 +220,17 @@ class Link(ProgramTest):
             middle = found["time_per_microbatch_s"]
             self.assertAlmostEqual(found["time_per_microbatch_low_s"], middle / 2, delta=1e-7)
             self.assertAlmostEqual(found["time_per_microbatch_high_s"], 2 * middle, delta=1e-7)
+        # Where nothing scatters, several processes still do what is in no profile.
+        with h5py.File(self.path("p.h5"), "r+") as file:
+            for name, spread in file["spread"].items():
+                spread[:] = file[f"stages/{name}"][:][:, None]
+            file["link/time"][:] = file["link/time"][:][:, 5:]
+            if "alone" in file["link"]:
+                file["link/alone"][:] = file["link/alone"][:][:, 5:]
+        for options, wider in (["--set", "cluster.placement=[4, 6]"], 1 / 0.9), ([], 1):
+            found = self.simulate(*options)
+            self.assertAlmostEqual(found["time_per_microbatch_low_s"], found["time_per_microbatch_s"], delta=1e-7)
+            self.assertAlmostEqual(found["time_per_microbatch_high_s"], wider * found["time_per_microbatch_s"], delta=1e-7)
         with h5py.File(self.path("p.h5"), "r+") as file:
             del file["spread"]
         self.assertIsNone(self.simulate()["time_per_microbatch_low_s"])

@@ -129,7 +129,7 @@ class Rehearsal(ProgramTest):
         self.assertIn("means of 3 repetitions of each process", found)
         with h5py.File(self.path("p.h5"), "r") as file:
             sizes, times = file["link/bytes"][:], file["link/time"][:]
-            self.assertEqual(file.attrs["ranks"], 3)
+            self.assertEqual((file.attrs["ranks"], file.attrs["hosts"]), (3, 1))
             self.assertEqual(sizes.tolist(), [64 * 8 ** i for i in range(len(sizes))])
             self.assertGreaterEqual(sizes[-1], max(file["stages/forward_bytes"][:].max(), 1 << 20))
             self.assertTrue((times > 0).all() and (numpy.diff(times[:, :5]) >= 0).all())
@@ -158,6 +158,13 @@ class Rehearsal(ProgramTest):
         # The parts are in the whole.
         self.assertLessEqual(max(rank["measured"] for rank in pace["ranks"]) * pace["microbatch_s"]["measured"],
                              sum(stage["measured"] for stage in pace["stages"]))
+        # Of other hosts the prediction is another one.
+        with h5py.File(self.path("p.h5"), "r+") as file:
+            file.attrs["hosts"] = numpy.int32(2)
+        self.unseal("p.h5")
+        code, _, lines = self.mpirun(2, "train", *train, "--output", "run")
+        self.assertEqual((code, len(lines)), (0, 1), lines)
+        self.assertIn("warning: p.h5: was measured on 2 hosts, and this run is on 1: ", lines[0])
         # Without a profile nothing is predicted.
         self.fine(2, "train", "small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.mode=execute", "--output", "run", "--quiet")
         pace = self.good_json("inspect", "run")["pace"]
