@@ -130,6 +130,18 @@ typedef struct petra_mitigation {
   bool error_feedback;
 } petra_mitigation;
 
+/* How often something is done. */
+typedef enum petra_period_unit {
+  PETRA_PERIOD_EPOCHS,
+  PETRA_PERIOD_MICROBATCHES,
+  PETRA_PERIOD_MINUTES,
+  PETRA_PERIOD_UNITS
+} petra_period_unit;
+typedef struct petra_period {
+  double count; /* 0: never; whole unless these are minutes */
+  petra_period_unit unit;
+} petra_period;
+
 /* A list of finite numbers; `values` is owned by the config. */
 typedef struct petra_real_list {
   double *values;
@@ -141,13 +153,13 @@ typedef struct petra_config {
     char *name;
     int64_t seed; /* 0 .. 2^63 - 1 */
     petra_run_mode mode;
-    char *output;             /* parent folder of the run folder */
-    int64_t epochs;           /* >= 1 */
-    int64_t max_microbatches; /* 0: no limit; else the run ends after so many */
-    int64_t eval_every;       /* epochs between evaluations; 0: never */
-    int64_t checkpoint_every; /* epochs between checkpoints; 0: none */
-    bool keep_checkpoint;     /* when the run is complete */
-    petra_keep_weights keep;  /* which weights weights.h5 has in the end */
+    char *output;                  /* parent folder of the run folder */
+    int64_t epochs;                /* >= 1 */
+    int64_t max_microbatches;      /* 0: no limit; else the run ends after so many */
+    int64_t eval_every;            /* epochs between evaluations; 0: never */
+    petra_period checkpoint_every; /* between checkpoints; 0: none is written */
+    bool keep_checkpoint;          /* when the run is complete */
+    petra_keep_weights keep;       /* which weights weights.h5 has in the end */
     petra_drain drain;
     bool trace_actions;
   } run;

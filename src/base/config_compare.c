@@ -15,6 +15,7 @@ int petra_config_compare_value(const petra_config_key *key, const petra_config *
   const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
   const petra_int_list *integers[] = {a, b};
   const petra_real_list *reals[] = {a, b};
+  const petra_period *periods[] = {a, b};
   switch (key->type) {
   case PETRA_KEY_STRING:
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -22,6 +23,9 @@ int petra_config_compare_value(const petra_config_key *key, const petra_config *
     return memcmp(a, b, sizeof(int64_t));
   case PETRA_KEY_REAL:
     return memcmp(a, b, sizeof(double));
+  case PETRA_KEY_PERIOD:
+    return periods[0]->unit != periods[1]->unit ? (int)periods[0]->unit - (int)periods[1]->unit
+                                                : memcmp(a, b, sizeof(double));
   case PETRA_KEY_BOOLEAN:
     return memcmp(a, b, sizeof(bool));
   case PETRA_KEY_CHOICE:

@@ -100,6 +100,9 @@ static const char *const lr_schedules[] = {
 static const char *const muon_scales[] = {[PETRA_MUON_SHAPE] = "shape", [PETRA_MUON_RMS] = "rms", NULL};
 static const char *const rotation_sides[] = {[PETRA_ROTATE_BOTH] = "both", [PETRA_ROTATE_SMALLER] = "smaller", NULL};
 
+const char *const petra_period_words[] = {
+    [PETRA_PERIOD_EPOCHS] = "epochs", [PETRA_PERIOD_MICROBATCHES] = "microbatches", [PETRA_PERIOD_MINUTES] = "minutes"};
+
 _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
 _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int), "enums are stored as int");
 
@@ -127,6 +130,8 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define CHOICE_FOR(role_name, member, default_text, names, help)                                                       \
   KEY(CHOICE, unsigned, member, default_text, help, .choices = (names), .role = PETRA_ROLE_##role_name)
 #define CHOICE(...) CHOICE_FOR(RESULT, __VA_ARGS__)
+#define PERIOD_FOR(role_name, member, default_text, high, help)                                                        \
+  KEY(PERIOD, petra_period, member, default_text, help, .real_max = (high), .role = PETRA_ROLE_##role_name)
 #define INTEGERS_FOR(role_name, member, default_text, low, high, rule_name, help)                                      \
   KEY(INTEGER_LIST, petra_int_list, member, default_text, help, .min = (low), .max = (high),                           \
       .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name)
@@ -151,7 +156,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training samples"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
-    INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
+    PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "time between checkpoints (checkpoint.h5), from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 have one written as well, and end the run; 0: none is written"),
     CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
@@ -329,6 +334,11 @@ const char *petra_config_choice_name(const char *path, int value) {
   return "?";
 }
 
+int petra_period_letters(const char *word, double count) {
+  const size_t length = strlen(word);
+  return (int)(count != 1 ? length : strcmp(word, "microbatches") == 0 ? length - strlen("es") : length - strlen("s"));
+}
+
 /* Appends to a string in a buffer; what does not fit is cut. */
 __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size, const char *format, ...) {
   size_t used = strlen(out);
@@ -374,6 +384,9 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     break;
   case PETRA_KEY_BOOLEAN:
     append(out, size, "true or false");
+    break;
+  case PETRA_KEY_PERIOD:
+    append(out, size, "a number of epochs, or \"N microbatches\" or \"N minutes\", N 0 .. %.15g", key->real_max);
     break;
   case PETRA_KEY_REAL_LIST:
     append(out, size, "a list of numbers, each ");

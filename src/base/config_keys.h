@@ -14,6 +14,7 @@ typedef enum petra_config_type {
   PETRA_KEY_REAL,         /* double */
   PETRA_KEY_BOOLEAN,      /* bool */
   PETRA_KEY_CHOICE,       /* an enum: index into choices */
+  PETRA_KEY_PERIOD,       /* petra_period: "2" (epochs), "500 microbatches", "10 minutes" */
   PETRA_KEY_INTEGER_LIST, /* petra_int_list, owned */
   PETRA_KEY_REAL_LIST,    /* petra_real_list, owned */
   PETRA_KEY_FLAG_LIST     /* unsigned: bit i is choices[i] */
@@ -36,7 +37,7 @@ typedef struct petra_config_key {
   const char *default_value;  /* as YAML */
   const char *const *choices; /* NULL-terminated; also for strings that allow only a few values */
   int64_t min, max;           /* integers and items of integer lists */
-  double real_min, real_max;  /* reals and items of real lists */
+  double real_min, real_max;  /* reals, items of real lists and the number of a period */
   petra_config_rule rule;
   petra_config_role role;
   const char *help; /* one sentence without a full stop */
@@ -45,6 +46,11 @@ typedef struct petra_config_key {
 /* All keys; those of a section stand together, in the order in which they are printed. */
 extern const petra_config_key petra_config_keys[];
 extern const int petra_config_key_count;
+
+/* Of periods, by petra_period_unit: the word behind the number, which epochs need not have. */
+extern const char *const petra_period_words[];
+/* How many letters of the word are its singular or plural, as `count` needs it. */
+int petra_period_letters(const char *word, double count);
 
 /* The index of a key in the table, -1 if there is none. */
 int petra_config_key_find(const char *path);

@@ -59,6 +59,7 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
   const void *member = (const char *)config + key->offset;
   const petra_int_list *list = member;
   const petra_real_list *reals = member;
+  const petra_period *period = member;
   unsigned bits = 0;
   switch (key->type) {
   case PETRA_KEY_STRING:
@@ -76,6 +77,13 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
   case PETRA_KEY_CHOICE:
     memcpy(&bits, member, sizeof bits);
     fputs(key->choices[bits], out);
+    break;
+  case PETRA_KEY_PERIOD:
+    print_real(out, period->count);
+    if (period->unit != PETRA_PERIOD_EPOCHS) {
+      const char *word = petra_period_words[period->unit];
+      fprintf(out, " %.*s", petra_period_letters(word, period->count), word);
+    }
     break;
   case PETRA_KEY_INTEGER_LIST:
     putc('[', out);
@@ -156,6 +164,7 @@ static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
                                          [PETRA_KEY_REAL] = "number",
                                          [PETRA_KEY_BOOLEAN] = "boolean",
                                          [PETRA_KEY_CHOICE] = "choice",
+                                         [PETRA_KEY_PERIOD] = "period",
                                          [PETRA_KEY_INTEGER_LIST] = "list of integers",
                                          [PETRA_KEY_REAL_LIST] = "list of numbers",
                                          [PETRA_KEY_FLAG_LIST] = "list of choices"};

@@ -224,6 +224,36 @@ static petra_status store_boolean(const petra_config_key *key, const petra_confi
   return PETRA_OK;
 }
 
+/* The unit that the word behind a number names; PETRA_PERIOD_UNITS: none. */
+static petra_period_unit find_unit(const char *word) {
+  int unit = *word ? 0 : PETRA_PERIOD_EPOCHS;
+  for (; *word && unit < PETRA_PERIOD_UNITS; unit++) {
+    const char *plural = petra_period_words[unit];
+    const size_t singular = (size_t)petra_period_letters(plural, 1);
+    if (strcmp(word, plural) == 0 || (strlen(word) == singular && strncmp(word, plural, singular) == 0))
+      break;
+  }
+  return (petra_period_unit)unit;
+}
+
+/* "2", "2 epochs", "500 microbatches", "1 minute", "0.5 minutes" */
+static petra_status store_period(const petra_config_key *key, const petra_config_origin *origin,
+                                 const petra_config_scalar *value, petra_period *member) {
+  char digits[32];
+  const size_t length = strcspn(value->text, " "), blanks = strspn(value->text + length, " ");
+  snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), value->text);
+  const petra_config_scalar number = {.text = digits, .length = strlen(digits)};
+  const petra_period_unit unit = find_unit(value->text + length + blanks);
+  const bool whole = unit != PETRA_PERIOD_MINUTES;
+  if (strlen(value->text) != value->length || unit == PETRA_PERIOD_UNITS || !(whole ? is_integer : is_real)(&number))
+    return fail_scalar(origin, key, value, "is not a period");
+  const double count = strtod(digits, NULL) + 0.0;
+  if (!(count >= 0 && count <= key->real_max) || (count == 0 && !is_written_as_zero(digits)))
+    return fail_scalar(origin, key, value, "is out of range");
+  *member = (petra_period){count, unit};
+  return PETRA_OK;
+}
+
 static petra_status store_choice(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value, void *member) {
   int index = find_choice(key, value);
@@ -245,6 +275,8 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
     return parse_real(key, origin, value, member);
   case PETRA_KEY_BOOLEAN:
     return store_boolean(key, origin, value, member);
+  case PETRA_KEY_PERIOD:
+    return store_period(key, origin, value, member);
   case PETRA_KEY_CHOICE:
     return store_choice(key, origin, value, member);
   case PETRA_KEY_INTEGER_LIST:

@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 /* Process-wide, like signals themselves. Of the two lines one is being written while the handler may read the other. */
-static volatile sig_atomic_t asked, current, told;
+static volatile sig_atomic_t asked, deferred, current, told, forgotten;
 static char lines[2][PETRA_STOP_LINE];
 
 void petra_stop_tell(void) {
   const char *line = lines[current];
-  if (told || !*line)
+  if (told || forgotten || !*line)
     return;
   told = 1;
   if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\n", 1) < 0)
@@ -48,7 +48,7 @@ static void on_signal(int number) {
   errno = before;
 }
 
-static const int signals[] = {SIGINT, SIGTERM};
+static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
 
 void petra_stop_catch(void) {
   struct sigaction before, action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
@@ -58,13 +58,10 @@ void petra_stop_catch(void) {
       sigaction(signals[i], &action, NULL);
 }
 
-void petra_stop_say(const char *format, ...) {
+static void say(const char *format, va_list arguments) {
   char *line = lines[!current];
-  va_list arguments;
   int length = snprintf(line, PETRA_STOP_LINE - 1, "petra: ");
-  va_start(arguments, format);
   length += vsnprintf(line + length, (size_t)(PETRA_STOP_LINE - 1 - length), format, arguments);
-  va_end(arguments);
   if (length > PETRA_STOP_LINE - 2)
     length = PETRA_STOP_LINE - 2;
   memcpy(line + length, "\n", 2);
@@ -72,8 +69,23 @@ void petra_stop_say(const char *format, ...) {
   current = !current;
 }
 
+void petra_stop_say(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(format, arguments);
+  va_end(arguments);
+}
+
+void petra_stop_end(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(format, arguments);
+  va_end(arguments);
+  told = deferred = 0;
+}
+
 void petra_stop_forget(void) {
-  told = 1;
+  forgotten = 1;
 }
 
 void petra_stop_release(void) {
@@ -84,6 +96,14 @@ void petra_stop_release(void) {
       signal(signals[i], SIG_DFL);
 }
 
+bool petra_stop_signalled(void) {
+  return asked != 0;
+}
+
+void petra_stop_defer(bool defers) {
+  deferred = defers;
+}
+
 petra_status petra_stop_asked(void) {
-  return asked ? PETRA_STOPPED : PETRA_OK;
+  return asked && !deferred ? PETRA_STOPPED : PETRA_OK;
 }

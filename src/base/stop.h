@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end that a user asks for: Ctrl-C (SIGINT) and SIGTERM. The line that says how to go on is written at once, as whoever sent
- * the signal may not wait; the run ends where it next looks. A second signal ends the process. */
+/* The end that a user, or a batch system, asks for by a signal: Ctrl-C (SIGINT), SIGTERM, and SIGUSR1, by which Slurm can announce
+ * the end of a job (--signal). The line is written at once, as whoever sent the signal may not wait; the run ends where it
+ * next looks, or behind a checkpoint (petra_stop_defer). A second signal of the kind ends the process. */
 #ifndef PETRA_BASE_STOP_H
 #define PETRA_BASE_STOP_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* From now on; signals that are ignored (nohup) stay so. */
 void petra_stop_catch(void);
 
 /* The line, without a newline, in place of the one before. None is written before the first. At most PETRA_STOP_LINE - 1 bytes. */
-enum { PETRA_STOP_LINE = 256 };
+enum { PETRA_STOP_LINE = 2048 };
 void petra_stop_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Of a process that others watch, at least every second: it is alive. If it then stands still for `silent_ns`, they write the line of
@@ -28,7 +30,17 @@ void petra_stop_forget(void);
 /* Neither is there one, and signals end the process again. */
 void petra_stop_release(void);
 
-/* PETRA_STOPPED after a signal, else PETRA_OK. */
+/* Whether a signal came. */
+bool petra_stop_signalled(void);
+
+/* From now on the caller ends the run itself when petra_stop_signalled, and nobody else does; false: no longer. */
+void petra_stop_defer(bool deferred);
+
+/* PETRA_STOPPED after a signal that is not deferred, else PETRA_OK. */
 petra_status petra_stop_asked(void);
+
+/* The run ends now, whichever process the signal came to: no longer deferred, and the line (petra_stop_say) is a new one, which
+ * petra_stop_tell writes although a signal has had another one written. */
+void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -26,7 +26,8 @@ typedef struct petra_arguments {
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
   bool critical_path, resume, overwrite;
-  char *command_line; /* the whole of it, for the log */
+  char *command_line;   /* the whole of it, for the log */
+  char *resume_command; /* the same with --resume */
 } petra_arguments;
 
 /* An option of a subcommand. */

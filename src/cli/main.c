@@ -94,18 +94,45 @@ static void print_completion(void) {
   petra_completion_print_keys();
 }
 
-/* "petra train a.yaml --set x=1": arguments with blanks or quotes are put in quotes. */
-static petra_status join_command_line(int argc, char **argv, char **out) {
-  size_t size = 1;
+/* Appends a word as a shell reads it. `text` has room. */
+static void append_word(char *text, const char *word) {
+  const bool quoted = !*word || strpbrk(word, " \t\n\"'$*?[]{}()<>|&;#~`!\\");
+  text += strlen(text);
+  if (quoted)
+    *text++ = '\'';
+  for (; *word; word++) {
+    *text++ = *word;
+    if (*word == '\'') { /* ends the quotes; one that is quoted by itself; begins them again */
+      memcpy(text, "\\''", 3);
+      text += 3;
+    }
+  }
+  if (quoted)
+    *text++ = '\'';
+  *text = 0;
+}
+
+/* Whether an argument is the option, which may be abbreviated to `least` letters. */
+static bool is_option(const char *argument, const char *option, size_t least) {
+  return strlen(argument) >= least && strncmp(argument, option, strlen(argument)) == 0;
+}
+
+/* "petra train a.yaml --set 'x=[1, 2]'"; with `resume` that which resumes the run. */
+static petra_status join_command_line(int argc, char **argv, bool resume, char **out) {
+  size_t size = sizeof " --resume";
   for (int i = 0; i < argc; i++)
-    size += strlen(argv[i]) + 3;
+    size += 4 * strlen(argv[i]) + 3;
   char *text;
   PETRA_TRY(petra_allocate(&text, size, 1));
   for (int i = 0; i < argc; i++) {
-    const char *quote = strpbrk(argv[i], " \t\"$*[]{}") ? "'" : "";
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%s%s%s", i ? " " : "", quote, argv[i], quote);
+    if (resume && (is_option(argv[i], "--overwrite", 4) || is_option(argv[i], "--resume", 3)))
+      continue;
+    if (i > 0)
+      strcat(text, " ");
+    append_word(text, argv[i]);
   }
+  if (resume)
+    strcat(text, " --resume");
   *out = text;
   return PETRA_OK;
 }
@@ -273,9 +300,11 @@ static petra_status check_launch(const petra_command *command, const petra_argum
 static petra_status run_command(const petra_command *command, int argc, char **argv) {
   petra_arguments arguments = {0};
   bool stop = false;
-  PETRA_TRY(join_command_line(argc, argv, &arguments.command_line));
-  /* getopt starts behind the subcommand. */
-  petra_status status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
+  petra_status status = join_command_line(argc, argv, false, &arguments.command_line);
+  if (status == PETRA_OK)
+    status = join_command_line(argc, argv, true, &arguments.resume_command);
+  if (status == PETRA_OK) /* getopt starts behind the subcommand, and moves arguments */
+    status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
   if (status == PETRA_OK && !stop)
     status = check_outputs(command, &arguments);
   if (status == PETRA_OK && !stop)
@@ -285,6 +314,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
       petra_log_set_level(PETRA_LOG_ERROR);
     status = command->run(&arguments);
   }
+  petra_free(arguments.resume_command);
   petra_free(arguments.command_line);
   return status;
 }
@@ -333,10 +363,15 @@ static bool reader_has_gone(void) {
   return poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
 }
 
-/* Results may have gone to a full disk or a closed pipe; the program then ends as others do, without a line. */
-static petra_status close_stdout(petra_status status) {
+/* Results may have gone to a full disk or a closed pipe. If the reader has gone, the program ends as others do, without a line; a
+ * command whose work went on has done it, and its files say so. */
+static petra_status close_stdout(petra_status status, bool lasting) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
+  if (status == PETRA_OK && lasting && reader_has_gone()) {
+    petra_log(PETRA_LOG_WARNING, "standard output was closed by its reader; the run went on, and is complete");
+    return status;
+  }
   if (status == PETRA_OK && reader_has_gone()) {
     signal(SIGPIPE, SIG_DFL);
     raise(SIGPIPE);
@@ -367,19 +402,19 @@ int main(int argc, char **argv) {
   if (argc < 2)
     return petra_status_exit_code(fail_command(NULL));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
-    return petra_status_exit_code(close_stdout(print_help(argc > 2 ? argv[2] : NULL)));
+    return petra_status_exit_code(close_stdout(print_help(argc > 2 ? argv[2] : NULL), false));
   if (strcmp(argv[1], "--help-completion") == 0) {
     print_completion();
-    return petra_status_exit_code(close_stdout(PETRA_OK));
+    return petra_status_exit_code(close_stdout(PETRA_OK, false));
   }
   if (strcmp(argv[1], "--version") == 0) {
     printf("petra %s\n", petra_version());
-    return petra_status_exit_code(close_stdout(PETRA_OK));
+    return petra_status_exit_code(close_stdout(PETRA_OK, false));
   }
   const petra_command *command = find_command(argv[1]);
   if (!command)
     return petra_status_exit_code(fail_command(argv[1]));
   if (command->lasting) /* no signal to die of, then, what is written into a closed pipe */
     signal(SIGPIPE, SIG_IGN);
-  return petra_status_exit_code(close_stdout(run_command(command, argc, argv)));
+  return petra_status_exit_code(close_stdout(run_command(command, argc, argv), command->lasting));
 }

@@ -115,6 +115,7 @@ static petra_status train(const petra_arguments *arguments) {
                                .output = arguments->output,
                                .trace = arguments->trace,
                                .command_line = arguments->command_line,
+                               .resume_command = arguments->resume_command,
                                .resume = arguments->resume,
                                .overwrite = arguments->overwrite,
                                .print = print,

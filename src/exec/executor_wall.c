@@ -40,6 +40,8 @@ typedef struct executor_wall {
   stage_state *state; /* per stage of the network, from 0 */
   petra_arrival_source source;
   int64_t limit;               /* microbatches up to the next cut, or to the end */
+  bool held;                   /* stage 1 reads nothing until the place of a meeting is known */
+  bool meets, stops;           /* the next cut is a meeting, which a signal asked for */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
@@ -89,7 +91,7 @@ static arrived first_message(const executor_wall *x, int32_t stage, bool backwar
   if (own)
     return own->count > 0 ? own->items[0] : found;
   if (stage == 1 && !backward)
-    return x->source.offered < x->limit && petra_arrival_offers(&x->source, x->program)
+    return x->source.offered < x->limit && !x->held && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
   petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD,
@@ -195,7 +197,16 @@ static petra_status end_action(executor_wall *x, const petra_action *action, int
   return PETRA_OK;
 }
 
+/* Whether the action has stage 1 read a microbatch. */
+static bool reads(const executor_wall *x, const petra_action *action) {
+  const bool fused = petra_program_fused(x->program, 1);
+  return action->stage == 1 && action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
+}
+
 static petra_status perform(executor_wall *x, const petra_action *action) {
+  x->held = reads(x, action) && !petra_carrier_may_go(x->options.carrier, x->source.offered + 1);
+  if (x->held)
+    return PETRA_OK;
   petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
   take(x, action);
   PETRA_TELL(petra_observer, x->observers, starting, observer, row.start_ns, action, 1);
@@ -245,10 +256,24 @@ static bool is_done(const executor_wall *x) {
   return true;
 }
 
+/* No rank has read more than the place of a meeting. One at the next cut, or at the end, comes behind that on all ranks, however
+ * late they hear of it. */
+static void look_for_meeting(executor_wall *x) {
+  const int64_t place = petra_carrier_meeting(x->options.carrier, &x->stops);
+  if (place < 0 || place >= x->limit)
+    return;
+  x->limit = place;
+  x->meets = true;
+  x->held = false;
+}
+
 static petra_status run_to_limit(executor_wall *x) {
-  while (!is_done(x)) {
+  for (;;) {
     int64_t events;
     PETRA_TRY(petra_carrier_look(x->options.carrier, &events));
+    look_for_meeting(x);
+    if (is_done(x))
+      return PETRA_OK;
     if (x->options.between)
       PETRA_TRY(x->options.between(x->options.context));
     const candidate next = choose(x);
@@ -257,13 +282,14 @@ static petra_status run_to_limit(executor_wall *x) {
     else
       PETRA_TRY(next.batch ? evaluate(x) : perform(x, &next.action));
   }
-  return PETRA_OK;
 }
 
 /* What the ranks wait for each other meanwhile is between actions. */
 static petra_status cut(executor_wall *x) {
   const int64_t waited_ns = petra_carrier_counted(x->options.carrier).wait_ns;
-  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns));
+  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
+                                  x->meets && x->stops));
+  x->meets = false;
   x->took.waiting_ns += petra_carrier_counted(x->options.carrier).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();
   return PETRA_OK;

@@ -12,7 +12,8 @@
  * No rank waits for ever: docs/adr/0017.
  *
  * Where there are cuts, stage 1 reads no microbatch behind one before it was written: so each rank comes to the end of all
- * that was read, as at the end of the run, and nothing is under way. */
+ * that was read, as at the end of the run, and nothing is under way. The carrier's meetings (wire/carrier.h) are cuts as well;
+ * their places are the microbatches that stage 1 has read. */
 #ifndef PETRA_EXEC_EXECUTOR_WALL_H
 #define PETRA_EXEC_EXECUTOR_WALL_H
 
@@ -26,8 +27,9 @@ typedef struct petra_executor_cuts {
   int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
   int64_t begin_ns;
   int64_t every; /* microbatches between two cuts; 0: there are none */
-  /* On each rank, when all its stages have done the first `microbatches` and nothing else. */
-  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns);
+  /* On each rank, when all its stages have done the first `microbatches` and nothing else. `met`: at a meeting; `stops`: which
+   * a signal asked for. */
+  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns, bool met, bool stops);
   void *context;
 } petra_executor_cuts;
 

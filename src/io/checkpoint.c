@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEMA_VERSION = 4, MOST_GROUPS = 8 };
+enum { SCHEMA_VERSION = 5, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;

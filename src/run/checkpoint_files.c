@@ -92,11 +92,23 @@ static petra_status length_of(petra_archive *archive, const petra_plan *plan, in
   return PETRA_OK;
 }
 
-static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin) {
+static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin,
+                                 bool *other_length) {
   const petra_program_options *program = &plan->program;
   const petra_program_ops *ops = plan->method.program;
   int64_t microbatches;
   PETRA_TRY(length_of(archive, plan, &microbatches));
+  *other_length = microbatches != program->microbatches;
+  if (begin->read >= program->microbatches + !*other_length)
+    return petra_config_fail(
+        plan->config, "run.epochs",
+        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+        (long long)program->microbatches, (long long)begin->read);
+  if (begin->read == microbatches && *other_length)
+    return petra_config_fail(plan->config, "run.epochs",
+                             "%lld microbatches in all, and the run that wrote %s had read the last of its %lld, with "
+                             "none behind it; expected a run as long, or one from the beginning",
+                             (long long)program->microbatches, archive->path, (long long)microbatches);
   if (!petra_program_begins_alike(ops, program, microbatches, begin->read))
     return petra_config_fail(plan->config, "run.epochs",
                              "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
@@ -115,7 +127,7 @@ static petra_status check_length(petra_archive *archive, const petra_plan *plan,
 }
 
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
-                                         petra_checkpoint_begin *begin) {
+                                         petra_checkpoint_begin *begin, bool *other_length) {
   const petra_config *config = plan->config;
   const petra_program_options *program = &plan->program;
   PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
@@ -124,17 +136,12 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_pla
   PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", begin->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->arrived_ns, -1, INT64_MAX));
-  if (begin->read >= program->microbatches)
-    return petra_config_fail(
-        config, "run.epochs",
-        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
-        (long long)program->microbatches, (long long)begin->read);
-  if (program->batches > 0 && begin->read % program->batches != 0) /* one is written where an epoch begins */
+  if (begin->batches != program->batches)
     return petra_config_fail(config, "data.path",
-                             "%lld microbatches an epoch, and the checkpoint was written where an epoch began, after "
-                             "%lld; expected the data that the run began with",
-                             (long long)program->batches, (long long)begin->read);
-  PETRA_TRY(check_length(archive, plan, begin));
+                             "%lld microbatches an epoch, and the run that wrote %s had %lld; expected the data that "
+                             "the run began with",
+                             (long long)program->batches, archive->path, (long long)begin->batches);
+  PETRA_TRY(check_length(archive, plan, begin, other_length));
   return check_arrival(archive, config, program, by_arrival, begin);
 }
 

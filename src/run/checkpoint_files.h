@@ -37,15 +37,17 @@ typedef struct petra_checkpoint_begin {
   /* Of a run by arrival under the wall clock, whose stages had all done the microbatches that were read, and nothing was under
    * way: nanoseconds since it began. -1: of a run that goes through a schedule. */
   int64_t arrived_ns;
+  int64_t batches; /* microbatches an epoch */
+  int64_t order;   /* a hash of all actions done, in their order; 0: of a run by arrival under the wall clock */
   int64_t data[2]; /* fingerprints of the splits (data/fingerprint.h), by petra_split; 0: nothing is evaluated */
 } petra_checkpoint_begin;
 
-/* PETRA_CONFIG if the run, of plan->program.microbatches, ends before the checkpoint, if the checkpoint is not where an epoch of
- * plan->program.batches begins (the data have another size), if it is of a run of other length that began with other actions
- * (petra_program_begins_alike) or with probes of other weights (petra_program_probes_alike), and if one of the two is `by_arrival` under the
- * wall clock and the other is not. */
+/* PETRA_CONFIG if the run, of plan->program.microbatches, ends before the checkpoint, if its epochs are not plan->program.batches
+ * long (the data have another size), if it is of a run of other length that had read its last microbatch, that began with other
+ * actions (petra_program_begins_alike) or with probes of other weights (petra_program_probes_alike), and if one of the two is `by_arrival` under the
+ * wall clock and the other is not. *other_length: the run that wrote it is longer or shorter. */
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
-                                         petra_checkpoint_begin *begin);
+                                         petra_checkpoint_begin *begin, bool *other_length);
 
 /* PETRA_CONFIG unless the checkpoint was written with data of these fingerprints. */
 petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,

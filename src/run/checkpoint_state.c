@@ -109,6 +109,7 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin
   petra_status status;
   PETRA_TRY(petra_runlog_image(w->state->runlog, &log, &bytes));
   begin->log_bytes = (int64_t)bytes;
+  begin->batches = any_pipeline(w->state)->network.plan->program.batches;
   memcpy(begin->data, w->state->data, sizeof begin->data);
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
                  done);

@@ -23,7 +23,7 @@ typedef struct petra_checkpoint_state {
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
 
-/* Writes a checkpoint; log_bytes, clock_ns and data of `begin` are found here. `measured_ns`: of all actions done, or NULL. Until it is whole,
+/* Writes a checkpoint; log_bytes, clock_ns, batches and data of `begin` are found here. `measured_ns`: of all actions done, or NULL. Until it is whole,
  * the one before is. */
 petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
                                    int64_t *measured_ns);

@@ -136,5 +136,5 @@ void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate
   fprintf(out, "disk     weights.h5 %.3f MB of parameters, run.h5 %d bytes a microbatch%s%s%s%s%s; MB: 10^6 bytes\n",
           1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES, actions || probes ? " beside its " : "",
           actions ? "actions" : "", actions && probes ? " and " : "", probes ? "probes" : "",
-          plan->config->run.checkpoint_every > 0 ? ", a checkpoint less than the memory" : "");
+          plan->config->run.checkpoint_every.count > 0 ? ", a checkpoint less than the memory" : "");
 }

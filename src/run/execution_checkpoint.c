@@ -4,9 +4,31 @@
 
 #include "base/clock.h"
 #include "run/worker_ranks.h"
+#include "wire/carrier.h"
 
 petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
   return e ? petra_ranks_agree(e->ranks, status, NULL) : status;
+}
+
+void petra_execution_meet(petra_execution *e, int64_t every_ns) {
+  if (e)
+    petra_carrier_meet(e->ranks->carrier, every_ns);
+}
+
+petra_status petra_execution_meets(petra_execution *e, int64_t done, int64_t next, bool *meets, bool *stops) {
+  int64_t place = -1;
+  if (!petra_carrier_may_go(e->ranks->carrier, next))
+    PETRA_TRY(petra_carrier_await_meeting(e->ranks->carrier, &place, stops));
+  *meets = place == done;
+  return PETRA_OK;
+}
+
+void petra_execution_met(petra_execution *e, bool met) {
+  if (!e)
+    return;
+  if (met)
+    petra_carrier_met(e->ranks->carrier);
+  petra_carrier_meet_later(e->ranks->carrier);
 }
 
 int64_t petra_execution_clock_ns(const petra_execution *e) {

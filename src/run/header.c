@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/samples.h"
 #include "base/utf8.h"
+#include "run/checkpoints.h"
 #include "run/describe.h"
 #include "run/estimate.h"
 
@@ -50,9 +51,10 @@ static void print_rate(const petra_config *config, const petra_lr *lr, FILE *out
 
 static void print_files(const petra_plan *plan, const char *folder, FILE *out) {
   const petra_config *config = plan->config;
+  const petra_period *every = &config->run.checkpoint_every;
   const bool best = config->run.keep == PETRA_KEEP_BEST,
-             checkpoints = config->run.checkpoint_every > 0 &&
-                           plan->program.microbatches > config->run.checkpoint_every * plan->program.batches;
+             checkpoints =
+                 every->count > 0 && plan->program.microbatches > petra_checkpoints_every(every, plan->program.batches);
   petra_utf8_print(out, "writes   %s/{config.yaml,run.h5,weights.h5%s}%s%s%s%s", folder,
                    *config->device.plans ? ",plans.txt" : "", best || checkpoints ? "; on the way " : "",
                    best ? "best.h5" : "", best && checkpoints ? ", " : "",

@@ -40,7 +40,7 @@ void petra_ranks_release_lines(void) {
   petra_log_set_sink(NULL, NULL);
   if (*held) {
     sleep(5); /* rank 0, which found the same, has ended the run before that */
-    if (petra_stop_asked() == PETRA_OK)
+    if (!petra_stop_signalled())
       petra_log(PETRA_LOG_ERROR, "%s", held);
   }
 }
@@ -180,7 +180,7 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   found->status = (petra_status)r.status;
   if (rank == 0)
     found->text = text;
-  else if (r.status == PETRA_STOPPED && petra_stop_asked() != PETRA_OK)
+  else if (r.status == PETRA_STOPPED && petra_stop_signalled())
     return PETRA_OK; /* as rank 0 was, which has told */
   else if (r.status == PETRA_STOPPED)
     petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
@@ -352,7 +352,7 @@ void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
   if (ranks->rank > 0) { /* rank 0 tells, unless it is the one that is lost */
     sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
     petra_log_set_sink(NULL, NULL);
-    if (petra_stop_asked() == PETRA_OK) /* else another one has told */
+    if (!petra_stop_signalled()) /* else another one has told */
       petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
   }
   petra_stop_forget();
@@ -392,7 +392,7 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
     sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
-  if (ranks->rank > 0 && petra_stop_asked() == PETRA_OK) /* else the launcher ends this process: another one has told */
+  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has told */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
   petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
   return status;

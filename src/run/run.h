@@ -12,12 +12,13 @@
 
 typedef struct petra_run_options {
   bool files; /* (of rank 0) a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */
-  const char *output;       /* the folder; NULL: run.output/run.name */
-  const char *trace;        /* file for a trace of the virtual clock; NULL: none */
-  const char *command_line; /* for the log */
-  bool resume;              /* goes on from the folder's checkpoint, where there is one (run/folder.h) */
-  bool overwrite;           /* removes the run that the folder holds; not with resume */
-  bool print;               /* lines on stdout: where it resumes, one an epoch, how it ended */
+  const char *output;         /* the folder; NULL: run.output/run.name */
+  const char *trace;          /* file for a trace of the virtual clock; NULL: none */
+  const char *command_line;   /* for the log */
+  const char *resume_command; /* for the line of a run that is stopped */
+  bool resume;                /* goes on from the folder's checkpoint, where there is one (run/folder.h) */
+  bool overwrite;             /* removes the run that the folder holds; not with resume */
+  bool print;                 /* lines on stdout: where it resumes, one an epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */
   petra_backend *backend;                  /* taken over; NULL: one as the config says */

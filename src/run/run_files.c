@@ -9,6 +9,7 @@
 #include "data/fingerprint.h"
 #include "io/checkpoint.h"
 #include "run/backend_memory.h"
+#include "run/checkpoints.h"
 #include "run/header.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
@@ -18,7 +19,7 @@
 
 static petra_status identify_data(petra_run *run) {
   const petra_dataset *sets[] = {[PETRA_SPLIT_TRAIN] = run->train_set, [PETRA_SPLIT_EVAL] = run->eval_set};
-  if (!run->options.resume && run->config->run.checkpoint_every == 0)
+  if (!run->options.resume && run->config->run.checkpoint_every.count == 0)
     return PETRA_OK;
   for (int split = 0; split < 2; split++) {
     uint64_t fingerprint = 0;
@@ -36,7 +37,10 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
   if (!run->resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, petra_run_by_arrival(run), begin));
+  bool other_length, by_arrival = petra_run_by_arrival(run);
+  PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, by_arrival, begin, &other_length));
+  if (other_length && !by_arrival && run->config->cluster.cost.model != PETRA_COST_MEASURED)
+    PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, begin, run->checkpoint.path));
   PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
   run->first = begin->read;
   return PETRA_OK;
@@ -148,7 +152,7 @@ petra_status petra_run_share_folder(const petra_run *run) {
   petra_ranks *ranks = run->options.ranks;
   petra_folder_mark mark = {0};
   char *path = NULL;
-  if (!run->stored || run->config->run.checkpoint_every == 0) /* else parts of checkpoints come from all ranks */
+  if (!run->stored || run->config->run.checkpoint_every.count == 0) /* else parts of checkpoints come from all ranks */
     return PETRA_OK;
   petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
                                          : petra_folder_of_run(run->config, run->options.output, &path);

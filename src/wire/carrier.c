@@ -22,6 +22,9 @@ static const size_t PIECE = 1 << 30;         /* of what goes beside the ways */
 /* What ranks tell each other beside messages. */
 typedef struct control {
   int32_t failed; /* the status; 0: a beat */
+  int32_t stops;  /* a signal has asked for the meeting */
+  int64_t round;  /* of the meeting that the rank knows of, or asks for */
+  int64_t place;  /* rank 0: that of the meeting; others: where this rank goes; -1: not known (yet) */
   char name[PETRA_CARRIER_NAME], line[PETRA_CARRIER_LINE];
 } control;
 
@@ -29,7 +32,8 @@ struct petra_peer {
   control in, out;
   int receiving, sending;
   int64_t heard_ns;
-  bool due; /* a beat that waits for the one before to be sent */
+  bool due;      /* a beat that waits for the one before to be sent */
+  control heard; /* the last one that came */
   char name[PETRA_CARRIER_NAME];
 };
 
@@ -38,10 +42,78 @@ static bool hears(const petra_carrier *carrier, int rank) {
   return rank != wire->rank && (rank == 0 || wire->rank == 0);
 }
 
+/* --- meetings --- */
+
+static bool is_meeting(const petra_meeting *m) {
+  return m->round > m->met;
+}
+
+static void tell_meeting(const petra_carrier *carrier, control *out) {
+  const petra_meeting *m = &carrier->meeting;
+  const bool asks = !is_meeting(m) && m->asked;
+  out->stops = carrier->options.wire->rank == 0 ? m->stops : petra_stop_signalled();
+  out->round = asks ? m->round + 1 : m->round;
+  out->place = carrier->options.wire->rank == 0 ? m->decided : asks ? -1 : m->here;
+}
+
+static void tell_all(petra_carrier *carrier) {
+  for (int r = 0; r < carrier->options.wire->ranks; r++)
+    carrier->peers[r].due = hears(carrier, r);
+}
+
+static void decide(petra_carrier *carrier, int64_t place) {
+  carrier->meeting.decided = place;
+  carrier->events++; /* who waits for one looks again */
+}
+
+/* Rank 0 begins a round when its own last one is over; others then are at that place or beyond it, as all met there. */
+static void lead_meeting(petra_carrier *carrier, int64_t now_ns) {
+  petra_meeting *m = &carrier->meeting;
+  bool wanted = m->on && (petra_stop_signalled() || (m->every_ns > 0 && now_ns - m->since_ns >= m->every_ns));
+  bool known = true, stops = petra_stop_signalled();
+  int64_t foremost = m->here;
+  for (int r = 1; r < carrier->options.wire->ranks; r++) {
+    const control *heard = &carrier->peers[r].heard;
+    wanted = wanted || heard->round > m->round;
+    known = known && heard->round == m->round && heard->place >= 0;
+    stops = stops || (heard->stops && heard->round >= m->round);
+    foremost = heard->place > foremost ? heard->place : foremost;
+  }
+  if (!is_meeting(m) && wanted) {
+    m->round++;
+    m->decided = -1;
+    tell_all(carrier);
+  } else if (is_meeting(m) && m->decided < 0 && known) {
+    m->stops = stops;
+    decide(carrier, foremost);
+    tell_all(carrier);
+  }
+}
+
+static void follow_meeting(petra_carrier *carrier) {
+  petra_meeting *m = &carrier->meeting;
+  const control *heard = &carrier->peers[0].heard;
+  if (heard->round > m->round) {
+    m->round = heard->round;
+    m->decided = -1;
+    m->asked = false;
+    tell_all(carrier);
+  }
+  if (is_meeting(m) && m->decided < 0 && heard->place >= 0) {
+    m->stops = heard->stops != 0;
+    decide(carrier, heard->place);
+  }
+  if (m->on && !is_meeting(m) && !m->asked && petra_stop_signalled()) {
+    m->asked = true;
+    tell_all(carrier);
+  }
+}
+
 static petra_status send_control(petra_carrier *carrier, int to, int32_t failed, const char *line) {
   petra_wire *wire = carrier->options.wire;
   control *out = &carrier->peers[to].out;
   out->failed = failed;
+  tell_meeting(carrier, out);
   snprintf(out->name, sizeof out->name, "%s", carrier->name);
   snprintf(out->line, sizeof out->line, "%s", line);
   return wire->ops->send(wire, to, PETRA_TAG_CONTROL, out, sizeof *out, &carrier->peers[to].sending);
@@ -53,6 +125,10 @@ static petra_status progress_peers(petra_carrier *carrier) {
   const bool beat = now_ns - carrier->beat_ns >= BEAT_NS;
   const int64_t away_ns = now_ns - carrier->looked_ns > AWAY_NS ? now_ns - carrier->looked_ns : 0;
   size_t size;
+  if (wire->rank == 0)
+    lead_meeting(carrier, now_ns);
+  else
+    follow_meeting(carrier);
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &carrier->peers[r];
     if (!hears(carrier, r))
@@ -60,6 +136,7 @@ static petra_status progress_peers(petra_carrier *carrier) {
     p->heard_ns += away_ns; /* it was this process that stood still */
     if (wire->ops->done(wire, &p->receiving, &size)) {
       p->heard_ns = now_ns;
+      p->heard = p->in;
       snprintf(p->name, sizeof p->name, "%.*s", PETRA_CARRIER_NAME - 1, p->in.name);
       if (p->in.failed && carrier->lost < 0)
         carrier->lost = r;
@@ -233,6 +310,55 @@ petra_status petra_carrier_alive(petra_carrier *carrier, const char *what) {
 petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {
   petra_carrier_lock(carrier);
   return petra_carrier_unlock(carrier, petra_carrier_alive(carrier, what));
+}
+
+void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns) {
+  petra_carrier_lock(carrier);
+  carrier->meeting.on = true;
+  carrier->meeting.every_ns = every_ns;
+  carrier->meeting.since_ns = petra_clock_ns();
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
+bool petra_carrier_may_go(petra_carrier *carrier, int64_t place) {
+  petra_carrier_lock(carrier);
+  const bool may = !is_meeting(&carrier->meeting);
+  if (may)
+    carrier->meeting.here = place;
+  petra_carrier_unlock(carrier, PETRA_OK);
+  return may;
+}
+
+int64_t petra_carrier_meeting(petra_carrier *carrier, bool *stops) {
+  petra_carrier_lock(carrier);
+  const int64_t place = is_meeting(&carrier->meeting) ? carrier->meeting.decided : -1;
+  *stops = carrier->meeting.stops;
+  petra_carrier_unlock(carrier, PETRA_OK);
+  return place;
+}
+
+static bool has_place(void *context) {
+  return ((const petra_carrier *)context)->meeting.decided >= 0;
+}
+
+petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, bool *stops) {
+  petra_carrier_lock(carrier);
+  const petra_status status = petra_carrier_wait(carrier, has_place, carrier, "where all write a checkpoint");
+  *place = carrier->meeting.decided;
+  *stops = carrier->meeting.stops;
+  return petra_carrier_unlock(carrier, status);
+}
+
+void petra_carrier_met(petra_carrier *carrier) {
+  petra_carrier_lock(carrier);
+  carrier->meeting.met++; /* the next one may have been asked for already */
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
+void petra_carrier_meet_later(petra_carrier *carrier) {
+  petra_carrier_lock(carrier);
+  carrier->meeting.since_ns = petra_clock_ns();
+  petra_carrier_unlock(carrier, PETRA_OK);
 }
 
 /* No other thread counts. */

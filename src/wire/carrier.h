@@ -4,7 +4,7 @@
  * with is acknowledged, and a sender waits before it runs further ahead than it may, so that memory at the receiver is
  * bounded. A thread of the carrier moves what is under way while the rank computes; a rank that waits moves it itself.
  *
- * A signal that asks for the end (base/stop.h) ends waiting with PETRA_STOPPED.
+ * A signal that asks for the end (base/stop.h) ends waiting with PETRA_STOPPED, unless that is deferred.
  *
  * Ranks hear of each other (a beat a quarter second, through rank 0): one that is not heard of for `timeout_ns`, or that
  * says that it failed, ends the waiting of all others with a status other than PETRA_OK.
@@ -88,6 +88,31 @@ bool petra_way_first(petra_way *way, int64_t *number, int64_t *came_ns);
 
 /* Whether petra_way_buffer with this `done` would not wait, as the last look found it. */
 bool petra_way_has_room(petra_way *way, int64_t done);
+
+/* --- a place at which all ranks meet ---
+ * Each rank goes from place to place on its own, in one order, counted from 0. When one asks for a meeting, the threads of the
+ * carriers agree on a place that no rank has passed: the one that the foremost rank is about to reach. Meanwhile a rank goes
+ * no further than it said it would. */
+
+/* From now on a signal at any rank (base/stop.h) asks for a meeting, and rank 0 when `every_ns` have gone by since the last
+ * one; 0: not by time. Called by all ranks. */
+void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns);
+
+/* Before the rank goes on to `place`. False: it must not, as a meeting was asked for and this rank has not been there. */
+bool petra_carrier_may_go(petra_carrier *carrier, int64_t place);
+
+/* The place of the meeting; -1: there is none, or it is not known yet. petra_carrier_wait_event is woken when it is.
+ * *stops: whether a signal asked for it. */
+int64_t petra_carrier_meeting(petra_carrier *carrier, bool *stops);
+
+/* After petra_carrier_may_go refused: waits for the place. */
+petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, bool *stops);
+
+/* This rank has been at the place, and goes on. */
+void petra_carrier_met(petra_carrier *carrier);
+
+/* The time to the next meeting counts from now. */
+void petra_carrier_meet_later(petra_carrier *carrier);
 
 /* Bytes sent on all ways, and nanoseconds that the rank waited for messages and for room, so far. */
 typedef struct petra_carrier_counts {

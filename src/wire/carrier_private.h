@@ -14,6 +14,17 @@ enum { PETRA_CARRIER_NAME = 200, PETRA_CARRIER_LINE = 800 };
 
 typedef struct petra_peer petra_peer; /* another rank; carrier.c */
 
+/* A place at which all ranks meet (carrier.h). Rounds count from 1. */
+typedef struct petra_meeting {
+  bool on;                    /* time and signals ask for meetings */
+  bool asked;                 /* of a rank other than 0: it has asked for the next round */
+  bool stops;                 /* a signal did, at some rank */
+  int64_t every_ns, since_ns; /* 0: never; when the last one was over */
+  int64_t round, met;         /* the last round that was asked for; the last one of which this rank was at the place */
+  int64_t here,
+      decided; /* where this rank goes, and no further in a round; the place of the round, -1: not known yet */
+} petra_meeting;
+
 struct petra_carrier {
   petra_carrier_options options;
   char name[PETRA_CARRIER_NAME];
@@ -31,6 +42,7 @@ struct petra_carrier {
   int64_t watched_ns;         /* the last look of it */
   int64_t gave_up_ns;         /* when it gave up; 0: not yet */
   bool calling;               /* one of its functions runs */
+  petra_meeting meeting;
   petra_carrier_counts counts;
 };
 

@@ -387,6 +387,14 @@ class Output(ProgramTest):
             code, _, error = self.run_petra(*command, stdout=writer)
             os.close(writer)
             self.assertEqual((code, error), (-signal.SIGPIPE, ""), command)  # as `petra methods | head` ends
+        reader, writer = os.pipe()  # of a run, which goes on
+        os.close(reader)
+        code, _, error = self.run_petra("train", "small.yaml", "--output", "unread", stdout=writer)
+        os.close(writer)
+        self.assertEqual(code, 0)
+        self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
+                         ["petra: warning: standard output was closed by its reader; the run went on, and is complete"])
+        self.readable("unread")
         code, _, error = self.run_petra("methods", stdout=subprocess.DEVNULL, preexec_fn=lambda: os.close(1))
         self.assertEqual((code, len(error.splitlines())), (FAILED, 1), error)
         # A run whose standard output is closed must not take the number of that descriptor for a file of its own.

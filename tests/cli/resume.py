@@ -28,6 +28,9 @@ cluster: {jitter: {model: gamma, scale: 0.3}, stragglers: {stages: [2], factor: 
 # How often runs are killed: 50 moments take a minute or two.
 KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
 
+# Of checkpoints.
+PERIODS = ["1", "3 microbatches", "7 microbatches", "0.003 minutes"]
+
 METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=checkpoint"], ["method.name=gpipe"],
            ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
            ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp", "data.recalibrate=3"],
@@ -81,11 +84,14 @@ class Resume(ProgramTest):
             numpy.testing.assert_array_equal(value, second[name], f"{name}, {settings}")
 
     def test_every_method_resumes(self):
-        """From the last checkpoint of a run that went to its end: the pipeline is full there."""
+        """From the last checkpoint of a run that went to its end: where the last epoch begins, within an epoch, or while the pipeline
+        drains, wherever that was."""
+        draw = random.Random(11)
         self.write("c.yaml", CONFIG)
         named = {f"method.name={method['name']}" for method in self.good_json("methods")["methods"]}
         self.assertEqual(named, {settings[0] for settings in METHODS})
         for settings in METHODS:
+            settings = [*settings, f"run.checkpoint_every={draw.choice(PERIODS)}"]
             self.train("whole", settings, "--trace", "whole.json")
             subprocess.run(["rm", "-rf", self.path("again")], check=True)
             subprocess.run(["cp", "-r", self.path("whole"), self.path("again")], check=True)
@@ -155,25 +161,56 @@ class Resume(ProgramTest):
         self.same("whole", "killed", longer)
         print(f"{kills} kills, {ends + 1} runs of {seconds:.1f} s came to their end", file=sys.stderr)
 
+    def stopped(self, sent, wait_for, *words):
+        """Sends the signal when the file is there; what was printed on standard error."""
+        # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
+        with subprocess.Popen([PETRA, "train", "c.yaml", *words], cwd=self.folder, stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
+            while not os.path.exists(self.path(wait_for)):
+                time.sleep(0.01)
+            time.sleep(0.2)
+            process.send_signal(sent)
+            self.assertEqual(process.wait(20), 1)
+            return process.stderr.read()
+
     def test_stopped(self):
-        """Ctrl-C and SIGTERM: one line that says how to go on."""
+        """Ctrl-C, SIGTERM and SIGUSR1 have a checkpoint written, within an epoch, and the line says which command resumes the run."""
         self.write("c.yaml", CONFIG)
-        longer = ["run.epochs=1000"]
-        for sent, every in (signal.SIGINT, 1), (signal.SIGTERM, 0):
-            settings = [*longer, f"run.checkpoint_every={every}"]
-            command = [PETRA, "train", "c.yaml", *self.options(settings), "--output", "out", "--quiet"]
-            # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
-            with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True,
-                                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
-                while not os.path.exists(self.path("out/checkpoint.h5" if every else "out/run.h5")):
-                    time.sleep(0.01)
-                time.sleep(0.2)
-                process.send_signal(sent)
-                self.assertEqual(process.wait(20), 1)
-                error = process.stderr.read()
-            self.assertRegex(error, r"\Apetra: stopped; --resume goes on from out/checkpoint.h5, microbatch \d+ of 10000\n\Z" if every else
-                             r"\Apetra: stopped; no checkpoints are written \(run.checkpoint_every: 0\), there is nothing to go on from\n\Z")
-            shutil.rmtree(self.path("out"))
+        settings = ["data.limit=4000", "run.epochs=1", "run.max_microbatches=400"]
+        self.train("whole", settings)
+        for sent in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
+            error = self.stopped(sent, "it's/run.h5", *self.options(settings), "--output", "it's", "--quiet", "--overwrite")
+            self.assertRegex(error, r"\Apetra: stopping once a checkpoint is written; a second signal ends the run at once, without one\n"
+                                    r"petra: stopped at microbatch \d+ of 400; resume it with: [^\n]*\n\Z")
+            command = error.splitlines()[1].split("resume it with: ")[1]
+            self.assertEqual(command, f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume")
+            with h5py.File(self.path("it's/checkpoint.h5")) as file:
+                self.assertLess(file["begin"][1], 400)
+            subprocess.run(["sh", "-c", command], cwd=self.folder, check=True)
+            self.same("whole", "it's", settings)
+            shutil.rmtree(self.path("it's"))
+
+    def test_stopped_without_checkpoints(self):
+        self.write("c.yaml", CONFIG)
+        error = self.stopped(signal.SIGTERM, "out/run.h5", *self.options(["run.epochs=1000", "run.checkpoint_every=0"]), "--output", "out", "--quiet")
+        self.assertEqual(error, "petra: stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed\n")
+        self.assertFalse(os.path.exists(self.path("out/checkpoint.h5")))
+
+    def test_stopped_again_and_again(self):
+        """At random, resumed each time, with what a run has that nothing happened to."""
+        self.write("c.yaml", CONFIG)
+        settings = ["method.name=1f1b", "run.epochs=6", "run.checkpoint_every=0.02 minutes", "probe.per_epoch=2"]
+        self.train("whole", settings)
+        generator, stops = random.Random(3), 0
+        while stops < KILLS:
+            with subprocess.Popen([PETRA, "train", "c.yaml", *self.options(settings), "--output", "out", "--quiet", "--resume"], cwd=self.folder,
+                                  stderr=subprocess.PIPE) as process:
+                time.sleep(generator.uniform(0.1, 0.5))
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=20)
+            stops += 1
+        self.train("out", settings, "--resume")
+        self.same("whole", "out", settings)
 
     def test_measured_durations(self):
         """What was done before the checkpoint takes the time that it took then."""
@@ -215,6 +252,27 @@ class Resume(ProgramTest):
             self.train(f"short-{epochs}", [*warm, "run.epochs=2"])
             self.train(f"short-{epochs}", [*warm, "run.epochs=3"], "--resume")
             self.same(f"long-{epochs}", f"short-{epochs}", warm)
+
+    def test_more_epochs_from_within_one(self):
+        """A longer run goes on from within an epoch, but not from where a shorter one had nothing left to read."""
+        self.write("c.yaml", CONFIG)
+        for settings in ["method.name=petra"], ["method.name=interleaved"], ["method.name=zb-h1"], ["method.name=gpipe"]:
+            self.train("long", [*settings, "run.epochs=3"])
+            self.train("short", [*settings, "run.max_microbatches=27", "run.checkpoint_every=17 microbatches"])
+            self.train("short", [*settings, "run.epochs=3"], "--resume")
+            self.same("long", "short", settings)
+        # Where the order of the shorter run leaves out what comes behind its end: B of microbatch 15 at stage 4, which a longer one has done.
+        self.train("near", ["run.max_microbatches=17", "run.checkpoint_every=8 microbatches"])
+        self.bad(2, "30 microbatches in all, and the run that wrote near/checkpoint.h5 had another number: it was so near its end there that the two do "
+                    "not begin alike; expected a run as long", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
+        last = ["run.max_microbatches=3", "run.checkpoint_every=0.000001 minutes"]  # before all that starts together
+        self.train("drained", last)
+        shutil.copytree(self.path("drained"), self.path("again"))
+        os.remove(self.path("again/run.h5"))
+        self.train("again", last, "--resume")
+        self.same("drained", "again", last)
+        self.bad(2, "run.epochs: 5 microbatches in all, and the run that wrote drained/checkpoint.h5 had read the last of its 3, with none behind it; "
+                    "expected a run as long", "train", "c.yaml", *self.options(["run.max_microbatches=5"]), "--output", "drained", "--resume", overwrite=False)
 
     def test_more_epochs_of_fewer_microbatches_than_stages(self):
         """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before their first action. Of two epochs, the run
@@ -264,7 +322,7 @@ class Resume(ProgramTest):
         run = ["train", "text.yaml", "--output", "out", "--quiet", "--set"]
         self.good(*run, "run.epochs=2")
         before = self.read("out/run.h5")
-        self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the checkpoint was written where an epoch began, after 12; expected the data that",
+        self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the run that wrote out/checkpoint.h5 had 12; expected the data that",
                  *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
         self.assertEqual(self.read("out/run.h5"), before)
         for text, split in ("ab" * 49 + "bb" + "ab" * 50, "training"), ("ab" * 99 + "aa", "evaluation"):
