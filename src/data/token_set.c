@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/token_set.h"
 
+#include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
-#include "data/file_bytes.h"
 #include "data/folder_list.h"
 #include "data/hdf5_layout.h"
 #include "data/token_file.h"
@@ -36,24 +35,9 @@ static const petra_dataset_ops token_set_ops = {.destroy = token_set_destroy, .r
 
 typedef enum token_place { PLACE_FILE, PLACE_FOLDER, PLACE_HDF5 } token_place;
 
-/* A file of HDF5 says so in its first bytes. */
-static petra_status recognise_hdf5(const char *path, bool *out) {
-  char start[PETRA_SEAL_BEGIN_BYTES];
-  int64_t size;
-  int fd;
-  PETRA_TRY(petra_file_open(path, "a file of tokens (data.path)", &fd, &size));
-  const size_t count = size < (int64_t)sizeof start ? (size_t)size : sizeof start;
-  petra_status status = petra_file_read_at(fd, path, 0, start, count);
-  close(fd);
-  PETRA_TRY(status);
-  *out = petra_seal_begins_hdf5(start, count);
-  return PETRA_OK;
-}
-
 /* What data.path is. */
 static petra_status place_of(const petra_config *config, token_place *out) {
   struct stat info;
-  bool hdf5 = false;
   if (!*config->data.path)
     return petra_config_fail(config, "data.path", "is empty, expected a file of %s",
                              config->data.set == PETRA_SET_TEXT ? "text" : "tokens");
@@ -64,7 +48,7 @@ static petra_status place_of(const petra_config *config, token_place *out) {
     *out = PLACE_FOLDER;
     return PETRA_OK;
   }
-  PETRA_TRY(recognise_hdf5(config->data.path, &hdf5));
+  const bool hdf5 = petra_hdf5_is_file(config->data.path);
   if (hdf5 && *config->data.eval_path)
     return petra_config_fail(config, "data.eval_path",
                              "%s, but data.path is an HDF5 file, which has its own evaluation split; expected \"\"",

@@ -444,6 +444,14 @@ class Tokens(DataTest):
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
             self.bad(1, ["folder/val.bin: ", words], "data", "verify", *options, "--set", "data.path=folder")
+        with h5py.File(self.path("block.h5"), "w", userblock_size=1024) as file:  # HDF5 does not begin at the first byte
+            file.attrs.update(schema_version=1, vocabulary=50257)
+            file["train/tokens"], file["eval/tokens"] = values.astype("<u2"), values[:400].astype("<u2")
+        found = self.good_json("data", "verify", *options, *self.set_options(data__vocabulary=0, data__path="block.h5", data__limit=0, data__eval_limit=0))
+        self.assertEqual([split["tokens"] for split in found["splits"]], [4000, 400])
+        self.write("folder/val.bin", self.read("block.h5"))
+        for setting, name in ("data.path=folder", "folder/val.bin"), ("data.eval_path=block.h5", "block.h5"):
+            self.bad(1, f"{name}: is an HDF5 file", "data", "verify", *options, "--set", "data.path=folder/train.bin", "--set", setting)
         for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000), numpy.tile([40, 4], 2000):
             self.write("good.bin", values.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")
