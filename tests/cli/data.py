@@ -181,6 +181,8 @@ class Verify(DataTest):
                 (2, "images of 32 x 24 pixels for a network that was built for 32 x 32", {"eval_images": small[:5]}, {}),
                 (2, "model.classes=6: 6 outputs for the 7 classes", {}, {"model__classes": 6}),
                 (2, "data.batch=14: a batch of 14 images, but the training set has 13", {}, {"data__batch": 14}),
+                (2, "images of 4 x 4 are too small for this stem", {"train_images": small[..., :4, :4], "eval_images": small[:5, :, :4, :4]}, {}),
+                (2, "data.batch=1: 1 image of 8 x 8 pixels", {"train_images": small[..., :8, :8], "eval_images": small[:5, :, :8, :8]}, {"data__batch": 1}),
                 (2, "no group /eval, and so no evaluation split", {"eval_images": None, "eval_labels": None}, {}),
                 (1, "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1", {"attributes": head}, {}),
                 (1, "mean 0.5 and deviation 63 of channel 0", {"attributes": {"deviation": [63.0, 0.2, 0.2]}}, {})]:
