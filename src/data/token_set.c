@@ -44,11 +44,12 @@ static petra_status place_of(const petra_config *config, token_place *out) {
   *out = PLACE_FILE;
   if (config->data.set == PETRA_SET_TEXT)
     return PETRA_OK;
-  if (stat(config->data.path, &info) == 0 && S_ISDIR(info.st_mode)) {
+  const bool found = stat(config->data.path, &info) == 0;
+  if (found && S_ISDIR(info.st_mode)) {
     *out = PLACE_FOLDER;
     return PETRA_OK;
   }
-  const bool hdf5 = petra_hdf5_is_file(config->data.path);
+  const bool hdf5 = found && S_ISREG(info.st_mode) && petra_hdf5_is_file(config->data.path);
   if (hdf5 && *config->data.eval_path)
     return petra_config_fail(config, "data.eval_path",
                              "%s, but data.path is an HDF5 file, which has its own evaluation split; expected \"\"",
@@ -68,7 +69,7 @@ static petra_status open_in_folder(const petra_config *config, petra_split split
 /* `alone`: the file is that of this split alone. */
 static petra_status open_file(const petra_config *config, petra_split split, petra_token_file *out, bool *alone) {
   const bool bytes = config->data.set == PETRA_SET_TEXT, beside = *config->data.eval_path != '\0';
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   *alone = place != PLACE_FILE || beside;
   if (place == PLACE_HDF5)
@@ -119,7 +120,7 @@ petra_status petra_token_set_open(const petra_config *config, petra_split split,
 }
 
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   if (place == PLACE_HDF5)
     return petra_hdf5_layout_has_eval(config->data.path, out);
@@ -128,7 +129,7 @@ petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
 }
 
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   *out = place == PLACE_HDF5;
   return PETRA_OK;

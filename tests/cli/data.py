@@ -451,6 +451,8 @@ class Tokens(DataTest):
             file["train/tokens"], file["eval/tokens"] = values.astype("<u2"), values[:400].astype("<u2")
         found = self.good_json("data", "verify", *options, *self.set_options(data__vocabulary=0, data__path="block.h5", data__limit=0, data__eval_limit=0))
         self.assertEqual([split["tokens"] for split in found["splits"]], [4000, 400])
+        os.mkfifo(self.path("pipe"))
+        self.bad(1, "pipe: is no regular file", "data", "verify", *options, "--set", "data.path=pipe", "--set", "data.eval_share=0", "--set", "run.eval_every=0")
         self.write("folder/val.bin", self.read("block.h5"))
         for setting, name in ("data.path=folder", "folder/val.bin"), ("data.eval_path=block.h5", "block.h5"):
             self.bad(1, f"{name}: is an HDF5 file", "data", "verify", *options, "--set", "data.path=folder/train.bin", "--set", setting)
