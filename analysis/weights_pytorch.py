@@ -261,7 +261,7 @@ def why_not_loaded(text):
     """One line for what torch.load says, which has many and colours in them."""
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
     if kind := re.search(r"GLOBAL ([\w.]+)", text):
-        return (f"it holds {kind[1]} beside tensors, which PyTorch makes of a trusted file alone; expected a state_dict alone: if you trust "
+        return (f"it holds {kind[1]} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: if you trust "
                 "the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
     found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
     return found[1] if found else text.strip().split("\n")[0] or "it ends too soon"

@@ -312,6 +312,8 @@ START_TEST(bad_sets_give_one_line) {
       {"data.path=a\n...", ": a mark of YAML's documents"},
       {"data.path=%YAML 1.1\n---\na", ": a mark of YAML's documents"},
       {"data.path=a\nb", ": a line break"},
+      {"data.path=|", ": '|' begins a block of YAML"},
+      {"data.path=>-\n a", ": '>' begins a block of YAML"},
       {"data.path=\"a\n b\"", ": a line break"},
       {"data.path=a\xc2\x85"
        "b",

@@ -196,12 +196,15 @@ static petra_status check_gap(const petra_config_origin *origin, const char *tex
 static petra_status check_token(const petra_config_origin *origin, const yaml_token_t *token, const char *text,
                                 size_t length) {
   char quoted[PETRA_CONFIG_QUOTED];
-  const bool scalar = token->type == YAML_SCALAR_TOKEN && token->data.scalar.style != YAML_LITERAL_SCALAR_STYLE &&
-                      token->data.scalar.style != YAML_FOLDED_SCALAR_STYLE;
+  const bool scalar = token->type == YAML_SCALAR_TOKEN;
   petra_config_quoted(origin, quoted, sizeof quoted);
   if (token->type == YAML_DOCUMENT_START_TOKEN || token->type == YAML_DOCUMENT_END_TOKEN ||
       token->type == YAML_VERSION_DIRECTIVE_TOKEN || token->type == YAML_TAG_DIRECTIVE_TOKEN)
     return petra_config_fail_at(origin, 1, "", "a mark of YAML's documents; expected a value without it%s", quoted);
+  if (scalar &&
+      (token->data.scalar.style == YAML_LITERAL_SCALAR_STYLE || token->data.scalar.style == YAML_FOLDED_SCALAR_STYLE))
+    return petra_config_fail_at(
+        origin, 1, "", "'%c' begins a block of YAML and would be lost; expected a value without it%s", text[0], quoted);
   if (scalar && has_line_break(text, length))
     return petra_config_fail_at(origin, 1, "",
                                 "a line break, which YAML would make a blank; expected a value of one line%s", quoted);

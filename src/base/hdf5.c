@@ -40,9 +40,19 @@ static petra_status refuse_file(const char *path, const failure *f) {
                     f->reason[0] ? f->reason : "unknown HDF5 error");
 }
 
+bool petra_hdf5_is_file(const char *path) {
+  htri_t found;
+  H5dont_atexit();
+  H5E_BEGIN_TRY {
+    found = H5Fis_hdf5(path);
+  }
+  H5E_END_TRY;
+  return found > 0;
+}
+
 petra_status petra_hdf5_open_file(const char *path, int64_t *out) {
   failure f = {0};
-  if (H5Fis_hdf5(path) <= 0)
+  if (!petra_hdf5_is_file(path))
     return petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
   hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
   if (H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)

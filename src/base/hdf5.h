@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Whether it is an HDF5 file, which may begin with a user block of 512, 1024, 2048, ... bytes. */
+bool petra_hdf5_is_file(const char *path);
+
 /* Opens the file for reading without a lock, so that a file that is being written can be read; closing it closes all that
  * is open in it. PETRA_IO: another process has locked the file; PETRA_DATA: not an HDF5 file, one that its writer has left
  * open, or a damaged one. The line says which. */

@@ -171,7 +171,8 @@ int petra_threads_given(int wanted) {
   if (given < wanted) {
     char reason[128];
     describe_limit(wanted, reason, sizeof reason);
-    petra_log(PETRA_LOG_WARNING, "device.threads: %d for an operation, but %s; it has %d", wanted, reason, given);
+    petra_log(PETRA_LOG_WARNING, "device.threads: an operation is to have %d threads, but %s; it runs on %d", wanted,
+              reason, given);
   }
   return given;
 }

@@ -38,6 +38,8 @@ static petra_status check_for_training(verification *v, petra_split split) {
   PETRA_TRY(petra_dataset_problem(&report->problems, petra_plan_check_split(v->config, &input, outputs, report->set)));
   if (split != PETRA_SPLIT_TRAIN)
     return PETRA_OK;
+  if (!tokens)
+    PETRA_TRY(petra_dataset_problem(&report->problems, petra_plan_check_network(v->config, &input, train->classes)));
   return report->problems > 0 /* without the wrong records there may be too few */
              ? PETRA_OK
              : petra_dataset_problem(&report->problems, petra_plan_check_batch(v->config, train));

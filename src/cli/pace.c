@@ -64,7 +64,7 @@ petra_status petra_pace_print(const petra_runlog_summary *summary) {
     figures(table, summary->pace_stage_s + (size_t)j * PETRA_PACE_COLUMNS, 1e3);
   }
   printf("\npace: measured, and as petra simulate predicts it from the costs; low, high: with all costs at their "
-         "quartiles,\nhigh of the whole at least a ninth above, for what is in no profile;\nratio: predicted over "
+         "quartiles,\nhigh of the whole is at least a ninth above, for what is in no profile;\nratio: predicted over "
          "measured; of a stage: in actions, a microbatch\n");
   return petra_table_print(table, stdout);
 }

@@ -197,7 +197,7 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   if (isfinite(f->low_s))
     printf(" (%.6g .. %.6g with all costs at their quartiles%s)", f->low_s, f->high_s,
-           f->ranks > 1 ? ", and at least with a ninth for what is in no profile" : "");
+           f->ranks > 1 ? "; the upper one is at least a ninth above, for what is in no profile" : "");
   if (isfinite(labels_per_s(result)))
     printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/token_file.h"
 
+#include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/file_bytes.h"
@@ -77,6 +78,12 @@ static petra_status check_contents(const petra_token_file *file, int64_t size) {
       return petra_fail(PETRA_DATA,
                         "%s: is %s, expected tokens of 16 bits without a header (numpy: astype('<u2').tofile)",
                         file->path, others[i].name);
+  if (petra_hdf5_is_file(file->path))
+    return petra_fail(
+        PETRA_DATA,
+        "%s: is an HDF5 file, expected tokens of 16 bits without a header (an HDF5 file with both splits is "
+        "given by data.path)",
+        file->path);
   if (is_wide(start, count))
     return petra_fail(
         PETRA_DATA,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/token_set.h"
 
+#include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
-#include "data/file_bytes.h"
 #include "data/folder_list.h"
 #include "data/hdf5_layout.h"
 #include "data/token_file.h"
@@ -36,35 +35,21 @@ static const petra_dataset_ops token_set_ops = {.destroy = token_set_destroy, .r
 
 typedef enum token_place { PLACE_FILE, PLACE_FOLDER, PLACE_HDF5 } token_place;
 
-/* A file of HDF5 says so in its first bytes. */
-static petra_status recognise_hdf5(const char *path, bool *out) {
-  char start[PETRA_SEAL_BEGIN_BYTES];
-  int64_t size;
-  int fd;
-  PETRA_TRY(petra_file_open(path, "a file of tokens (data.path)", &fd, &size));
-  const size_t count = size < (int64_t)sizeof start ? (size_t)size : sizeof start;
-  petra_status status = petra_file_read_at(fd, path, 0, start, count);
-  close(fd);
-  PETRA_TRY(status);
-  *out = petra_seal_begins_hdf5(start, count);
-  return PETRA_OK;
-}
-
 /* What data.path is. */
 static petra_status place_of(const petra_config *config, token_place *out) {
   struct stat info;
-  bool hdf5 = false;
   if (!*config->data.path)
     return petra_config_fail(config, "data.path", "is empty, expected a file of %s",
                              config->data.set == PETRA_SET_TEXT ? "text" : "tokens");
   *out = PLACE_FILE;
   if (config->data.set == PETRA_SET_TEXT)
     return PETRA_OK;
-  if (stat(config->data.path, &info) == 0 && S_ISDIR(info.st_mode)) {
+  const bool found = stat(config->data.path, &info) == 0;
+  if (found && S_ISDIR(info.st_mode)) {
     *out = PLACE_FOLDER;
     return PETRA_OK;
   }
-  PETRA_TRY(recognise_hdf5(config->data.path, &hdf5));
+  const bool hdf5 = found && S_ISREG(info.st_mode) && petra_hdf5_is_file(config->data.path);
   if (hdf5 && *config->data.eval_path)
     return petra_config_fail(config, "data.eval_path",
                              "%s, but data.path is an HDF5 file, which has its own evaluation split; expected \"\"",
@@ -84,7 +69,7 @@ static petra_status open_in_folder(const petra_config *config, petra_split split
 /* `alone`: the file is that of this split alone. */
 static petra_status open_file(const petra_config *config, petra_split split, petra_token_file *out, bool *alone) {
   const bool bytes = config->data.set == PETRA_SET_TEXT, beside = *config->data.eval_path != '\0';
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   *alone = place != PLACE_FILE || beside;
   if (place == PLACE_HDF5)
@@ -135,7 +120,7 @@ petra_status petra_token_set_open(const petra_config *config, petra_split split,
 }
 
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   if (place == PLACE_HDF5)
     return petra_hdf5_layout_has_eval(config->data.path, out);
@@ -144,7 +129,7 @@ petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
 }
 
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
-  token_place place;
+  token_place place = PLACE_FILE;
   PETRA_TRY(place_of(config, &place));
   *out = place == PLACE_HDF5;
   return PETRA_OK;

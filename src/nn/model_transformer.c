@@ -120,8 +120,8 @@ static petra_status check(const petra_config *config, const petra_model *model, 
   if (model->width < 2)
     return petra_config_fail(
         config, "model.width",
-        "%d feature: a layer norm of it gives its shift, whatever it is, so that no layer would read what "
-        "is before it; expected at least 2",
+        "%d feature: a layer norm of one feature gives the same output for every input, so that nothing before it "
+        "could learn; expected at least 2",
         model->width);
   if (config->model.width % config->model.heads)
     return petra_config_fail(config, "model.heads", "%d heads for %d features; expected a divisor of model.width",

@@ -113,25 +113,41 @@ static petra_status check_recalibration(const petra_plan *plan) {
                            (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
 }
 
+/* `stage` from 1 on; 0: it is not known. */
+static petra_status check_norms(const petra_config *config, const petra_model *model, int block, int stage) {
+  const petra_block *b = &model->blocks[block];
+  char where[32] = "";
+  if (stage > 0)
+    snprintf(where, sizeof where, " (stage %d)", stage);
+  for (int u = 0; u < b->unit_count; u++) {
+    const petra_unit *unit = &b->units[u];
+    if (config->data.batch * unit->height_out * unit->width_out > 1)
+      continue;
+    return petra_config_fail(
+        config, "data.batch",
+        "%lld image of %d x %d pixels a microbatch%s: the batch norm %s/%s%s has (1, %d, 1, 1), one value for each "
+        "channel, which is its own mean, so that nothing before it could learn; expected a batch of at least 2, or "
+        "larger images",
+        (long long)config->data.batch, model->input.width, model->input.height,
+        config->cluster.replicas > 1 ? " and replica" : "", b->name, unit->norm, where, unit->out);
+  }
+  return PETRA_OK;
+}
+
 petra_status petra_plan_check_norms(const petra_plan *plan) {
-  const petra_config *config = plan->config;
   for (int j = 0; plan->model.block_count > 0 && j < plan->stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      for (int u = 0; u < plan->model.blocks[b].unit_count; u++) {
-        const petra_unit *unit = &plan->model.blocks[b].units[u];
-        if (config->data.batch * unit->height_out * unit->width_out > 1)
-          continue;
-        return petra_config_fail(
-            config, "data.batch",
-            "%lld image of %d x %d pixels a microbatch%s: the batch norm %s/%s (stage %d) has (1, %d, 1, 1), one value "
-            "for each "
-            "channel, which is its own mean, so that nothing before it could learn; expected a batch of at least 2, or "
-            "larger images",
-            (long long)config->data.batch, plan->model.input.width, plan->model.input.height,
-            config->cluster.replicas > 1 ? " and replica" : "", plan->model.blocks[b].name, unit->norm, j + 1,
-            unit->out);
-      }
+      PETRA_TRY(check_norms(plan->config, &plan->model, b, j + 1));
   return PETRA_OK;
+}
+
+petra_status petra_plan_check_network(const petra_config *config, const petra_stream_shape *input, int32_t classes) {
+  petra_model model;
+  petra_status status = petra_model_init(&model, config, input, classes);
+  for (int b = 0; status == PETRA_OK && b < model.block_count; b++)
+    status = check_norms(config, &model, b, 0);
+  petra_model_fini(&model);
+  return status;
 }
 
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {

@@ -77,6 +77,9 @@ petra_status petra_plan_check_split(const petra_config *config, const petra_stre
 /* The same for the network of the plan. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
 
+/* Whether there is a network for images of this size, in batches as the config has them. PETRA_CONFIG. */
+petra_status petra_plan_check_network(const petra_config *config, const petra_stream_shape *input, int32_t classes);
+
 /* Whether a training split has a batch. PETRA_CONFIG. */
 petra_status petra_plan_check_batch(const petra_config *config, const petra_dataset *train);
 

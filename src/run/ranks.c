@@ -48,11 +48,13 @@ void petra_ranks_release_lines(void) {
 petra_status petra_ranks_alone(const char *command, const char *expected) {
   const char *name;
   const int size = petra_launcher_size(&name);
-  return size == 1 ? PETRA_OK
-                   : petra_fail(PETRA_USAGE,
-                                "%d processes were launched (by %s), but petra %s runs in one process, and each would "
-                                "write the same files; expected %s (or no %s, if each writes files of its own)",
-                                size, name, command, expected, name);
+  return size == 1
+             ? PETRA_OK
+             : petra_fail(
+                   PETRA_USAGE,
+                   "%d processes were launched (by %s), but petra %s runs in one process, and each would "
+                   "write the same files; expected %s (or %s unset, if each process is to write files of its own)",
+                   size, name, command, expected, name);
 }
 
 /* Before MPI starts, which may end the program itself without a PMI. */
@@ -189,8 +191,8 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   else if (strcmp(text, found->text) != 0) {
     first_difference(found->text, text, difference);
     found->status = petra_fail(PETRA_CONFIG,
-                               "%s has another run than rank 0: %s; expected the same config, petra, data "
-                               "and kind of processor everywhere",
+                               "%s has another run than rank 0: %s; expected the same config, petra, data, "
+                               "number of threads and kind of processor everywhere",
                                r.name, difference);
   }
   return PETRA_OK;

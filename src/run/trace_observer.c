@@ -79,7 +79,8 @@ static void warn_large(const petra_trace_observer_options *options) {
                updates = (double)program->microbatches / (double)program->accumulate * program->stages;
   const double bytes = passes * (PASS_BYTES + (options->account ? MEMORY_BYTES : 0)) + updates * UPDATE_BYTES;
   if (bytes > large_bytes)
-    petra_log(PETRA_LOG_WARNING, "--trace: up to about %.2g GB for %.3g actions; run.max_microbatches bounds them",
+    petra_log(PETRA_LOG_WARNING,
+              "--trace: the file may grow to about %.2g GB, for %.3g actions; run.max_microbatches limits them",
               1e-9 * bytes, passes + updates);
 }
 

@@ -181,6 +181,8 @@ class Verify(DataTest):
                 (2, "images of 32 x 24 pixels for a network that was built for 32 x 32", {"eval_images": small[:5]}, {}),
                 (2, "model.classes=6: 6 outputs for the 7 classes", {}, {"model__classes": 6}),
                 (2, "data.batch=14: a batch of 14 images, but the training set has 13", {}, {"data__batch": 14}),
+                (2, "images of 4 x 4 are too small for this stem", {"train_images": small[..., :4, :4], "eval_images": small[:5, :, :4, :4]}, {}),
+                (2, "data.batch=1: 1 image of 8 x 8 pixels", {"train_images": small[..., :8, :8], "eval_images": small[:5, :, :8, :8]}, {"data__batch": 1}),
                 (2, "no group /eval, and so no evaluation split", {"eval_images": None, "eval_labels": None}, {}),
                 (1, "mean 125.3 and deviation 63 of channel 0, expected those of pixel / 255, from 0 to 1", {"attributes": head}, {}),
                 (1, "mean 0.5 and deviation 63 of channel 0", {"attributes": {"deviation": [63.0, 0.2, 0.2]}}, {})]:
@@ -444,6 +446,16 @@ class Tokens(DataTest):
             self.write("folder/train.bin", values.astype("<u2").tobytes())
             self.write("folder/val.bin", content)
             self.bad(1, ["folder/val.bin: ", words], "data", "verify", *options, "--set", "data.path=folder")
+        with h5py.File(self.path("block.h5"), "w", userblock_size=1024) as file:  # HDF5 does not begin at the first byte
+            file.attrs.update(schema_version=1, vocabulary=50257)
+            file["train/tokens"], file["eval/tokens"] = values.astype("<u2"), values[:400].astype("<u2")
+        found = self.good_json("data", "verify", *options, *self.set_options(data__vocabulary=0, data__path="block.h5", data__limit=0, data__eval_limit=0))
+        self.assertEqual([split["tokens"] for split in found["splits"]], [4000, 400])
+        os.mkfifo(self.path("pipe"))
+        self.bad(1, "pipe: is no regular file", "data", "verify", *options, "--set", "data.path=pipe", "--set", "data.eval_share=0", "--set", "run.eval_every=0")
+        self.write("folder/val.bin", self.read("block.h5"))
+        for setting, name in ("data.path=folder", "folder/val.bin"), ("data.eval_path=block.h5", "block.h5"):
+            self.bad(1, f"{name}: is an HDF5 file", "data", "verify", *options, "--set", "data.path=folder/train.bin", "--set", setting)
         for values in values, stream.integers(0, 4, 4000), numpy.zeros(4000), numpy.tile([3, 40], 2000), numpy.tile([40, 4], 2000):
             self.write("good.bin", values.astype("<u2").tobytes())
             self.good("data", "verify", *options, "--set", "data.path=good.bin")

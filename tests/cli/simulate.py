@@ -291,7 +291,7 @@ class Simulate(ProgramTest):
                               cwd=self.path("")) as process:
             line = process.stderr.readline()
             process.kill()
-        found = re.match(r"petra: warning: --trace: up to about ([0-9.e+]+) GB for [0-9.e+]+ actions; run.max_microbatches bounds them$", line)
+        found = re.match(r"petra: warning: --trace: the file may grow to about ([0-9.e+]+) GB, for [0-9.e+]+ actions; run.max_microbatches limits them$", line)
         self.assertTrue(found, line)
         self.assertLess(size * 1000, float(found[1]) * 1e9)
         self.assertGreater(size * 1000, float(found[1]) * 1e9 / 2)
