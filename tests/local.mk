@@ -125,9 +125,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/examples.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
+TESTS += tests/cli/bad_input.py tests/cli/examples.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/overwrite.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/examples.py tests/cli/usage.py tests/cli/reproducible.py \
-  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
+  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/overwrite.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 TESTS += tests/cli/probe.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_runs.py tests/cli/random_times.py tests/cli/runs.py tests/cli/report.py
 EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py tests/cli/orders.py tests/cli/random_orders.py tests/cli/random_runs.py tests/cli/random_times.py tests/cli/runs.py tests/cli/report.py tests/cli/walk_report.js
 # The pages: what they show is what the commands print.

@@ -27,6 +27,7 @@ typedef struct found {
 
 static petra_status take(found *runs, const char *folder) {
   char *log;
+  PETRA_TRY(petra_folder_tell_aside(folder));
   PETRA_TRY(petra_join_path(folder, "run.h5", &log));
   const bool there = access(log, F_OK) == 0;
   petra_free(log);

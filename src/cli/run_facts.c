@@ -17,7 +17,10 @@ bool petra_is_folder(const char *path) {
 }
 
 petra_status petra_run_log_path(const char *place, char **out) {
-  return petra_is_folder(place) ? petra_join_path(place, "run.h5", out) : petra_duplicate_string(out, place);
+  if (!petra_is_folder(place))
+    return petra_duplicate_string(out, place);
+  PETRA_TRY(petra_folder_tell_aside(place));
+  return petra_join_path(place, "run.h5", out);
 }
 
 /* The folder of a file: what is before its last slash. */

@@ -2,6 +2,7 @@
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/table.h"
 #include "base/utf8.h"
 #include "cli/command.h"
@@ -256,6 +257,10 @@ static petra_status run(const petra_arguments *arguments) {
   petra_simulation *simulation = NULL;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
+  if (arguments->overwrite && arguments->output) {
+    petra_stop_catch();
+    petra_stop_say("stopped; a simulation has nothing to go on from");
+  }
   if (arguments->fit || arguments->vary) {
     status = fit(arguments, config);
     goto done;
@@ -266,6 +271,8 @@ static petra_status run(const petra_arguments *arguments) {
   status = report(arguments, simulation);
 done:
   petra_simulation_destroy(simulation);
+  if (status == PETRA_STOPPED)
+    petra_stop_tell();
   petra_config_destroy(config);
   return status;
 }
@@ -294,7 +301,10 @@ const petra_command petra_command_simulate = {
                               "writes run.h5 and config.yaml into DIR (default: nothing is written)",
                               "With run.trace_actions: true the log has every action (analysis/plot_timeline.py draws "
                               "them)."),
-            PETRA_OPTION("overwrite", NULL, overwrite, "removes the run that DIR holds; else that is left as it is"),
+            PETRA_OPTION_MORE(
+                "overwrite", NULL, overwrite, "replaces the run that DIR holds; else that is left as it is",
+                "The earlier run is set aside, and removed at the end of the simulation. If there is none, "
+                "the earlier run is as it was."),
             PETRA_OPTION("trace", "FILE", trace,
                          "writes a trace of every action for Chrome's or Perfetto's viewer; a line says so if it may "
                          "be above 500 MB"),

@@ -153,6 +153,7 @@ done:
     petra_run_destroy(run);
     run = NULL;
   }
+  petra_run_put_back(run); /* before the end of the program there */
   const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)
@@ -191,8 +192,10 @@ const petra_command petra_command_train = {
                               "goes on from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none",
                               "Of a complete run nothing is left to do, unless it is to become longer and kept its "
                               "checkpoint (run.keep_checkpoint)."),
-            PETRA_OPTION("overwrite", NULL, overwrite,
-                         "removes the run that DIR holds; else that is left as it is, and no run begins"),
+            PETRA_OPTION_MORE("overwrite", NULL, overwrite,
+                              "replaces the run that DIR holds; else that is left as it is, and no run begins",
+                              "The earlier run is set aside, and removed after the first loss of the new one. If the "
+                              "new run ends before that, the earlier one is as it was."),
             {0}},
     .ranks = true,
     .lasting = true,

@@ -27,6 +27,9 @@ petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra
  * names none. */
 void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count);
 
+/* Whether a file of this name in a folder of parts is one, whole or half written. */
+bool petra_checkpoint_is_part(const char *name);
+
 /* Opens one for reading. PETRA_IO: cannot be opened; PETRA_DATA: not a checkpoint, without a seal that holds, of another
  * schema. */
 petra_status petra_checkpoint_open(const char *path, petra_archive **out);

@@ -66,14 +66,18 @@ static bool ends_in(const char *name, const char *ending) {
   return length > last && strcmp(name + length - last, ending) == 0;
 }
 
+bool petra_checkpoint_is_part(const char *name) {
+  return ends_in(name, ".h5") || ends_in(name, ".h5.tmp");
+}
+
 void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count) {
   char path[4096];
   DIR *opened = opendir(folder);
   if (!opened)
     return;
   for (struct dirent *entry = readdir(opened); entry; entry = readdir(opened)) {
-    const bool ours = ends_in(entry->d_name, ".h5") || ends_in(entry->d_name, ".h5.tmp");
-    if (ours && snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path &&
+    if (petra_checkpoint_is_part(entry->d_name) &&
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path &&
         !is_named(path, stems, digests, count))
       unlink(path);
   }

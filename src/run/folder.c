@@ -160,6 +160,8 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
 
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about) {
   char *path;
+  if (folder->overwrites)
+    PETRA_TRY(petra_folder_set_aside(folder, plan->config));
   PETRA_TRY(petra_join_path(folder->path, "run.h5", &path));
   about->config = folder->config;
   about->samples = petra_samples_of(plan->config);
@@ -174,11 +176,14 @@ petra_status petra_folder_complete(petra_folder *folder) {
   petra_runlog *runlog = folder->runlog;
   PETRA_TRY(petra_runlog_complete(runlog));
   folder->runlog = NULL;
-  return petra_runlog_close(runlog);
+  PETRA_TRY(petra_runlog_close(runlog));
+  PETRA_TRY(petra_folder_begun(folder));
+  return folder->overwrites ? petra_folder_remove_empty(folder, "checkpoint") : PETRA_OK; /* the earlier run's */
 }
 
 void petra_folder_fini(petra_folder *folder) {
   petra_runlog_close(folder->runlog);
+  petra_folder_put_back(folder);
   if (folder->lock >= 0)
     close(folder->lock);
   petra_free(folder->config);

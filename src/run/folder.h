@@ -13,7 +13,7 @@ typedef struct petra_records {
   const char *output;       /* the folder of run.h5 and config.yaml */
   const char *trace;        /* file for a trace of its clock; NULL: none */
   const char *command_line; /* for the log */
-  bool overwrite; /* the run that the folder holds is removed; else it is left as it is, and that is an error */
+  bool overwrite; /* the run that the folder holds is replaced; else it is left as it is, and that is an error */
 } petra_records;
 
 typedef struct petra_folder {
@@ -22,13 +22,16 @@ typedef struct petra_folder {
   char *config; /* the expanded config */
   size_t config_size;
   petra_runlog *runlog; /* NULL: none, or completed */
+  bool overwrites;      /* PETRA_FOLDER_OVERWRITE */
+  bool aside;           /* the earlier run is set aside, as this one has not begun */
 } petra_folder;
 
 /* What becomes of a run that a folder holds already, begun or complete. */
 typedef enum petra_folder_use {
-  PETRA_FOLDER_NEW,       /* it is left as it is: PETRA_CONFIG */
-  PETRA_FOLDER_OVERWRITE, /* it is removed, before anything is written */
-  PETRA_FOLDER_RESUME     /* it is gone on with: PETRA_COMPLETE where there is nothing left to do; PETRA_CONFIG
+  PETRA_FOLDER_NEW, /* it is left as it is: PETRA_CONFIG */
+  PETRA_FOLDER_OVERWRITE, /* it is set aside before anything is written, and removed when the new run has begun; it is put back if
+                             that does not happen */
+  PETRA_FOLDER_RESUME /* it is gone on with: PETRA_COMPLETE where there is nothing left to do; PETRA_CONFIG
                              where it is complete, is to become longer, and has no checkpoint; PETRA_DATA where its log
                              cannot be read, and it has weights but no checkpoint */
 } petra_folder_use;
@@ -38,17 +41,34 @@ typedef enum petra_folder_use {
 petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
                                petra_folder_use use);
 
-/* The last part of it (folder_held.c). */
-petra_status petra_folder_admit(const petra_folder *folder, const petra_config *config, petra_folder_use use);
+/* The last part of it (folder_held.c). A run that a killed --overwrite has set aside is put back first, with a line. */
+petra_status petra_folder_admit(petra_folder *folder, const petra_config *config, petra_folder_use use);
+
+/* With --overwrite, of a folder that is open: sets the earlier run aside, as petra_folder_begin does first. Files that are no part of a run
+ * stay where they are. */
+petra_status petra_folder_set_aside(petra_folder *folder, const petra_config *config);
+
+/* The new run has begun: what is set aside is removed. If nothing is, nothing happens. */
+petra_status petra_folder_begun(petra_folder *folder);
+
+/* The run ends before it has begun: what is set aside is put back, and a line says so. If nothing is, nothing happens.
+ * petra_folder_fini does it; a process that ends without that calls it. */
+void petra_folder_put_back(petra_folder *folder);
+
+/* For who only reads: a line if a killed --overwrite has set a run aside in this folder. */
+petra_status petra_folder_tell_aside(const char *path);
 
 /* PETRA_CONFIG where the folder has a log or a checkpoint: of a run, begun or complete, that a file named `what` would
  * change. Only `path` of the folder is read. */
 petra_status petra_folder_spare_run(const petra_folder *folder, const char *what);
 
+/* Removes a folder in it, unless anything is in there. */
+petra_status petra_folder_remove_empty(const petra_folder *folder, const char *name);
+
 /* Removes checkpoint.h5 and its parts, where there are any. */
 petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 
-/* Creates run.h5, with config, seed and actions of `about` as the config says, and config.yaml; in this order, as run.h5
+/* Sets an earlier run aside, with --overwrite. Creates run.h5, with config, seed and actions of `about` as the config says, and config.yaml; in this order, as run.h5
  * is the one that a full disk refuses. */
 petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about);
 
@@ -64,7 +84,7 @@ void petra_folder_remove_mark(const char *path, const petra_folder_mark *mark);
 /* /model/stages. */
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);
 
-/* Completes and closes run.h5. */
+/* Completes and closes run.h5: by then at the latest the run has begun. */
 petra_status petra_folder_complete(petra_folder *folder);
 void petra_folder_fini(petra_folder *folder);
 

@@ -7,10 +7,9 @@
 #include "io/atomic_file.h"
 #include "run/folder.h"
 
-#include <errno.h>
-#include <string.h>
+#include <limits.h>
+#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool is_read(const petra_config *config, const char *path) {
   struct stat one, other;
@@ -43,12 +42,7 @@ petra_status petra_plans_file_write(const petra_config *config, const petra_back
   return status;
 }
 
-petra_status petra_plans_file_remove(const petra_config *config, const char *folder) {
-  char *path;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_join_path(folder, PETRA_PLANS_FILE, &path));
-  if (!is_read(config, path) && unlink(path) != 0 && errno != ENOENT)
-    status = petra_fail(PETRA_IO, "%s: cannot remove: %s", path, strerror(errno));
-  petra_free(path);
-  return status;
+bool petra_plans_file_is_read(const petra_config *config, const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/%s", folder, PETRA_PLANS_FILE) < (int)sizeof path && is_read(config, path);
 }

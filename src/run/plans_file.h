@@ -12,7 +12,7 @@
 /* Writes it into the folder; nothing where the backend has none. PETRA_IO, PETRA_NO_MEMORY. */
 petra_status petra_plans_file_write(const petra_config *config, const petra_backend *backend, const char *folder);
 
-/* Removes it, where there is one. */
-petra_status petra_plans_file_remove(const petra_config *config, const char *folder);
+/* Whether it is the file that device.plans names. */
+bool petra_plans_file_is_read(const petra_config *config, const char *folder);
 
 #endif

@@ -203,7 +203,12 @@ petra_status petra_run_go(petra_run *run) {
   if (status == PETRA_OK)
     status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);
-  return status;
+  return status == PETRA_OK ? petra_folder_begun(&run->folder) : status;
+}
+
+void petra_run_put_back(petra_run *run) {
+  if (run)
+    petra_folder_put_back(&run->folder);
 }
 
 void petra_run_drop_worker(petra_run *run) {

@@ -17,7 +17,7 @@ typedef struct petra_run_options {
   const char *command_line;   /* for the log */
   const char *resume_command; /* for the line of a run that is stopped */
   bool resume;                /* goes on from the folder's checkpoint, where there is one (run/folder.h) */
-  bool overwrite;             /* removes the run that the folder holds; not with resume */
+  bool overwrite;             /* replaces the run that the folder holds; not with resume */
   bool print;                 /* lines on stdout: where it resumes, one an epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */
@@ -44,6 +44,10 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 
 /* Runs the program to its end. */
 petra_status petra_run_go(petra_run *run);
+
+/* With options.overwrite, of a run that ends before its first loss: the earlier run is in its place again. petra_run_destroy does it; a
+ * process that ends without that calls it. NULL is fine. */
+void petra_run_put_back(petra_run *run);
 
 /* Lets go of the worker and of the messages that still wait; the network stays. */
 void petra_run_drop_worker(petra_run *run);

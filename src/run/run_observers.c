@@ -2,8 +2,11 @@
 /* Who is told of a run: probe, training log, trace, weights of the best evaluation, action log. */
 #include "run/run_private.h"
 
+#include "base/clock.h"
 #include "run/action_log.h"
 #include "run/trace_observer.h"
+
+#include <stddef.h>
 
 static petra_status create_probe(petra_run *run) {
   const petra_config *config = run->config;
@@ -43,7 +46,27 @@ petra_status petra_run_create_trace(petra_run *run) {
   return PETRA_OK;
 }
 
+/* After the first loss, for then each stage has done something. */
+static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const petra_action *actions,
+                                   const petra_action_result *results, int count) {
+  petra_run *run = (petra_run *)((char *)base - offsetof(petra_run, begun));
+  int64_t losses;
+  (void)now_ns, (void)actions, (void)results, (void)count;
+  if (!run->folder.aside)
+    return PETRA_OK;
+  petra_training_log_mean_loss(run->log, &losses);
+  if (losses == 0)
+    return PETRA_OK;
+  const int64_t began_ns = petra_clock_ns();
+  petra_training_log_pause(run->log);
+  PETRA_TRY(petra_folder_begun(&run->folder));
+  petra_training_log_go_on(run->log);
+  petra_execution_paused(run->execution, petra_clock_ns() - began_ns);
+  return PETRA_OK;
+}
+
 petra_status petra_run_create_observers(petra_run *run) {
+  static const petra_observer_ops begun = {.started = remove_earlier};
   const petra_training_log_options log = {.runlog = run->folder.runlog,
                                           .program = run->plan.method.program,
                                           .program_options = &run->plan.program,
@@ -65,5 +88,8 @@ petra_status petra_run_create_observers(petra_run *run) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
   }
+  run->begun.ops = &begun;
+  if (run->folder.aside)
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &run->begun);
   return PETRA_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "run/action_log.h"
 #include "run/cluster.h"
 #include "run/footprint.h"
@@ -19,6 +20,7 @@
 /* What the run shows of time, told action by action. */
 typedef struct clock_observer {
   petra_observer base;
+  bool stops;                  /* where a signal asks for it */
   int64_t *busy_ns;            /* per stage */
   int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
   int64_t quarter_ns, half_ns; /* when these ended; -1: never */
@@ -82,6 +84,11 @@ static petra_status plan(petra_simulation *s) {
   return place(s);
 }
 
+static petra_status clock_starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
+  (void)now_ns, (void)actions, (void)count;
+  return ((const clock_observer *)base)->stops ? petra_stop_asked() : PETRA_OK;
+}
+
 static petra_status clock_ended(petra_observer *base, const petra_trace_row *row) {
   clock_observer *clock = (clock_observer *)base;
   clock->busy_ns[row->action.stage - 1] += row->end_ns - row->start_ns;
@@ -95,7 +102,7 @@ static petra_status clock_ended(petra_observer *base, const petra_trace_row *row
 }
 
 static petra_status watch_clock(petra_simulation *s) {
-  static const petra_observer_ops ops = {.ended = clock_ended};
+  static const petra_observer_ops ops = {.starting = clock_starting, .ended = clock_ended};
   s->clock = (clock_observer){.base.ops = &ops,
                               .quarter = petra_program_part(&s->plan.program, 4),
                               .half = petra_program_part(&s->plan.program, 2),
@@ -151,6 +158,7 @@ static petra_status open_log(petra_simulation *s) {
   PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.records.output,
                               s->options.records.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
+  s->clock.stops = s->folder.aside; /* which is put back */
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {

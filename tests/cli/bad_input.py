@@ -301,9 +301,11 @@ class Output(ProgramTest):
         self.good("inspect", f"{folder}/config.yaml")
         self.good("evaluate", "small.yaml", *self.set_options(model__weights=f"{folder}/weights.h5"))
 
-    def begun(self, folder, config, weights):
-        """What --overwrite and then a failure left: nothing of the run before, no half file."""
+    def begun(self, folder, before, config, weights):
+        """What --overwrite and then a failure left: all of the run before or nothing of it, no half file."""
         left = set(os.listdir(self.path(folder)))
+        if {name: self.read(f"{folder}/{name}") for name in left if name != "checkpoint"} == before:
+            return True
         self.assertLessEqual(left, {"config.yaml", "run.h5", "weights.h5", "checkpoint.h5", "checkpoint"})
         if "run.h5" in left:
             self.good("inspect", folder)
@@ -312,6 +314,7 @@ class Output(ProgramTest):
         if "weights.h5" in left:
             self.good("evaluate", "small.yaml", *self.set_options(model__weights=f"{folder}/weights.h5"))
             self.assertNotEqual(self.read(f"{folder}/weights.h5"), weights)
+        return False
 
     @staticmethod
     def file_size_limit(size):
@@ -328,16 +331,19 @@ class Output(ProgramTest):
         # run.h5 has 1 MiB of room reserved behind its content while the run goes on.
         limits |= {(1 << 20) + size["run.h5"] * part // 8 for part in range(1, 9)}
         limits |= {(1 << 20) + size["run.h5"] - 1}
-        failed = set()
+        failed, kept = set(), set()
         for limit in sorted(limits):
             limit_file_size = self.file_size_limit(limit)
             code, _, _ = self.run_petra(*other, preexec_fn=limit_file_size)
             if code == 0:
                 self.assertGreaterEqual(limit, size["run.h5"] + (1 << 20))
                 continue
+            before = {name: self.read(f"out/{name}") for name in os.listdir(self.path("out")) if name != "checkpoint"}
             error = self.bad(FAILED, "out/", *other, preexec_fn=limit_file_size)
             failed |= {name for name in size if name in error}
-            self.begun("out", config, weights)
+            if self.begun("out", before, config, weights):
+                kept.add(limit)
+        self.assertLessEqual({0, 1, 100, 4096, size["config.yaml"]}, kept)  # the log cannot be made
         self.assertIn("run.h5", failed)
         self.good("init", "small.yaml", "--output", "start", "--quiet")
         start = self.read("start/weights.h5")
