@@ -253,10 +253,15 @@ def read_summary(path):
             found = list(reader)
             names = list(reader.fieldnames or [])
             varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
-            return [(row["combination"], {key: row[key] for key in varied} or
+            return [(row["combination"], {key: sole(row[key]) for key in varied} or
                      dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
     except (OSError, KeyError, ValueError) as error:
         fail(f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}", 1)
+
+
+def sole(value):
+    """The value of a list of one, such as method.extra_delay: [4], as a grid may write it too."""
+    return value[1:-1] if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]" else value
 
 
 def cell_name(keys, values):

@@ -116,6 +116,8 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
     title = "Bars: 95 % interval of the mean over the seeds" + ("; none: one seed" if single else "")
     axes.set(xlabel=common.drawn(key), ylabel=label, title=title if bars else "One seed each: no interval")
     handles, labels = axes.get_legend_handles_labels()
+    if labels == ["all"]:
+        return figure
     common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
     return figure
 

@@ -119,7 +119,8 @@ def draw(runs):
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     unit = common.loss_unit(run.labels for run in runs)
     left.set_ylabel(f"cross-entropy ({unit})")
-    left.set_ylim(bottom=0)
+    if left.dataLim.y0 < 0.5 * left.dataLim.y1:  # from 0, unless that would press all curves together
+        left.set_ylim(bottom=0)
     estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) and not on_tokens else ""
     right.set_title(f"{'Loss' if on_tokens else 'Accuracy'} on the evaluation set, after each epoch{estimated}")
     right.set_ylabel(f"cross-entropy ({unit})" if on_tokens else "top-1 accuracy (%)")

@@ -83,6 +83,12 @@ def lines_of(run, number):
 
 # --- trainings ---
 
+def from_zero(traces):
+    """Whether an axis begins at 0: unless that would press all curves together."""
+    values = [value for trace in traces for value in trace["y"] if value is not None]
+    return "tozero" if min(values) < 0.5 * max(values) else "normal"
+
+
 def training(runs):
     trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
     losses, evaluations, accuracies = [], [], []
@@ -111,7 +117,7 @@ def training(runs):
     figures = []
     if losses:
         figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time, showlegend=legend,
-                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode="tozero")))
+                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode=from_zero(losses))))
     if evaluations:
         figures.append(single("Loss on the evaluation set after each epoch", evaluations, x=time, showlegend=legend, y=axis("cross-entropy (nats per token)")))
     if accuracies:

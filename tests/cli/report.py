@@ -340,6 +340,14 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         self.write("sweep/summary.csv", self.SPARSE[:self.SPARSE.index("backprop")] + "petra-10" + self.SPARSE.split("petra-10", 1)[1])
         self.assertIn("has no figures yet: 0 of 3 cells complete", self.sections("mine")["sweeps"]["missing"])
 
+    def test_lists_of_one_are_numbers(self):
+        """method.extra_delay is a list in a config, and a number in most grids."""
+        self.write("sweep/summary.csv", "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,eval_top1_interval95\n"
+                                        'a,"method.extra_delay=0","[0]",1,1,0.5,\nb,"method.extra_delay=[16]","[16]",1,1,0.25,\n')
+        view = self.sections("mine")["sweeps"]["figures"][0]["views"]["0/0"]
+        self.assertEqual([trace["x"] for trace in view["traces"]], [[0.0, 16.0]])
+        self.assertEqual([plot_common.sole(value) for value in ("[1, 2]", "[]", "a", "")], ["[1, 2]", "[]", "a", ""])
+
     def write_timelines(self):
         names = [f"n{count}" for count in (1, 30, 900, 10000)]
         for name in names:
