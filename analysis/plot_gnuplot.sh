@@ -5,10 +5,11 @@
 # shellcheck disable=SC2034 # for those who read this file
 here=$(dirname "$0")
 
-# shown TEXT: a free text (a name of a file or a run) as plot_common.py shows it: on one line, in which each byte of a character that could disturb
-# a terminal, and each byte that is not UTF-8, is \x1b.
+# shown TEXT [CODES]: a free text (a name of a file or a run) as plot_common.py shows it: on one line, in which each byte of a character that could disturb
+# a terminal, and each byte that is not UTF-8, is \x1b; so is each of a character of these codes.
 shown() {
-  printf %s "$1" | od -An -v -tu1 | LC_ALL=C awk '
+  printf %s "$1" | od -An -v -tu1 | LC_ALL=C awk -v codes="${2:-}" '
+    BEGIN { split(codes, list, " "); for (i in list) absent[list[i]] }
     function decode(  c, i) {
       c = byte[at]; used = 1; code = c
       if (c < 128) return 1
@@ -25,7 +26,7 @@ shown() {
     }
     function plain() {
       return !(code < 32 || (code >= 127 && code <= 159) || code == 1564 || code == 8206 || code == 8207 || code == 65279 || code == 65534 ||
-               code == 65535 || (code >= 8232 && code <= 8238) || (code >= 8294 && code <= 8297))
+               code == 65535 || sprintf("%x", code) in absent || (code >= 8232 && code <= 8238) || (code >= 8294 && code <= 8297))
     }
     { for (i = 1; i <= NF; i++) byte[n++] = $i }
     END {
@@ -34,6 +35,17 @@ shown() {
         for (i = 0; i < used; i++) printf ok ? "%c" : "\\x%02x", byte[at + i]
       }
     }'
+}
+
+# drawable TEXT: as it is shown, without characters that no font here has: gnuplot draws their boxes larger than the figure.
+drawable() {
+  missing=''
+  if command -v fc-list >/dev/null && command -v iconv >/dev/null; then
+    for code in $(shown "$1" | iconv -f UTF-8 -t UTF-32BE | od -An -v -w4 -tx1 | tr -d ' ' | sed 's/^0*//' | sort -u); do
+      [ ${#code} -lt 3 ] || [ -n "$(fc-list ":charset=$code" family)" ] || missing="$missing $code"
+    done
+  fi
+  shown "$1" "$missing"
 }
 
 # quoted TEXT: as a string of gnuplot.
