@@ -70,14 +70,14 @@ def main():
     size = os.path.getsize(arguments.output)
     missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
     if arguments.json:
-        print(json.dumps({"report": arguments.output, "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
+        print(json.dumps({"report": arguments.output.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
                           "sections": [section["id"] for section in sections if section["figures"]], "left_out": missing}, indent=2))
     elif not arguments.quiet:
         print(common.shown(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {shown}"))
         for sweep in sweeps:
-            print(f"sweep {sweep.name}: {sweep.progress()}")
-        for name, why in missing.items():
-            print(f"left out: {name}: {why}")
+            print(common.shown(f"sweep {sweep.name}: {sweep.progress()}"))
+        for line in report_page.left_out(sections):
+            print(common.shown(f"left out: {line}"))
 
 
 if __name__ == "__main__":

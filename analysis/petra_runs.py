@@ -53,12 +53,12 @@ def text_attribute(node, name):
     value = node.attrs.get(name, "")
     if hasattr(value, "ravel") and not isinstance(value, bytes):
         value = value.ravel()[0] if value.size else ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def texts_attribute(node, name):
     """An attribute that is a list of texts; [] if it is missing."""
-    return [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in numpy.ravel(node.attrs.get(name, []))]
+    return [text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text) for text in numpy.ravel(node.attrs.get(name, []))]
 
 
 def unquoted(text):
@@ -244,7 +244,7 @@ class Run:
         """Names of the stages, from the first on; [] of a run without a model."""
         with self._open() as file:
             rows = file["model/stages"][:] if "model/stages" in file else numpy.zeros(0, dtype=[("name", "S1")])
-        return [name.decode("utf-8", "replace") for name in rows["name"]]
+        return [name.decode("utf-8", "backslashreplace") for name in rows["name"]]
 
     @property
     def peak_memory(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws accuracy over the accumulation factor k, one line a method, as figure 4 of the paper has it.
+"""Draws accuracy (of trainings on tokens loss) over the accumulation factor k, one line a method, as figure 4 of the paper has it.
 
     analysis/plot_accumulation.py FOLDER [RUN.h5 ...] [-o FIGURE.png] [--last N] [--table]
     analysis/plot_accumulation.py SUMMARY.csv [-o FIGURE.png] [--table]
@@ -25,40 +25,47 @@ import plot_common as common  # noqa: E402
 common.start(__name__, wished=["h5py", "numpy", "matplotlib"])
 
 METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
-# Of a run, or of several that differ in the seed: `keys` are those of its config that decide about results, `top1` in %,
-# `evaluations` how many of each run its top-1 is the mean of.
-Point = collections.namedtuple("Point", "method k keys seeds top1 half evaluations")
+# Of a run, or of several that differ in the seed: `keys` are those of its config that decide about results, `value` that of a Figure,
+# `evaluations` how many of each run it is the mean of.
+Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
+# What is drawn: a column of the log, the factor from its unit, its name in a table and on an axis, and what no value of it is above.
+Figure = collections.namedtuple("Figure", "column factor short long ceiling")
+ACCURACY = Figure("eval_top1", 100, "top-1, %", "top-1 accuracy on the evaluation set (%)", 100)
+LOSS = Figure("eval_loss", 1, "loss, nats per token", "loss on the evaluation set (nats per token)", float("inf"))
 
 
 def read_run(path, last):
-    """The Point of one run; None where it is not complete."""
+    """The Point of one run, and its Figure; None if it is not complete."""
     run = common.runs().Run(path)
     if not run.complete:
         return None
-    config, top1 = run.config, run.columns("epoch", ["eval_top1"])["eval_top1"]
-    top1 = top1[top1 == top1][-last:]  # NaN: no evaluation
-    if not len(top1):
+    figure = LOSS if run.has("epoch/tokens_per_s") else ACCURACY
+    config, values = run.config, run.columns("epoch", [figure.column])[figure.column]
+    values = values[values == values][-last:]  # NaN: no evaluation
+    if not len(values):
         common.fail(f"{path}: has no evaluation (run.eval_every)")
     if METHOD not in config or FACTOR not in config:
         common.fail(f"{path}: its config has no {METHOD} and {FACTOR}")
     keys = {key: value for key, value in config.items() if key not in common.UNCOMPARED_KEYS and key not in (METHOD, FACTOR, SEED)}
-    return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], 100 * float(top1.mean()), 0.0, [len(top1)])
+    return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], figure.factor * float(values.mean()), 0.0, [len(values)]), figure
 
 
 def read_summary(path):
-    """Points of a sweep's summary.csv: its combinations, whose keys are those that the grid varies."""
-    points = []
-    for combination, keys, row in common.read_summary(path):
+    """Points of a sweep's summary.csv, and their Figure: its combinations, whose keys are those that the grid varies."""
+    points, found = [], common.read_summary(path)
+    figure = LOSS if any(row.get("samples") == "tokens" for _, _, row in found) else ACCURACY
+    name = figure.column
+    for combination, keys, row in found:
         keys.pop("row", None)  # a name of the values of its keys
-        if FACTOR not in keys or "eval_top1_mean" not in row:
+        if FACTOR not in keys or name + "_mean" not in row:
             common.fail(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
-        if not row["eval_top1_mean"]:
-            print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no evaluation, left out", file=sys.stderr)
+        if not row[name + "_mean"]:
+            common.warn(f"{path}: {combination}: has no evaluation, left out")
             continue
-        method, k, interval = keys.pop(METHOD, "all"), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
-        points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), 100 * float(row["eval_top1_mean"]),
-                            100 * float(interval) if interval else 0.0, [1]))
-    return points
+        method, k, interval = keys.pop(METHOD, "all"), int(keys.pop(FACTOR)), row[name + "_interval95"]
+        points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), figure.factor * float(row[name + "_mean"]),
+                            figure.factor * float(interval) if interval else 0.0, [1]))
+    return points, figure
 
 
 def paths_of(place):
@@ -69,13 +76,17 @@ def paths_of(place):
 
 
 def read_runs(places, last):
-    """Points of all complete runs; several that differ in the seed alone become one."""
-    cells = collections.defaultdict(list)
+    """Points of all complete runs, and their Figure; several that differ in the seed alone become one."""
+    cells, figures = collections.defaultdict(list), {}
     for path in (path for place in places for path in paths_of(place)):
-        run = read_run(path, last)
-        if run is None:
-            print(f"{os.path.basename(sys.argv[0])}: {path}: not complete, left out", file=sys.stderr)
+        found = read_run(path, last)
+        if found is None:
+            common.warn(f"{path}: not complete, left out")
             continue
+        run, figure = found
+        figures.setdefault(figure, path)
+        if len(figures) > 1:
+            common.fail(f"{path}: has another kind of data than {figures[next(iter(figures))]}; expected runs on images or runs on tokens")
         cell = cells[run.method, run.k, tuple(sorted(run.keys.items()))]
         twin = next((other for other, point in cell if point.seeds == run.seeds), None)
         if twin:
@@ -84,10 +95,10 @@ def read_runs(places, last):
     points = []
     for cell in cells.values():
         runs = [run for _, run in cell]
-        values = [run.top1 for run in runs]
-        points.append(runs[0]._replace(seeds=[run.seeds[0] for run in runs], top1=statistics.fmean(values), half=common.half_interval(values),
+        values = [run.value for run in runs]
+        points.append(runs[0]._replace(seeds=[run.seeds[0] for run in runs], value=statistics.fmean(values), half=common.half_interval(values),
                                        evaluations=[run.evaluations[0] for run in runs]))
-    return points
+    return points, next(iter(figures), ACCURACY)
 
 
 def lines_of(points):
@@ -108,13 +119,13 @@ def factors_of(lines):
     return sorted({k for points in lines.values() for k in points})
 
 
-def print_table(lines):
-    factors = factors_of(lines)
-    print("| top-1, %; k | " + " | ".join(str(k) for k in factors) + " |\n|" + "---|" * (len(factors) + 1))
+def print_table(lines, figure=ACCURACY):
+    factors, digits = factors_of(lines), 1 if figure is ACCURACY else 4
+    print(f"| {figure.short}; k | " + " | ".join(str(k) for k in factors) + " |\n|" + "---|" * (len(factors) + 1))
     for name, points in lines.items():
-        cells = [f"{points[k].top1:.1f}" + (f" ± {points[k].half:.1f}" if len(points[k].seeds) > 1 else "") if k in points else "-"
+        cells = [f"{points[k].value:.{digits}f}" + (f" ± {points[k].half:.{digits}f}" if len(points[k].seeds) > 1 else "") if k in points else "-"
                  for k in factors]
-        print(f"| `{name}` | " + " | ".join(cells) + " |")
+        print(f"| `{common.cell(name)}` | " + " | ".join(cells) + " |")
 
 
 def spread(counts):
@@ -132,23 +143,24 @@ def title_of(lines):
     return text + f"; bars: 95 % interval over {spread(several)} seeds" + ("" if len(several) == len(points) else ", without bar: one seed")
 
 
-def draw(lines):
+def draw(lines, figure_drawn=ACCURACY):
     plt = common.pyplot()
     figure, axes = plt.subplots(figsize=(6.5, 4.6), layout="constrained")
     factors = factors_of(lines)
     for number, (name, points) in enumerate(lines.items()):
         mine = sorted(points)
-        # Side by side, so that no bar hides another; bars end where percentages do.
+        # Side by side, so that no bar hides another; bars end where values do.
         places = [k * 1.035 ** (number - (len(lines) - 1) / 2) for k in mine]
-        below = [min(points[k].half, points[k].top1) for k in mine]
-        above = [min(points[k].half, 100 - points[k].top1) for k in mine]
+        below = [min(points[k].half, points[k].value) for k in mine]
+        above = [min(points[k].half, figure_drawn.ceiling - points[k].value) for k in mine]
         bars = any(len(points[k].seeds) > 1 for k in mine)
-        axes.errorbar(places, [points[k].top1 for k in mine], [below, above] if bars else None, capsize=3, **common.style(number), label=name)
+        axes.errorbar(places, [points[k].value for k in mine], [below, above] if bars else None, capsize=3, **common.style(number),
+                      label=common.drawn(name))
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [str(k) for k in factors])
     axes.minorticks_off()
     axes.set_xlabel("microbatches per update, k (lines are set apart sideways)" if len(lines) > 1 else "microbatches per update, k")
-    axes.set_ylabel("top-1 accuracy on the evaluation set (%)")
+    axes.set_ylabel(figure_drawn.long)
     axes.set_title(title_of(lines))
     handles, labels = axes.get_legend_handles_labels()
     common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
@@ -169,16 +181,16 @@ def main():
             parser.error("a summary.csv is read alone")
         if arguments.last not in (None, 1):
             parser.error(f"--last {arguments.last}: a summary.csv has the last evaluation alone")
-        points = read_summary(arguments.places[0])
+        points, figure = read_summary(arguments.places[0])
     else:
-        points = read_runs(arguments.places, arguments.last or 10)
+        points, figure = read_runs(arguments.places, arguments.last or 10)
     if not points:
         common.fail("no complete run")
     lines = lines_of(points)
     if arguments.table or not arguments.output:
-        print_table(lines)
+        print_table(lines, figure)
     if arguments.output:
-        common.save(draw(lines), arguments.output)
+        common.save(draw(lines, figure), arguments.output)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ ending = output_path[strlen(output_path) - 3:]
 if (ending eq ".png") { set terminal pngcairo size width,height font "sans,11" }
 if (ending eq ".svg") { set terminal svg size width,height font "sans,15" background "white" }
 if (ending eq ".pdf") { set terminal pdfcairo size width / 96.0,height / 96.0 font "sans,11" }
+set encoding utf8
 set output output_path
 set datafile missing "nan"
 set grid linetype 1 linecolor rgb "#dddddd"

@@ -3,7 +3,9 @@
 
 Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""
 
+import codecs
 import csv
+import html
 import importlib
 import importlib.util
 import os
@@ -12,6 +14,8 @@ import signal
 import statistics
 import subprocess
 import sys
+import unicodedata
+import warnings
 
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
@@ -43,10 +47,37 @@ def shown(text):
     return "".join(map(one, str(text)))
 
 
+# What a stream writes in place of a byte or a character that its encoding does not have.
+codecs.register_error("petra", lambda error: (shown(error.object[error.start:error.end]) if any(0xd800 <= ord(character) <= 0xdfff for character in
+                      error.object[error.start:error.end]) else "?" * (error.end - error.start), error.end))
+
+
 def drawn(text):
     """A free text as matplotlib draws it as it stands: a $ begins no mathematics, and a leading _ does not keep it out of a legend."""
     text = shown(text).replace("$", r"\$")
     return "\u200b" + text if text.startswith("_") else text
+
+
+def plotted(text):
+    """A free text as Plotly draws it as it stands: it begins no tag such as <b>, and no reference such as &lt;."""
+    return html.escape(shown(text), quote=False)
+
+
+def columns_of(text):
+    """How many columns a terminal takes for a text that is shown."""
+    return sum(0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def padded(text, columns, right=False):
+    """A free text on so many columns, at their left or right."""
+    text = shown(text)
+    blanks = " " * (columns - columns_of(text))
+    return blanks + text if right else text + blanks
+
+
+def cell(text):
+    """A free text in a table of Markdown, of which | would end the cell."""
+    return shown(text).replace("|", r"\|")
 
 
 class Error(Exception):
@@ -92,6 +123,8 @@ def start(name, *needed, wished=()):
         return
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.excepthook = one_line
+    for stream in sys.stdout, sys.stderr:
+        stream.reconfigure(errors="petra")
     wanted, chosen = os.environ.get("PETRA_PYTHON"), os.environ.pop(CHOSEN, None)
     if wanted and not chosen and shutil.which(wanted) != sys.executable:
         go_on_by(wanted)
@@ -144,8 +177,13 @@ def runs():
 
 def stop(error):
     """Ends the process as an Error says, with one line."""
-    print(f"{os.path.basename(sys.argv[0])}: {shown(error)}", file=sys.stderr)
+    warn(error)
     sys.exit(error.status)
+
+
+def warn(text):
+    """Prints one line about what a script leaves out."""
+    print(f"{os.path.basename(sys.argv[0])}: {shown(text)}", file=sys.stderr)
 
 
 def one_line(kind, error, trace):
@@ -170,6 +208,8 @@ def pyplot():
     """matplotlib.pyplot, set up for files and with the look of all figures."""
     matplotlib, = modules("matplotlib")
     matplotlib.use("Agg")
+    warnings.simplefilter("once")
+    warnings.showwarning = lambda message, *_: warn(message)  # such as a character that no font has
     plt, = modules("matplotlib.pyplot")
     plt.rcParams.update({"font.size": 9, "axes.titlesize": "medium", "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
                          "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
@@ -200,7 +240,7 @@ def save(figure, path):
     try:
         figure.savefig(path, dpi=DPI, metadata=undated)
     except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror or error}")
+        fail(f"{path}: cannot be written: {error.strerror or error}", 1)
 
 
 def read_summary(path):
@@ -213,10 +253,15 @@ def read_summary(path):
             found = list(reader)
             names = list(reader.fieldnames or [])
             varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
-            return [(row["combination"], {key: row[key] for key in varied} or
+            return [(row["combination"], {key: sole(row[key]) for key in varied} or
                      dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
     except (OSError, KeyError, ValueError) as error:
-        fail(f"{path}: not the summary of a sweep: {error}", 1)
+        fail(f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}", 1)
+
+
+def sole(value):
+    """The value of a list of one, such as method.extra_delay: [4], as a grid may write it too."""
+    return value[1:-1] if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]" else value
 
 
 def cell_name(keys, values):

@@ -23,7 +23,7 @@ width = 1430
 height = 960
 load here."/plot_common.gp"
 set multiplot layout 2,2 margins 0.06,0.93,0.1,0.95 spacing 0.09,0.11
-set xlabel "training time (epochs)"
+set xlabel "epoch"
 set key at screen 0.5,0.005 center bottom horizontal
 unset colorbox
 set cblabel "stage"

@@ -110,21 +110,22 @@ def draw_over_epochs(run, window):
         axes.set_ylabel("cosine (1)" if measure == "cosine" else "norm ratio (1)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in grid[1]:
-        axes.set_xlabel("training time (epochs)")
+        axes.set_xlabel("epoch")
     bounds = numpy.arange(run.stages + 1) + 0.5
     mappable = plt.cm.ScalarMappable(plt.Normalize(bounds[0], bounds[-1]), colour)
     figure.colorbar(mappable, ax=grid, label="stage", ticks=numpy.arange(1, run.stages + 1, -(-run.stages // 20)), fraction=0.04)
     text = "means of the probes of an epoch" + (f", running mean over {window} epochs" if window > 1 else "")
-    figure.suptitle(f"Gradients of {run.method}: {text}", fontsize="medium")
+    figure.suptitle(f"Gradients of {common.drawn(run.method)}: {text}", fontsize="medium")
     common.legend_below(figure, [Line2D([], [], color="black", linestyle=style) for style in ("-", "--")],
-                        [f"gradient of the method ({run.method})", "delayed gradient"], 2)
+                        [f"gradient of the method ({common.drawn(run.method)})", "delayed gradient"], 2)
     return figure
 
 
 def draw_by_stage(run, epochs):
     """Figure 6."""
     plt = common.pyplot()
-    names = [f"method ({run.method}) and delayed", f"method ({run.method}) and end-to-end", "delayed and end-to-end"]
+    method = common.drawn(run.method)
+    names = [f"method ({method}) and delayed", f"method ({method}) and end-to-end", "delayed and end-to-end"]
     columns = min(len(epochs), 3)
     rows = -(-len(epochs) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(1 + 3.5 * columns, 0.6 + 3.3 * rows), sharex=True, sharey=True, squeeze=False,

@@ -5,7 +5,7 @@
     analysis/plot_sweep.py SUMMARY.csv --x KEY [--y FIGURE] [-o FIGURE.png] [--log-x] [--log-y]
 
 KEY is a key that the grid varies, such as method.accumulate, row (the name of a row) or combination; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
-trainings) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
+trainings), eval_loss (of trainings on tokens) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
 a line, the band the 95 % interval of that mean; a point of one seed has none. Without -o it prints the points. Needs matplotlib for
 the figure (Debian: python3-matplotlib).
 """
@@ -24,10 +24,16 @@ FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval
            "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats)", 1),
            "eval_top1_recalibrated": ("top-1 accuracy on the evaluation set, recalibrated (%)", 100),
            "eval_loss_recalibrated": ("evaluation loss, recalibrated (nats)", 1),
-           "eval_loss": ("evaluation loss (nats)", 1), "wall_s": ("wall time (s)", 1), "virtual_s": ("virtual time (s)", 1),
-           "peak_bytes": ("peak memory, all stages (MiB)", 2.0**-20), "time_per_microbatch_s": ("time per microbatch (virtual s)", 1),
+           "eval_loss": ("evaluation loss (nats)", 1), "wall_s": ("time that this machine took (wall s)", 1), "virtual_s": ("time (virtual s)", 1),
+           "peak_bytes": ("peak memory, all stages (MB)", 1e-6), "time_per_microbatch_s": ("time per microbatch (virtual s)", 1),
            "makespan_s": ("time of the whole run (virtual s)", 1), "bubble_fraction": ("idle share of the devices (1)", 1)}
 DEFAULTS = ["eval_top1", "time_per_microbatch_s"]
+
+
+def default_of(cells, figures):
+    """The figure that is drawn if none is asked for: accuracy, of trainings on tokens loss, of simulations time; None without these."""
+    on_tokens = any(row.get("samples") == "tokens" for _, _, row in cells)
+    return next((name for name in (["eval_loss"] if on_tokens and "time_per_microbatch_s" not in figures else []) + DEFAULTS if name in figures), None)
 
 
 def number(text):
@@ -42,7 +48,7 @@ def read(path, key, figure, quiet=False):
     FIGURE is left out, with a line unless `quiet`."""
     cells = common.read_summary(path)
     there = [name[:-5] for name in (cells[0][2] if cells else {}) if name and name.endswith("_mean")]
-    figure = figure or next((name for name in DEFAULTS if name in there), None)
+    figure = figure or default_of(cells, there)
     if figure not in there:
         common.fail(f"{path}: has no figure {figure}; expected one of: {', '.join(there)}")
     cells = [(combination, {"combination": combination, **keys}, row) for combination, keys, row in cells]
@@ -61,7 +67,7 @@ def read(path, key, figure, quiet=False):
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]
         if not mean:
             if not quiet:
-                print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no {figure}, left out", file=sys.stderr)
+                common.warn(f"{path}: {combination}: has no {figure}, left out")
             continue
         lines.setdefault(name, []).append((keys[key], float(mean), float(half) if half else None))
     if not lines:
@@ -73,7 +79,7 @@ def print_points(lines, key, figure):
     print(f"line | {key} | {figure} | half of the 95 % interval")
     for name, points in lines.items():
         for value, mean, half in points:
-            print(f"{name} | {value} | {mean:.6g} | " + ("-" if half is None else f"{half:.3g}"))
+            print(f"{common.cell(name)} | {common.cell(value)} | {mean:.6g} | " + ("-" if half is None else f"{half:.3g}"))
 
 
 def draw(lines, key, figure_name, log_x=False, log_y=False):
@@ -108,8 +114,10 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
     single = any(half is None for points in lines.values() for _, _, half in points)
     bars = any(half is not None for points in lines.values() for _, _, half in points)
     title = "Bars: 95 % interval of the mean over the seeds" + ("; none: one seed" if single else "")
-    axes.set(xlabel=key, ylabel=label, title=title if bars else "One seed each: no interval")
+    axes.set(xlabel=common.drawn(key), ylabel=label, title=title if bars else "One seed each: no interval")
     handles, labels = axes.get_legend_handles_labels()
+    if labels == ["all"]:
+        return figure
     common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
     return figure
 
@@ -118,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description="Draws a figure of a sweep over one of its axes.")
     parser.add_argument("summary", metavar="SUMMARY.csv", help="the sweep's summary (or its folder)")
     parser.add_argument("--x", required=True, metavar="KEY", help="key that the grid varies")
-    parser.add_argument("--y", metavar="FIGURE", help="figure of the summary (eval_top1, or time_per_microbatch_s)")
+    parser.add_argument("--y", metavar="FIGURE", help="figure of the summary (eval_top1, of tokens eval_loss, or time_per_microbatch_s)")
     parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
     parser.add_argument("--log-x", action="store_true", help="logarithmic axis of KEY")
     parser.add_argument("--log-y", action="store_true", help="logarithmic axis of FIGURE")

@@ -5,7 +5,7 @@
     analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]
 
 Left: training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). Right: accuracy on the
-evaluation set after each epoch. Runs are called by their folders. Works on a run that is still going on. Needs h5py, numpy and, for
+evaluation set after each epoch; if a run is on tokens, loss. Runs are called by their folders. Works on a run that is still going on. Needs h5py, numpy and, for
 the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
@@ -29,7 +29,8 @@ class Run:
         self.name, self.method = name, run.config.get("method.name", "")
         self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
         self.labels = "tokens" if "tokens_per_s" in run.columns("epoch") else "images"
-        self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", f"{self.labels}_per_s"])
+        self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_loss", "eval_top1", "eval_top5", f"{self.labels}_per_s"])
+        self.virtual_s = run.columns("train").get("virtual_s", numpy.zeros(0))
         self.microbatches_per_epoch = run.microbatches_per_epoch()
         self.recalibrated = self.read_recalibrated(run)
 
@@ -70,8 +71,8 @@ def largest(values):
 
 def print_table(runs):
     recalibrated = any(run.recalibrated for run in runs)
-    rows = [("run", "method", "epochs", "train loss", "eval top-1 %", "best %", "eval top-5 %",
-             *(["recalibrated top-1 %"] if recalibrated else []), "time s",
+    rows = [("run", "method", "epochs", "train loss", "eval loss", "eval top-1 %", "best %", "eval top-5 %",
+             *(["recalibrated top-1 %"] if recalibrated else []), "virtual s", "wall s",
              " or ".join(sorted({run.labels for run in runs})) + "/s")]
     for run in runs:
         epoch = run.epoch
@@ -81,17 +82,18 @@ def print_table(runs):
             run.method or "?",
             f"{len(epoch['epoch'])}",
             f"{last_finite(epoch['train_loss']):.4f}",
+            f"{last_finite(epoch['eval_loss']):.4f}",
             f"{100 * last_finite(epoch['eval_top1']):.2f}",
             f"{100 * largest(epoch['eval_top1']):.2f}",
             f"{100 * last_finite(epoch['eval_top5']):.2f}",
             *([f"{100 * last_finite(run.recalibrated['top1']):.2f}" if run.recalibrated else "-"] if recalibrated else []),
+            f"{run.virtual_s[-1]:.6g}" if len(run.virtual_s) else "-",
             f"{wall_s[-1] if len(wall_s) else numpy.nan:.1f}",
             f"{last_finite(epoch[f'{run.labels}_per_s']):.0f}",
         ))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(common.columns_of(common.shown(row[column])) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        cells = [cell.ljust(width) if column < 2 else cell.rjust(width)
-                 for column, (cell, width) in enumerate(zip(row, widths))]
+        cells = [common.padded(cell, width, right=column >= 2) for column, (cell, width) in enumerate(zip(row, widths))]
         print("  ".join(cells).rstrip())
 
 
@@ -100,26 +102,30 @@ def draw(runs):
     from matplotlib.ticker import MaxNLocator
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    on_tokens = any(run.labels == "tokens" for run in runs)
+    name, factor = ("eval_loss", 1) if on_tokens else ("eval_top1", 100)
     for number, run in enumerate(runs):
-        style = common.style(number)
+        style, label = common.style(number), common.drawn(run.label())
         per_epoch = run.microbatches_per_epoch
         position = (run.train["microbatch"] + 1) / per_epoch
         left.plot(position, smoothed(run.train["loss"], max(1, per_epoch // 20)), color=style["color"], alpha=0.35, linewidth=1)
-        left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], **style, label=run.label())
-        done = numpy.isfinite(run.epoch["eval_top1"])
-        right.plot(run.epoch["epoch"][done] + 1, 100 * run.epoch["eval_top1"][done], **style, label=run.label())
-        if run.recalibrated:
+        left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], **style, label=label)
+        done = numpy.isfinite(run.epoch[name])
+        right.plot(run.epoch["epoch"][done] + 1, factor * run.epoch[name][done], **style, label=label)
+        if run.recalibrated and not on_tokens:
             done = numpy.isfinite(run.recalibrated["top1"])
             right.plot(run.recalibrated["epoch"][done] + 1, 100 * run.recalibrated["top1"][done],
                        **{**style, "linestyle": "--", "markerfacecolor": "white"})
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
-    left.set_ylabel(f"cross-entropy ({common.loss_unit(run.labels for run in runs)})")
-    left.set_ylim(bottom=0)
-    estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) else ""
-    right.set_title(f"Accuracy on the evaluation set, after each epoch{estimated}")
-    right.set_ylabel("top-1 accuracy (%)")
+    unit = common.loss_unit(run.labels for run in runs)
+    left.set_ylabel(f"cross-entropy ({unit})")
+    if left.dataLim.y0 < 0.5 * left.dataLim.y1:  # from 0, unless that would press all curves together
+        left.set_ylim(bottom=0)
+    estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) and not on_tokens else ""
+    right.set_title(f"{'Loss' if on_tokens else 'Accuracy'} on the evaluation set, after each epoch{estimated}")
+    right.set_ylabel(f"cross-entropy ({unit})" if on_tokens else "top-1 accuracy (%)")
     for axes in (left, right):
-        axes.set_xlabel("training time (epochs)")
+        axes.set_xlabel("epochs trained")
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = left.get_legend_handles_labels()

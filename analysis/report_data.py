@@ -35,8 +35,8 @@ class RunData:
     """A run under the name that it has on the page."""
 
     def __init__(self, path, name):
-        self.run, self.name = petra_runs.Run(path), name
-        self.config = self.run.config
+        self.run, self.name = petra_runs.Run(path), common.shown(name)
+        self.config = {common.shown(key): common.shown(value) for key, value in self.run.config.items()}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
@@ -158,7 +158,8 @@ class SweepData:
         """Names of figures that any combination has."""
         names = [name[:-5] for name in self.cells[0][2] if name and name.endswith("_mean")]
         names = [name for name in names if any(row[name + "_mean"] for _, _, row in self.cells)]
-        return sorted(names, key=lambda name: name not in plot_sweep.DEFAULTS)
+        default = plot_sweep.default_of(self.cells, names)
+        return sorted(names, key=lambda name: (name != default, name == "wall_s"))
 
     def axes(self):
         """What there is to draw over: the rows of the grid, then the keys that vary, those whose values are numbers first; the

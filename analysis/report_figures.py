@@ -13,12 +13,15 @@ import plot_common as common
 import plot_sweep
 import plot_timeline
 import report_data
+from plot_common import plotted
 from report_data import rounded
 
+# Of cosines from -1 to 1: red below 0, blue above, with most of the shades near 1, where most of them are.
+COSINES = [[0, "#b2182b"], [0.25, "#ef8a62"], [0.5, "#f7f7f7"], [0.75, "#92c5de"], [0.9, "#4393c3"], [0.975, "#2166ac"], [1, "#053061"]]
 SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"]
 DASHES = ["solid", "dash", "dot", "dashdot"]
 MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
-MIB = 2.0**20
+MB = 1e6  # as the program prints it
 # Of the nine categories of memory, in their order; the last three are told apart from the others by lightness.
 CATEGORY_COLOURS = [*common.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
 
@@ -31,6 +34,11 @@ def style(number):
 
 def axis(title, **more):
     return {"title": {"text": title}, "automargin": True, **more}
+
+
+def stage_axis(stages, most=24, **more):
+    """Ticks at stages and not between them."""
+    return axis("stage", tickvals=stages[::-(-len(stages) // most)], **more)
 
 
 def layout(x, y, **more):
@@ -56,62 +64,79 @@ def control(label, choices, kind="select"):
     return {"label": label, "choices": list(choices), "kind": kind}
 
 
-def section(name, title, text, figures, missing):
-    return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else missing}
+def section(name, title, text, figures, reason, without=()):
+    """`reason`: why there are no figures, or why those do not have the runs `without`."""
+    return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else reason, "reason": reason,
+            "without": [run.name for run in without] if figures else []}
 
 
-def names(runs):
-    return ", ".join(run.name for run in runs)
+def others(runs, those):
+    return [run for run in runs if run not in those]
 
 
-def left_out(runs, those):
-    """What is said of runs that a section does not have."""
-    without = [run for run in runs if run not in those]
-    return f" Without such data, and left out: {names(without)}." if without and those else ""
+def lines_of(run, number):
+    """What the lines of a run look like: the same in every figure. Traces of one legend group are hidden together."""
+    colour, symbol, dash = style(number)
+    return {"type": "scatter", "mode": "lines+markers", "name": plotted(run.label()), "legendgroup": run.name,
+            "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}}
 
 
 # --- trainings ---
 
+def from_zero(traces):
+    """Whether an axis begins at 0: unless that would press all curves together."""
+    values = [value for trace in traces for value in trace["y"] if value is not None]
+    return "tozero" if min(values) < 0.5 * max(values) else "normal"
+
+
 def training(runs):
     trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
-    losses, accuracies = [], []
+    losses, evaluations, accuracies = [], [], []
     for number, run in enumerate(runs):
         if run not in trained:
             continue
-        colour, symbol, dash = style(number)
+        colour, _, _ = style(number)
         x, y = report_data.loss_curve(run)
-        losses.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": run.name, "legendgroup": run.name, "showlegend": False,
+        losses.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": plotted(run.name), "legendgroup": run.name, "showlegend": False,
                        "opacity": 0.4, "line": {"color": colour, "width": 1}, "hoverinfo": "skip"})
-        line = {"type": "scatter", "mode": "lines+markers", "name": run.label(), "legendgroup": run.name,
-                "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}}
+        line = lines_of(run, number)
         losses.append({**line, "x": (run.epochs["epoch"] + 0.5).tolist(), "y": rounded(run.epochs["train_loss"])})
+        done = numpy.isfinite(run.epochs["eval_loss"])
+        if done.any() and run.labels == "tokens":  # a share of tokens says little: it is the loss that trainings on them go by
+            evaluations.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(run.epochs["eval_loss"][done])})
         done = numpy.isfinite(run.epochs["eval_top1"])
-        if done.any():
+        if done.any() and run.labels != "tokens":
             accuracies.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(100 * run.epochs["eval_top1"][done])})
         done = numpy.isfinite(run.recalibrated)
         if done.any():
-            accuracies.append({**line, "name": f"{run.label()}, statistics estimated anew", "line": {"color": colour, "dash": "dash"},
+            accuracies.append({**line, "name": f"{plotted(run.label())}, statistics estimated anew", "line": {"color": colour, "dash": "dash"},
                                "x": (numpy.flatnonzero(done) + 1).tolist(), "y": rounded(100 * run.recalibrated[done])})
-    time = axis("training time (epochs)", rangemode="tozero")
+    # A mark an epoch, or every so many; a legend also of one run of several, for it says which.
+    longest = max((len(run.epochs["epoch"]) for run in trained), default=1)
+    time, legend = axis("epochs trained", rangemode="tozero", tick0=0, dtick=max(1, -(-longest // 10))), len(runs) > 1
     figures = []
     if losses:
-        figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time,
-                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode="tozero")))
+        figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time, showlegend=legend,
+                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode=from_zero(losses))))
+    if evaluations:
+        figures.append(single("Loss on the evaluation set after each epoch", evaluations, x=time, showlegend=legend, y=axis("cross-entropy (nats per token)")))
     if accuracies:
-        figures.append(single("Accuracy on the evaluation set after each epoch", accuracies, x=time, y=axis("top-1 accuracy (%)")))
-    return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone." + left_out(runs, trained), figures,
-                   "none of these runs has trained: there are no losses in their logs")
+        figures.append(single("Accuracy on the evaluation set after each epoch", accuracies, x=time,
+                              showlegend=legend or len(accuracies) > 1, y=axis("top-1 accuracy (%)")))
+    return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone.", figures,
+                   "no losses in the log, which only a training has", others(runs, trained))
 
 
 # --- fidelity of gradients ---
 
 def heat(x, stages, values, x_title, measure):
-    """Stages downwards. Norm ratios by their logarithm, so that 1/2 and 2 are equally far from 1; hovering tells the ratio."""
+    """Stages downwards. Cosines on all that they can be, with one colour for those above 0 and one for those below. Norm ratios by their logarithm,
+    so that 1/2 and 2 are equally far from 1; hovering tells the ratio."""
     trace = {"type": "heatmap", "x": x, "y": stages, "hoverongaps": False,
              "hovertemplate": x_title + " %{x}<br>stage %{y}<br>" + measure.replace("_", " ") + " %{customdata:.4g}<extra></extra>",
              "customdata": rounded(values, 4)}
     if measure == "cosine":
-        trace.update(z=rounded(values, 4), colorscale="Viridis", zmin=min(0.0, float(numpy.nanmin(values, initial=0.0))), zmax=1,
+        trace.update(z=rounded(values, 4), colorscale=COSINES, zmin=-1, zmax=1,
                      colorbar={"title": {"text": "cosine"}, "thickness": 12})
     else:
         with numpy.errstate(all="ignore"):
@@ -135,12 +160,13 @@ def fidelity(runs):
             found = report_data.probes(run, measure, pair)
             for o, place in enumerate(over):
                 x, values = found[place]
-                trace = heat(x, list(range(1, len(values) + 1)), values, place, measure)
+                stages = list(range(1, len(values) + 1))
+                trace = heat(x, stages, values, place, measure)
                 if place == "epoch" and len(x) < 40:
                     trace["x"] = [str(e) for e in x]  # a column an epoch, none between
                 views[f"{r}/{p}/{o}"] = view([trace], x=axis("epoch (mean of its probes)" if place == "epoch" else "microbatch of the probe",
                                                             type="category" if place == "epoch" and len(x) < 40 else "linear"),
-                                             y=axis("stage", autorange="reversed"))
+                                             y=stage_axis(stages, autorange="reversed"))
         if views:
             figures.append(figure(f"{words.split(' (')[0].capitalize()} of two gradients by stage", views,
                                   [control("run", [run.name for run in probed]), control("gradients", report_data.PAIRS.values(), "range"),
@@ -148,8 +174,8 @@ def fidelity(runs):
     return section("fidelity", "Fidelity of gradients",
                    "Of a stage the mean over its parameter tensors. Method: the gradient that the run applied; delayed: the exact gradient at the "
                    f"delayed weights; end-to-end: that of the whole network at its current weights. At most {report_data.MOST_POINTS} probes of a "
-                   "run are drawn over microbatches, evenly spaced. Norm ratios are coloured by their logarithm." + left_out(runs, probed), figures,
-                   "none of these runs has probes (probe.per_epoch > 0)")
+                   "run are drawn over microbatches, evenly spaced. A cosine above 0 is blue, one below 0 red. Norm ratios are coloured by their logarithm.", figures,
+                   "no probes in the log (probe.per_epoch > 0)", others(runs, probed))
 
 
 # --- lags ---
@@ -167,7 +193,7 @@ def lag(runs):
                      "colorbar": {"title": {"text": "share"}, "thickness": 12},
                      "hovertemplate": "lag %{x}<br>stage %{y}<br>share of microbatches %{z}<extra></extra>"}
             text = "lag (updates)" if width == 1 else f"lag (updates, from; bins of {width})"
-            views[str(r)] = view([trace], x=axis(text), y=axis("stage", autorange="reversed"))
+            views[str(r)] = view([trace], x=axis(text), y=stage_axis(stages, autorange="reversed"))
         figures.append(figure("Share of the microbatches at each lag, by stage", views, [control("run", [run.name for run in recorded])]))
     if simulated:
         traces = []
@@ -175,14 +201,14 @@ def lag(runs):
             colour, symbol, dash = style(runs.index(run))
             mean, most = (run.run.array(f"simulate/lag_{name}").values for name in ("mean", "max"))
             stages = list(range(1, len(mean) + 1))
-            traces.append({"type": "scatter", "mode": "lines+markers", "name": f"{run.name}, mean", "x": stages, "y": rounded(mean),
+            traces.append({"type": "scatter", "mode": "lines+markers", "name": f"{plotted(run.name)}, mean", "x": stages, "y": rounded(mean),
                            "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}})
-            traces.append({"type": "scatter", "mode": "markers", "name": f"{run.name}, largest", "x": stages, "y": rounded(most),
+            traces.append({"type": "scatter", "mode": "markers", "name": f"{plotted(run.name)}, largest", "x": stages, "y": rounded(most),
                            "marker": {"symbol": symbol + "-open", "color": colour}})
-        figures.append(single("Simulated runs: mean and largest lag by stage", traces, x=axis("stage"), y=axis("lag (updates)", rangemode="tozero")))
+        figures.append(single("Simulated runs: mean and largest lag by stage", traces, x=stage_axis(stages), y=axis("lag (updates)", rangemode="tozero")))
     return section("lag", "Lags", "The lag of a microbatch at a stage is how many updates of the stage's weights lie between those that its forward read and the "
-                   "latest ones at its backward, whatever weights that reads; of a stage that does both in one action it is 0, but where forward reads older ones." + left_out(runs, recorded + simulated), figures,
-                   "none of these runs recorded its actions (run.trace_actions: true) or was simulated")
+                   "latest ones at its backward, whatever weights that reads; of a stage that does both in one action it is 0, but if forward reads older ones.",
+                   figures, "no actions in the log (run.trace_actions: true), and no simulation", others(runs, recorded + simulated))
 
 
 # --- memory ---
@@ -191,20 +217,20 @@ def memory(runs):
     known = [run for run in runs if run.run.has("memory/total_peak_bytes")]
     views = {}
     for r, run in enumerate(known):
-        peaks, total = run.run.array("memory/peak_bytes"), run.run.array("memory/total_peak_bytes").values / MIB
+        peaks, total = run.run.array("memory/peak_bytes"), run.run.array("memory/total_peak_bytes").values / MB
         stages = peaks.coords["stage"].tolist()
         traces = []
         for number, category in enumerate(peaks.coords["category"]):
-            values = peaks.values[:, number] / MIB
+            values = peaks.values[:, number] / MB
             if values.any():
                 traces.append({"type": "bar", "name": str(category).replace("_", " "), "x": stages, "y": rounded(values),
                                "marker": {"color": CATEGORY_COLOURS[number % len(CATEGORY_COLOURS)]}})
         traces.append({"type": "scatter", "mode": "markers", "name": "all together", "x": stages, "y": rounded(total),
                        "marker": {"symbol": "line-ew-open", "size": 14, "color": "#000000", "line": {"width": 2}}})
-        views[str(r)] = view(traces, x=axis("stage"), y=axis("peak memory (MiB)", rangemode="tozero"), barmode="stack")
+        views[str(r)] = view(traces, x=stage_axis(stages), y=axis("peak memory (MB)", rangemode="tozero"), barmode="stack")
     figures = [figure("Most bytes held, by stage and category", views, [control("run", [run.name for run in known])])] if known else []
-    return section("memory", "Memory", "Each category at its own peak; the line is the peak of all together, which is lower where the peaks do not meet." +
-                   left_out(runs, known), figures, "none of these runs has memory in its log")
+    return section("memory", "Memory", "Each category at its own peak; the line is the peak of all together, which is lower if the peaks do not meet. "
+                   "MB: 10^6 bytes.", figures, "no memory in the log", others(runs, known))
 
 
 # --- timeline ---
@@ -228,9 +254,8 @@ def timeline_view(actions, clock):
                        "marker": {"symbol": "line-ns-open", "size": 5, "color": plot_timeline.KINDS["U"][1], "line": {"width": 1.5}}})
     stages = numpy.unique(actions["stage"]).tolist()
     low, high = (1e-9 * time / size for time in (first, max(last, first + 1)))
-    every = -(-len(stages) // 24)
     found = view(traces, x=axis(f"{clock} time ({unit})", range=[low, high]),
-                 y=axis("stage", range=[stages[-1] + 0.62, stages[0] - 0.62], tickvals=stages[::every]),
+                 y=stage_axis(stages, range=[stages[-1] + 0.62, stages[0] - 0.62]),
                  barmode="overlay", bargap=0, dragmode="zoom", height=max(320, min(900, 160 + 22 * len(stages))))
     two = plot_timeline.overlaps(actions)
     found["actions"] = {"unit": unit, "start": rounded(1e-9 * actions["start_ns"] / size, 12), "end": rounded(1e-9 * actions["end_ns"] / size, 12),
@@ -251,8 +276,8 @@ def timeline(runs):
     return section("timeline", "Timeline", "A row is a stage, a gap is time in which it waits; if a stage does two things at once, forward is the upper "
                    "half of its row. Actions too narrow for a bar each share columns: a colour is as high as the part of the column's time that its "
                    f"kind takes. Drag to zoom in until each has its bar, double-click for the whole. Of a run of more than {report_data.MOST_BARS} "
-                   "actions as many are shown from its beginning, its middle and its end." +
-                   left_out(runs, list(recorded)), figures, "none of these runs recorded its actions (run.trace_actions: true)")
+                   "actions as many are shown from its beginning, its middle and its end.", figures, "no actions in the log (run.trace_actions: true)",
+                   others(runs, list(recorded)))
 
 
 # --- predicted and measured ---
@@ -262,16 +287,15 @@ def pace(runs):
     predicted = {run: found for run, found in executed.items() if numpy.isfinite(found[0][1])}
     figures = []
     if predicted:
-        figures.append(single("Time per microbatch of each run", pace_traces([run.name for run in predicted],
+        figures.append(single("Time per microbatch of each run", pace_traces([plotted(run.name) for run in predicted],
                               numpy.array([found[0] for found in predicted.values()])), x=axis("run", type="category"),
                               y=axis("time per microbatch (ms)", rangemode="tozero")))
-        views = {str(r): view(pace_traces(list(range(1, len(found[1]) + 1)), found[1]), x=axis("stage"),
+        views = {str(r): view(pace_traces(list(range(1, len(found[1]) + 1)), found[1]), x=stage_axis(list(range(1, len(found[1]) + 1))),
                               y=axis("time in actions per microbatch (ms)", rangemode="tozero")) for r, found in enumerate(predicted.values())}
         figures.append(figure("Time that each stage takes for a microbatch, waiting left out", views, [control("run", [run.name for run in predicted])]))
-    missing = ("the executed runs have no prediction: their costs are not those of a profile (cluster.cost.model: profile)" if executed
-               else "none of these runs was executed by mpirun (run.mode: execute)")
     return section("pace", "Predicted and measured", "Predicted: what petra simulate says of the same plan with the profile's costs; its bar: with all "
-                   "costs at their first and third quartiles." + left_out(runs, list(predicted)), figures, missing)
+                   "costs at their first and third quartiles.", figures, "no prediction in the log (run.mode: execute with cluster.cost.model: profile)",
+                   others(runs, list(predicted)))
 
 
 def pace_traces(x, rows):
@@ -310,10 +334,11 @@ def sweep_view(sweep, key, shown):
         single_seed |= None in halves
         if numeric and len(x) > 1 and None not in halves:
             traces.append(band(colour, x, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)], name))
-        traces.append({"type": "scatter", "mode": "lines+markers" if numeric else "markers", "name": name, "legendgroup": name, "x": x,
+        traces.append({"type": "scatter", "mode": "lines+markers" if numeric else "markers", "name": plotted(name), "legendgroup": name, "x": x,
                        "y": rounded(means), "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour, "size": 8},
                        "error_y": {"type": "data", "array": rounded(halves), "color": colour}})
-    x_axis = axis(key) if numeric else axis(key, tickvals=list(range(len(values))), ticktext=values, range=[-0.5, len(values) - 0.5])
+    words = [plotted(value) for value in values]
+    x_axis = axis(plotted(key)) if numeric else axis(plotted(key), tickvals=list(range(len(values))), ticktext=words, range=[-0.5, len(values) - 0.5])
     found = view(traces, x=x_axis, y=axis(label))
     found["note"] = "A point without a bar is of one seed." if single_seed else ""
     return found
@@ -328,9 +353,11 @@ def sweeps(found):
             figures.append(figure(f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands; {sweep.progress()}", views,
                                   [control("over", axes), control("figure", shown)]))
     none = "; ".join(f"{sweep.name} has no figures yet: {sweep.progress()}" for sweep in found if not sweep.figures())
-    return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show." + (f" Left out: {none}." if none and figures else ""),
-                   figures, "no sweep was given" if not found else none)
+    return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show.", figures, none,
+                   [sweep for sweep in found if not sweep.figures()])
 
 
 def sections(runs, sweeps_found):
-    return [training(runs), fidelity(runs), lag(runs), memory(runs), timeline(runs), pace(runs), sweeps(sweeps_found)]
+    """Of what was given alone: without a run none of those that show runs."""
+    of_runs = [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
+    return of_runs + ([sweeps(sweeps_found)] if sweeps_found else [])

@@ -29,13 +29,16 @@
     const style = getComputedStyle(document.documentElement);
     const line = style.getPropertyValue("--line"), text = style.getPropertyValue("--text");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line };
-    const narrow = box.clientWidth < 480;
+    const narrow = box.clientWidth < 480, height = view.layout.height || 400;
+    /* More than two lines of legend are not taken from the figure: a letter is about 7 pixels wide, a sample of a line with its margin 55. */
+    const lines = view.traces.filter(trace => trace.showlegend !== false).map(trace => 55 + 7 * (trace.name || "").length).reduce((a, b) => a + b, 0);
+    const more = view.traces.length > 1 ? 19 * Math.max(0, Math.ceil(1.2 * lines / Math.max(200, box.clientWidth - 60)) - 2) : 0;
     return {
-      height: 400, margin: { l: 50, r: 10, t: 36, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: 50, r: 10, t: 36, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: text, size: narrow ? 11 : 12, family: "system-ui, Liberation Sans, DejaVu Sans, sans-serif" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: style.getPropertyValue("--quiet"), activecolor: text },
-      hoverlabel: { namelength: -1 }, legend: { orientation: "h", y: narrow ? -0.4 : -0.22, yanchor: "top", x: 0 },
-      ...view.layout, xaxis: { ...axis, ...view.layout.xaxis }, yaxis: { ...axis, ...view.layout.yaxis },
+      hoverlabel: { namelength: -1 }, legend: { orientation: "h", y: Math.min(narrow ? -0.4 : -0.22, -64 / (height - 86)), yanchor: "top", x: 0 },
+      ...view.layout, height: height + more, xaxis: { ...axis, ...view.layout.xaxis }, yaxis: { ...axis, ...view.layout.yaxis },
     };
   }
 

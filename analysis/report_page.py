@@ -9,6 +9,7 @@ import os
 
 import plot_common as common
 
+MOST_ROWS = 8  # of a table above the figures that is seen at once
 HERE = os.path.dirname(os.path.abspath(__file__))
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -49,11 +50,14 @@ def read(name):
 
 def table(caption, header, rows, numbers=()):
     """Columns of `numbers` are set to the right."""
+    def escape(text):
+        return html.escape(common.shown(text))
+
     def cell(column, text):
-        return f'<td class="number">{html.escape(text)}</td>' if column in numbers else f"<td>{html.escape(text)}</td>"
-    lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header) + "</tr>"]
+        return f'<td class="number">{escape(text)}</td>' if column in numbers else f"<td>{escape(text)}</td>"
+    lines = ["<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in header) + "</tr>"]
     for row in rows:
-        lines.append(f'<tr><th scope="row">{html.escape(row[0])}</th>' + "".join(cell(c, t) for c, t in enumerate(row[1:], 1)) + "</tr>")
+        lines.append(f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(cell(c, t) for c, t in enumerate(row[1:], 1)) + "</tr>")
     return (f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption, True)}"><table><caption>{html.escape(caption)}</caption>\n'
             + "\n".join(lines) + "\n</table></div>")
 
@@ -74,10 +78,10 @@ def what_was_run(runs):
     for run in runs:
         mode = "simulate" if run.simulated else run.config.get("run.mode", "?")
         rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), mode,
-                     "complete" if run.run.complete else "not complete", str(len(run.epochs["epoch"])), number(run.last("train_loss"), 4),
+                     "complete" if run.run.complete else "not complete", str(len(run.epochs["epoch"])), number(run.last("train_loss"), 4), number(run.last("eval_loss"), 4),
                      percent(run.last("eval_top1")), percent(run.last("eval_top5")), run.run.attributes["created"].replace("T", " ").replace("Z", "")))
-    parts = [table("Runs", ("run", "method", "k", "stages", "mode", "state", "epochs", "train loss (nat), last", "eval top-1 (%), last",
-                            "eval top-5 (%), last", "begun (UTC)"), rows, numbers=(2, 3, 6, 7, 8, 9, 10))]
+    parts = [table("Runs, with the last losses and accuracies", ("run", "method", "k", "stages", "mode", "state", "epochs", "train loss (nat)", "eval loss (nat)", "eval top-1 (%)",
+                            "eval top-5 (%)", "begun (UTC)"), rows, numbers=(2, 3, 6, 7, 8, 9, 10, 11))]
     keys = sorted({key for run in runs for key in run.config})
     differing = [key for key in keys if len({run.config.get(key) for run in runs}) > 1]
     if len(runs) == 1:
@@ -87,7 +91,8 @@ def what_was_run(runs):
         differing.sort(key=lambda key: key in common.NEUTRAL_KEYS)
         key_rows = [(key + (" (changes no result)" if key in common.UNCOMPARED_KEYS else ""), *(run.config.get(key, "not set") for run in runs))
                     for key in differing]
-        parts.append(table("Keys in which the configs differ", ("key", *(run.name for run in runs)), key_rows))
+        text = table("Keys in which the configs differ", ("key", *(run.name for run in runs)), key_rows)
+        parts.append(text if len(key_rows) <= MOST_ROWS else f"<details><summary>The {len(key_rows)} keys in which the configs differ</summary>{text}</details>")
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
     commands = [(run.name, run.run.attributes["command"], run.run.attributes["petra_version"], run.run.attributes["backend"]) for run in runs]
@@ -96,15 +101,29 @@ def what_was_run(runs):
     return "\n".join(parts)
 
 
+def left_out(sections):
+    """A line for each reason: the sections without figures, or the runs that those with figures lack."""
+    lines = {}
+    for section in sections:
+        if section["missing"] or section["without"]:
+            of = f' of {", ".join(section["without"])}' if section["figures"] else ""
+            lines.setdefault(section["missing"] or section["reason"], []).append(section["title"] + of)
+    return [f'{", ".join(titles)}: {reason}' for reason, titles in lines.items()]
+
+
 def body_of(sections, tables):
     parts = []
     if tables:
         parts.append(f'<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n{tables}\n</section>')
     for section in sections:
         name = section["id"]
-        inner = (f'<p>{html.escape(section["text"])}</p><div class="figures{" wide" if name == "timeline" else ""}"></div>' if section["figures"]
-                 else f'<p class="quiet">Left out: {html.escape(section["missing"])}.</p>')
-        parts.append(f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>')
+        if section["figures"]:
+            inner = f'<p>{html.escape(section["text"])}</p><div class="figures{" wide" if name == "timeline" else ""}"></div>'
+            parts.append(f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>')
+    lines = left_out(sections)
+    if lines:
+        items = "\n".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        parts.append(f'<section id="left-out" aria-labelledby="left-out-title"><h2 id="left-out-title">Left out</h2>\n<ul>\n{items}\n</ul>\n</section>')
     return "\n".join(parts)
 
 
@@ -113,9 +132,10 @@ def page(title, subtitle, runs, sections):
     offline, = common.modules("plotly.offline")
     library = base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
     tables = what_was_run(runs)
-    shown = [{"id": section["id"], "figures": section["figures"]} for section in sections]
-    links = ([("runs", "What was run")] if tables else []) + [(section["id"], section["title"]) for section in sections]
-    return PAGE.format(title=html.escape(title), subtitle=html.escape(subtitle), css=read("report_page.css"), script=read("report_page.js"),
+    shown = [{"id": section["id"], "figures": section["figures"]} for section in sections if section["figures"]]
+    links = [(section["id"], section["title"]) for section in sections if section["figures"]]
+    links = ([("runs", "What was run")] if tables else []) + links + ([("left-out", "Left out")] if left_out(sections) else [])
+    return PAGE.format(title=html.escape(common.shown(title)), subtitle=html.escape(common.shown(subtitle)), css=read("report_page.css"), script=read("report_page.js"),
                        links="\n".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links),
                        body=body_of(sections, tables), library=library,
                        data=json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

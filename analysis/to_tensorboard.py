@@ -94,7 +94,7 @@ def main():
             common.fail(f"{folder}: has events already; expected another folder, or none there")
     writer_class = summary_writer()
     for run, folder in zip(runs, folders):
-        print(f"{folder}: {convert(run, folder, writer_class)} scalars")
+        print(common.shown(f"{folder}: {convert(run, folder, writer_class)} scalars"))
 
 
 if __name__ == "__main__":

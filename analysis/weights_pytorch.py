@@ -18,7 +18,7 @@ import sys
 import warnings
 
 import weights_transformers as transformers
-from plot_common import Error, end, fail, modules, start
+from plot_common import Error, end, fail, modules, shown, start
 
 DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; deeper or shallower ones are not petra's
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
@@ -180,7 +180,7 @@ def read_petra(path):
             label = file.attrs.get("model", "")
     except OSError as error:
         fail(f"{path}: cannot be read: {error}")
-    return values, label.decode() if isinstance(label, bytes) else str(label)
+    return values, label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
 
 
 def write_petra(path, network, values):
@@ -384,7 +384,7 @@ def to_state(source, target):
     check(source, {name: shape for name, _, shape in tensors(network)}, values)
     state = {torch: turned(torch, values[petra]) for petra, torch, _ in tensors(network)}
     replace(target, lambda path: write_state(path, state))
-    print(f"{target}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors")
+    print(f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors")
 
 
 def to_petra(source, target, key, names, heads):
@@ -397,7 +397,7 @@ def to_petra(source, target, key, names, heads):
     check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
     values = {petra: turned(torch, state[torch]).astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
     replace(target, lambda path: write_petra(path, network, values))
-    print(f"{target}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
+    print(f"{shown(target)}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
           + ("; the head's matrix is a copy of the table of tokens" if tied else ""))
     print(f"its network: {network.settings()}")
 

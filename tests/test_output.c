@@ -23,7 +23,7 @@ START_TEST(json_reals_and_strings) {
   ck_assert_int_eq(petra_json_print(object, stream), PETRA_OK);
   fclose(stream);
   ck_assert_str_eq(text, "{\n  \"nan\": null,\n  \"inf\": null,\n  \"third\": 0.33333333333333331,\n"
-                         "  \"name\": \"a\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd\"\n}\n");
+                         "  \"name\": \"a\\\\xff\xc3\xa4\\\\xe2\"\n}\n");
   free(text);
   petra_json_set(&object, "lost", NULL);
   ck_assert_ptr_null(object);
@@ -46,7 +46,8 @@ START_TEST(table_aligns) {
   size_t size = 0;
   petra_table *table = NULL;
   ck_assert_int_eq(petra_table_create(columns, HARNESS_COUNT(columns), &table), PETRA_OK);
-  static const char *const names[] = {"stem", "a longer name"};
+  static const char *const names[] = {"\xc3\xa4\xe6\x97\xa5 e\xcc\x81",
+                                      "a longer name"}; /* two letters, one of them wide, and an accented one */
   for (int i = 0; i < 2; i++) {
     petra_table_cell(table, "%d", i + 1);
     petra_table_cell(table, "%s", names[i]);
@@ -57,7 +58,7 @@ START_TEST(table_aligns) {
   ck_assert_int_eq(petra_table_print(table, stream), PETRA_OK);
   fclose(stream);
   ck_assert_str_eq(text, "stage  name             bytes  note\n"
-                         "    1  stem                 8  x\n"
+                         "    1  \xc3\xa4\xe6\x97\xa5 e\xcc\x81                8  x\n"
                          "    2  a longer name  1234567\n");
   free(text);
   ck_assert_int_eq(petra_table_create(columns, HARNESS_COUNT(columns), &table), PETRA_OK);
@@ -232,6 +233,11 @@ START_TEST(utf8_is_strict_and_shown_safely) {
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "123456789012", 12), "12345678...");
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "1234567\xc3\xa4\xc3\xa4\xc3\xa4", 13), "1234567...");
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "", 0), "");
+  ck_assert_int_eq(petra_utf8_columns(""), 0);
+  ck_assert_int_eq(petra_utf8_columns("a\xc3\xa4\xe2\x82\xac"), 3);
+  ck_assert_int_eq(petra_utf8_columns("\xe6\x97\xa5\xef\xbc\x81\xf0\x9f\x98\x80"),
+                   6); /* an ideograph, a full-width mark, a picture */
+  ck_assert_int_eq(petra_utf8_columns("e\xcc\x81"), 1);
 }
 END_TEST
 

@@ -17,13 +17,16 @@ json_t *petra_json_real(double value) {
 json_t *petra_json_string(const char *text) {
   char *clean = NULL;
   size_t length = strlen(text), used = 0;
-  if (petra_allocate_raw(&clean, 3 * length + 1, 1) != PETRA_OK) /* U+FFFD takes 3 bytes */
+  if (petra_allocate_raw(&clean, 4 * length + 1, 1) != PETRA_OK) /* as a byte of "\x1b" takes */
     return NULL;
   for (size_t at = 0; at < length;) {
     uint32_t character = 0;
     int bytes = petra_utf8_decode(text + at, length - at, &character);
-    memcpy(clean + used, bytes ? text + at : "\xef\xbf\xbd", bytes ? (size_t)bytes : 3);
-    used += bytes ? (size_t)bytes : 3;
+    if (bytes)
+      memcpy(clean + used, text + at, (size_t)bytes);
+    else
+      snprintf(clean + used, 5, "\\x%02x", (unsigned char)text[at]);
+    used += bytes ? (size_t)bytes : 4;
     at += bytes ? (size_t)bytes : 1;
   }
   json_t *string = json_stringn(clean, used);

@@ -14,7 +14,7 @@ struct json_t; /* jansson's */
 /* A new number, or null where the value is not finite; NULL without memory, as jansson's own constructors. */
 struct json_t *petra_json_real(double value);
 
-/* A new string; bytes that are not UTF-8 (a file name may hold any) become U+FFFD. */
+/* A new string; bytes that are not UTF-8 (a file name may hold any) are \x1b, as in texts that are shown. */
 struct json_t *petra_json_string(const char *text);
 
 /* Set a member, append an element; they take over the reference to `value`. Where it is NULL (a constructor had no

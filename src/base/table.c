@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -60,7 +59,7 @@ static void print_row(const petra_table *table, int64_t row, const int *widths, 
   int blanks = 0; /* owed before the next text; never paid at the end of a line */
   for (int column = 0; column < table->column_count; column++) {
     const char *text = cell_at(table, row, column);
-    int length = (int)strlen(text), padding = widths[column] - length;
+    int length = petra_utf8_columns(text), padding = widths[column] - length;
     if (table->columns[column].align == PETRA_TABLE_RIGHT)
       blanks += padding, padding = 0;
     if (length > 0) {
@@ -83,7 +82,7 @@ static petra_status print(const petra_table *table, FILE *out) {
   PETRA_TRY(petra_allocate(&widths, columns, sizeof *widths));
   for (int64_t row = -1; row < rows; row++)
     for (int column = 0; column < table->column_count; column++) {
-      int length = (int)strlen(cell_at(table, row, column));
+      int length = petra_utf8_columns(cell_at(table, row, column));
       widths[column] = length > widths[column] ? length : widths[column];
     }
   errno = 0;

@@ -52,6 +52,30 @@ static int show_next(const char *text, size_t length, char out[4 * 4 + 1], size_
   return count;
 }
 
+int petra_utf8_columns(const char *text) {
+  /* First and last: marks that combine with what is before them or are not seen; what East Asian fonts draw wide, and pictures. */
+  static const uint32_t none[][2] = {{0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},    {0x64b, 0x65f},
+                                     {0x93c, 0x93c},   {0x94d, 0x94d},   {0xe31, 0xe31},    {0xe34, 0xe3a},
+                                     {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d},  {0x20d0, 0x20ff},
+                                     {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
+  static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x231a, 0x231b},   {0x2e80, 0x303e},  {0x3041, 0x4dbf},
+                                     {0x4e00, 0xa4cf},   {0xa960, 0xa97f},   {0xac00, 0xd7a3},  {0xf900, 0xfaff},
+                                     {0xfe30, 0xfe6f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},  {0x1f300, 0x1f64f},
+                                     {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+  int columns = 0;
+  for (size_t at = 0, length = strlen(text); at < length;) {
+    uint32_t character = '?';
+    int bytes = petra_utf8_decode(text + at, length - at, &character), takes = 1;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+      takes -= character >= none[i][0] && character <= none[i][1];
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+      takes += character >= wide[i][0] && character <= wide[i][1];
+    columns += takes;
+    at += bytes > 0 ? (size_t)bytes : 1;
+  }
+  return columns;
+}
+
 char *petra_utf8_show(char *out, size_t size, const char *text, size_t length) {
   size_t used = 0, fits = 0, at = 0; /* fits: how much can stay when "..." must follow */
   while (at < length) {

@@ -23,6 +23,9 @@ bool petra_utf8_is_shown(uint32_t character);
  * fit into `size` (at least 8) bytes is cut at a character and ends in "...". Always terminated. Returns `out`. */
 char *petra_utf8_show(char *out, size_t size, const char *text, size_t length);
 
+/* How many columns of a terminal a text takes that is shown: none for marks that combine, two for East Asian wide characters. */
+int petra_utf8_columns(const char *text);
+
 /* Prints a text of at most 65535 bytes as it is shown. A line break that ends it stays one. */
 void petra_utf8_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

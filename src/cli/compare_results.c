@@ -16,6 +16,7 @@ enum {
   EVAL_TOP5,
   IMAGES_PER_S,
   TOKENS_PER_S,
+  VIRTUAL_S,
   WALL_S,
   MICROBATCH_S,
   MAKESPAN_S,
@@ -35,6 +36,7 @@ const petra_result petra_results[PETRA_RESULTS] = {
     [EVAL_TOP5] = {"eval_top5", "eval top-5 %, last", 100, 2},
     [IMAGES_PER_S] = {"images_per_s", "images/s, last epoch", 1, 0},
     [TOKENS_PER_S] = {"tokens_per_s", "tokens/s, last epoch", 1, 0},
+    [VIRTUAL_S] = {"virtual_s", "virtual time s", 1, 3},
     [WALL_S] = {"wall_s", "wall time s", 1, 1},
     [MICROBATCH_S] = {"time_per_microbatch_s", "simulated ms a microbatch", 1e3, 4},
     [MAKESPAN_S] = {"makespan_s", "simulated time s", 1, 3},
@@ -57,8 +59,10 @@ static void take_epochs(const petra_run_facts *facts, double *values) {
     values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
     values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
   }
-  if (summary->microbatches > 0)
+  if (summary->microbatches > 0) {
+    values[VIRTUAL_S] = summary->last_train.virtual_s;
     values[WALL_S] = summary->last_train.wall_s;
+  }
   if (summary->epochs > 0) {
     values[summary->samples == PETRA_SAMPLE_TOKENS ? TOKENS_PER_S : IMAGES_PER_S] =
         summary->epoch[summary->epochs - 1].rate;

@@ -12,7 +12,7 @@ typedef struct petra_result {
   int decimals;      /* in the table */
 } petra_result;
 
-enum { PETRA_RESULTS = 16 };
+enum { PETRA_RESULTS = 17 };
 extern const petra_result petra_results[PETRA_RESULTS];
 
 /* All figures of a run; NaN: it has none. */

@@ -4,6 +4,7 @@
 #include "base/interval.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/samples.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -159,7 +160,7 @@ static void print_head(const summary *s, FILE *out) {
     fputs(",row", out);
   for (int i = 0; petra_grid_varied(s->sweep->grid, i, &key); i++)
     fprintf(out, ",%s", key);
-  fputs(",cells,complete", out);
+  fputs(",cells,complete,samples", out);
   for (int m = 0; m < s->metrics->count; m++)
     fprintf(out, ",%s_mean,%s_deviation,%s_interval95", s->metrics->name[m], s->metrics->name[m], s->metrics->name[m]);
   putc('\n', out);
@@ -178,7 +179,8 @@ static petra_status print_csv(const void *context, FILE *out) {
     }
     putc('"', out);
     PETRA_TRY(put_varied(s, c, out));
-    fprintf(out, ",%d,%d", s->seeds, one->complete);
+    fprintf(out, ",%d,%d,%s", s->seeds, one->complete,
+            petra_sample_words_of(petra_samples_of(s->sweep->cell[c * s->seeds].config))->labels);
     for (int m = 0; m < s->metrics->count; m++) {
       put_number(out, one->interval[m].mean);
       put_number(out, one->interval[m].deviation);

@@ -91,7 +91,7 @@ class ControlCharacters(ProgramTest):
         self.good("info")
 
     def test_data(self):
-        pixels = {"train": numpy.zeros((4, 3, 8, 8), "u1"), "eval": numpy.zeros((2, 3, 8, 8), "u1")}
+        pixels = {"train": numpy.zeros((8, 3, 8, 8), "u1"), "eval": numpy.zeros((2, 3, 8, 8), "u1")}
         with h5py.File(self.path(f"{BAD}.h5"), "w") as file:
             for split, images in pixels.items():
                 file[f"{split}/images"] = images

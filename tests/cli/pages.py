@@ -64,10 +64,8 @@ class Matching(unittest.TestCase):
         self.assertIsNotNone(console.mismatch([console.ONE_MACHINE, "loss 2.31"], ["loss"]))
 
     def test_masks(self):
-        lines = ["memory   93.109 MB in tensors of", "  memory 1 MB", "bubble 0.05; 1600 actions in 0.003 s", "cell top1 wall_s",
-                 "a  0.5 +- 0.1  148.5 +- 1.1e+02", "mean +- 95 %", "", "cell top1", "a  0.5 +- 0.1"]
-        masked = ["memory   … MB in tensors of", "  memory 1 MB", "bubble 0.05; … actions in … s", "cell top1 wall_s",
-                  "a  0.5 +- 0.1 …", "mean +- 95 %", "", "cell top1", "a  0.5 +- 0.1"]
+        lines = ["memory   93.109 MB in tensors of", "  memory 1 MB", "bubble 0.05; 1600 actions in 0.003 s", "a  0.5 +- 0.1"]
+        masked = ["memory   … MB in tensors of", "  memory 1 MB", "bubble 0.05; … actions in … s", "a  0.5 +- 0.1"]
         self.assertEqual(console.masked(lines), masked)
         self.assertIsNone(console.mismatch(masked, lines))
 

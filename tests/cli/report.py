@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """petra report: what is on the page, and, where Chromium is, that a browser draws all of it."""
 
+import html
 import importlib.util
 import itertools
 import json
@@ -20,7 +21,9 @@ ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 sys.dont_write_bytecode = True
 os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
+import plot_accumulation  # noqa: E402
 import plot_common  # noqa: E402
+import plot_sweep  # noqa: E402
 import plot_timeline  # noqa: E402
 import report_data  # noqa: E402
 import report_figures  # noqa: E402
@@ -155,7 +158,7 @@ class Report(ProgramTest):
             ratio = found["fidelity"]["figures"][1]["views"]["0/0/1"]["traces"][0]
             numpy.testing.assert_allclose(2.0 ** numpy.array(ratio["z"], float), run["probe/norm_ratio/method_delayed"][:].T, rtol=1e-2)
             total = found["memory"]["figures"][0]["views"]["0"]["traces"][-1]
-            numpy.testing.assert_allclose(total["y"], run["memory/total_peak_bytes"][:] / 2**20, rtol=1e-4)
+            numpy.testing.assert_allclose(total["y"], run["memory/total_peak_bytes"][:] / 1e6, rtol=1e-4)
         pace = found["pace"]["figures"][0]["views"][""]["traces"]
         self.assertEqual([trace["y"] for trace in pace], [[200.0], [100.0]])
         self.assertEqual((pace[1]["error_y"]["arrayminus"], pace[1]["error_y"]["array"]), ([50.0], [None]))
@@ -163,7 +166,7 @@ class Report(ProgramTest):
         self.assertEqual([control["choices"] for control in sweep["controls"]], [["method.accumulate", "method.name"], ["eval_top1"]])
         band, petra, other = sweep["views"]["0/0"]["traces"]
         self.assertEqual((band["x"], band["y"], petra["y"]), ([1, 4, 4, 1], [60.0, 30.0, 20.0, 40.0], [50.0, 25.0]))
-        self.assertEqual((other["name"], other["error_y"]["array"]), ("<b>", [None]))
+        self.assertEqual((other["name"], other["error_y"]["array"]), ("&lt;b&gt;", [None]))  # Plotly knows tags
         self.assertIn("one seed", sweep["views"]["0/0"]["note"])
 
     def test_words_of_tokens(self):
@@ -177,6 +180,19 @@ class Report(ProgramTest):
         self.assertEqual(unit("mine", "priced"), "cross-entropy (nats per image)")
         self.assertEqual(unit("gpt"), "cross-entropy (nats per token)")
         self.assertEqual(unit("gpt", "mine"), "cross-entropy (nats per image or token)")
+        # What is shown of evaluations of tokens is the loss.
+        for names, captions in (("gpt",), ["Loss on the"]), (("mine",), ["Accuracy on the"]), (("gpt", "mine"), ["Loss on the", "Accuracy on the"]):
+            figures = self.sections(*names)["training"]["figures"][1:]
+            self.assertEqual([figure["caption"][:len(caption)] for figure, caption in itertools.zip_longest(figures, captions, fillvalue={"caption": ""})], captions)
+        with h5py.File(self.path("runs/gpt/run.h5"), "r") as run:
+            self.assertEqual(self.sections("gpt")["training"]["figures"][1]["views"][""]["traces"][0]["y"],
+                             [float(f"{loss:.5g}") for loss in run["epoch/eval_loss"]])
+        if importlib.util.find_spec("matplotlib"):
+            import plot_training
+            runs = {name: plot_training.Run(self.path(f"runs/{name}/run.h5"), name) for name in ("gpt", "mine")}
+            for chosen, label in (["gpt"], "cross-entropy (nats per token)"), (["mine"], "top-1 accuracy (%)"), (["mine", "gpt"], "cross-entropy (nats per image or token)"):
+                axes = plot_training.draw([runs[name] for name in chosen]).axes[1]
+                self.assertEqual((axes.get_ylabel(), axes.get_xlabel()), (label, "epochs trained"))
         text = report_page.what_was_run([report_data.RunData(self.path(f"runs/{name}/run.h5"), name) for name in ("mine", "gpt")])
         self.assertIn("data.path</", text)
         self.assertNotIn("data.path (", text)
@@ -223,10 +239,50 @@ class Report(ProgramTest):
 
     def test_nothing_is_said_without_data(self):
         found = self.sections("priced")
-        for name, why in (("training", "none of these runs has trained"), ("fidelity", "probe.per_epoch > 0"), ("pace", "run.mode: execute")):
+        for name, why in (("training", "no losses in the log"), ("fidelity", "probe.per_epoch > 0"), ("pace", "run.mode: execute")):
             self.assertEqual(found[name]["figures"], [])
             self.assertIn(why, found[name]["missing"])
-        self.assertIn("left out: priced.", self.sections("mine", "priced")["fidelity"]["text"])
+        self.assertEqual(self.sections("mine", "priced")["fidelity"]["without"], ["priced"])
+
+    def test_what_is_left_out_comes_last(self):
+        """A heading and a link for each section with figures; then one list, a line a reason. Of a sweep alone no section of runs is missed."""
+        sections = list(self.sections("mine", "priced").values())
+        body = report_page.body_of(sections, "<p>tables</p>")
+        self.assertEqual(re.findall('<section id="([^"]*)"', body), ["runs", *SECTIONS, "left-out"])
+        self.assertEqual(report_page.left_out(sections), ["Loss and accuracy of priced: no losses in the log, which only a training has",
+                                                          "Fidelity of gradients of priced: no probes in the log (probe.per_epoch > 0)",
+                                                          "Predicted and measured of priced: no prediction in the log (run.mode: execute with "
+                                                          "cluster.cost.model: profile)"])
+        for name in SECTIONS[:-1]:
+            self.assertNotIn("left out", body[body.index(f'<section id="{name}"'):body.index('<section id="left-out"')].lower())
+        sections = list(self.sections("priced").values())
+        body = report_page.body_of(sections, "")
+        self.assertEqual(re.findall('<section id="([^"]*)"', body), ["lag", "memory", "timeline", "sweeps", "left-out"])
+        self.assertEqual(body.count("<li>"), 3)
+        alone = report_figures.sections([], [report_data.SweepData(self.path("sweep/summary.csv"))])
+        self.assertEqual(([section["id"] for section in alone], report_page.left_out(alone)), (["sweeps"], []))
+
+    def test_colours_of_cosines(self):
+        """From -1 to 1 with 0 in the middle, whatever there is; each shade lies on its side of 0."""
+        for values in [[0.9, 0.99]], [[-0.8, 0.1]], [[numpy.nan, -1.0]]:
+            trace = report_figures.heat([1, 2], [1], numpy.array(values), "epoch", "cosine")
+            self.assertEqual((trace["zmin"], trace["zmax"]), (-1, 1))
+        places = [place for place, _ in report_figures.COSINES]
+        self.assertEqual((places, places[0], places[-1], 0.5 in places), (sorted(places), 0, 1, True))
+        trace = report_figures.heat([1, 2], [1], numpy.array([[0.25, 3.0]]), "epoch", "norm_ratio")
+        self.assertEqual((trace["zmin"], trace["zmax"], trace["z"]), (-2, 2, [[-2.0, 1.585]]))
+
+    def test_axes(self):
+        """Stages and epochs have marks at whole numbers; memory is in MB, as the program prints it."""
+        found = self.sections("mine", "priced")
+        for figure in found["training"]["figures"]:
+            axis = figure["views"][""]["layout"]["xaxis"]
+            self.assertEqual((axis["title"]["text"], axis["dtick"]), ("epochs trained", 1))
+            self.assertTrue(figure["views"][""]["layout"]["showlegend"])  # one of two runs: the legend says which
+        self.assertEqual(found["memory"]["figures"][0]["views"]["0"]["layout"]["yaxis"]["title"]["text"], "peak memory (MB)")
+        for name, axis in ("fidelity", "yaxis"), ("lag", "yaxis"), ("memory", "xaxis"), ("timeline", "yaxis"):
+            for view in found[name]["figures"][0]["views"].values():
+                self.assertEqual((view["layout"][axis]["title"]["text"], view["layout"][axis]["tickvals"]), ("stage", list(range(1, 11))))
 
     def test_window_of_a_long_timeline(self):
         parts = report_data.windows(report_data.RunData(self.path("runs/priced/run.h5"), "priced"))
@@ -235,6 +291,31 @@ class Report(ProgramTest):
         self.assertEqual(parts["end"]["end_ns"].max(), 611 * 10**9)
         section = self.sections("priced")["timeline"]
         self.assertIn(f"in a window of {report_data.MOST_BARS} actions", section["figures"][0]["caption"])
+
+    def test_sweep_over_tokens(self):
+        """Its first figure is the loss, in the report, in plot_sweep and in plot_accumulation and its twin."""
+        self.write("grid.yaml", "config:\n  data: {set: grammar, batch: 2, limit: 8, eval_limit: 2}\n  run: {epochs: 1}\n  lr: {warmup_epochs: 0}\n"
+                                "  model: {family: revgpt, depth: 1, width: 4, heads: 1, context: 4}\naxes: {method.accumulate: [1, 2]}\nseeds: [1, 2]\n")
+        out = self.good("sweep", "grid.yaml", "--output", "tokens")
+        self.assertIn("virtual_s", out)  # of an emulation wall time says nothing
+        self.assertNotIn("wall_s", out)
+        for set_of, folder in ("tokens", "tokens"), ("images", "sweep"):
+            data = report_data.SweepData(self.path(folder + "/summary.csv"))
+            self.assertEqual(data.figures()[0], "eval_loss" if set_of == "tokens" else "eval_top1")
+        self.assertEqual(report_data.SweepData(self.path("tokens/summary.csv")).figures()[-1], "wall_s")
+        self.assertEqual(plot_sweep.read(self.path("tokens/summary.csv"), "method.accumulate", None)[1], "eval_loss")
+        folder, summary = (plot_accumulation.read_runs([self.path("tokens")], 1), plot_accumulation.read_summary(self.path("tokens/summary.csv")))
+        for points, figure in folder, summary:
+            self.assertIs(figure, plot_accumulation.LOSS)
+            self.assertEqual(sorted(point.k for point in points), [1, 2])
+        for one, other in zip(sorted(folder[0], key=lambda point: point.k), sorted(summary[0], key=lambda point: point.k)):
+            numpy.testing.assert_allclose((one.value, one.half), (other.value, other.half), rtol=1e-4)
+        if shutil.which("gnuplot") and shutil.which("h5dump"):
+            for script, drawn in ("plot_accumulation_gnuplot", "loss on the evaluation set (nats per token)"), ("plot_training_gnuplot", "Loss on the evaluation set"):
+                place = "tokens" if "accumulation" in script else "tokens/accumulate=1_seed=1"
+                done = subprocess.run([os.path.join(ROOT, "analysis", script), "a.svg", place], cwd=self.folder, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)  # it warns of an axis on which all values are equal
+                self.assertIn(drawn, self.read("a.svg").decode())
 
     SPARSE = """\
 combination,overrides,row,method.name,stages.count,cells,complete,eval_top1_mean,eval_top1_interval95
@@ -258,6 +339,14 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         self.assertEqual(self.sections("mine")["sweeps"]["figures"][0]["controls"][0]["choices"], ["combination"])
         self.write("sweep/summary.csv", self.SPARSE[:self.SPARSE.index("backprop")] + "petra-10" + self.SPARSE.split("petra-10", 1)[1])
         self.assertIn("has no figures yet: 0 of 3 cells complete", self.sections("mine")["sweeps"]["missing"])
+
+    def test_lists_of_one_are_numbers(self):
+        """method.extra_delay is a list in a config, and a number in most grids."""
+        self.write("sweep/summary.csv", "combination,overrides,method.extra_delay,cells,complete,eval_top1_mean,eval_top1_interval95\n"
+                                        'a,"method.extra_delay=0","[0]",1,1,0.5,\nb,"method.extra_delay=[16]","[16]",1,1,0.25,\n')
+        view = self.sections("mine")["sweeps"]["figures"][0]["views"]["0/0"]
+        self.assertEqual([trace["x"] for trace in view["traces"]], [[0.0, 16.0]])
+        self.assertEqual([plot_common.sole(value) for value in ("[1, 2]", "[]", "a", "")], ["[1, 2]", "[]", "a", ""])
 
     def write_timelines(self):
         names = [f"n{count}" for count in (1, 30, 900, 10000)]
@@ -358,6 +447,10 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
         if not HAS_PLOTLY or not CHROMIUM:
             self.skipTest("no plotly or no Chromium (Debian: python3-plotly chromium)")
         runs = self.write_timelines()
+        os.rename(self.path("runs/n1"), self.path("runs/<b>&lt;$x_{1$%{x}"))
+        runs[0] = "<b>&lt;$x_{1$%{x}"
+        shutil.copytree(self.path("runs/priced"), self.path("runs/p<i>&amp;"))
+        runs.append("p<i>&amp;")
         self.good_json("report", "runs/mine", "runs/priced", "sweep", *(f"runs/{name}" for name in runs), "-o", "report.html")
         views = [view for figure in self.sections("mine", "priced", *runs)["timeline"]["figures"] for view in figure["views"].values()]
         with open(os.path.join(ROOT, "tests/cli/walk_report.js"), encoding="utf-8") as file:
@@ -376,6 +469,7 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
             self.assertGreater(result["views"], 20)
             self.assertLessEqual(result["page"], result["window"], "the page is wider than its window")
             self.assertEqual(len(result["timelines"]), len(views))
+            self.assertIn("p<i>&amp;, mean", result["legends"])  # as it stands, though Plotly knows tags and references
             for view, found in zip(views, result["timelines"]):
                 self.compare_details(view["actions"], found)
 
@@ -391,6 +485,121 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                 self.assertLessEqual(abs(shown["parts"].get(part, 0) - count), 0.02 * count + 1, (part, shown, expected))
         self.assertLess(found["zoomed"]["range"][1] - found["zoomed"]["range"][0], 0.3 * (found["all"]["range"][1] - found["all"]["range"][0]))
         self.assertEqual(found["reset"]["range"], found["all"]["range"])
+
+
+# Of runs: each is special to something that draws or prints; the last two are no text, or two lines.
+NAMES = ["_x", "$x_{1$", 'a<b>&"c', "%s", "{}", "it's a_b^c~d@e\\f|g", "%{x}", "\u00e9\u65e5", os.fsdecode(b"\xff"), "n\new"]
+SHOWN_NAMES = [*NAMES[:-2], r"\xff", r"n\x0aew"]
+
+
+class Names(ProgramTest):
+    """A run or a sweep is called by any name that a folder can have, in every figure, page, table and message."""
+
+    def setUp(self):
+        super().setUp()
+        self.good("train", "small.yaml", "--quiet", "--set", "run.trace_actions=true", *self.set_options(data__limit=192, probe__per_epoch=2, run__epochs=3),
+                  "--output", "runs/_x")
+        for name in NAMES[1:]:
+            shutil.copytree(self.path("runs/_x"), self.path("runs/" + name))
+        self.places = ["runs/" + name for name in NAMES]
+
+    def run_one(self, *line, error=""):
+        """What it prints. Nothing ends with a traceback, and nothing is said but what is expected."""
+        done = subprocess.run([line[0] if os.path.isabs(line[0]) else os.path.join(ROOT, "analysis", line[0]), *line[1:]], cwd=self.folder,
+                              env={**os.environ, "PYTHONPATH": self.path("stub")}, capture_output=True, check=False)
+        told = [line for line in done.stderr.decode("utf-8").splitlines() if "missing from current font" not in line]
+        self.assertEqual((done.returncode, told), (0, []), line)
+        return done.stdout.decode("utf-8")
+
+    def test_matplotlib(self):
+        if not importlib.util.find_spec("matplotlib"):
+            self.skipTest("no matplotlib (Debian: python3-matplotlib)")
+        import plot_training
+        paths = [self.path(place + "/run.h5") for place in self.places]
+        figure = plot_training.draw([plot_training.Run(path, name) for path, name in zip(paths, plot_common.run_names(paths))])
+        labels = [text.get_text().replace("\u200b", "").replace(r"\$", "$") for text in figure.legends[0].get_texts()]
+        self.assertEqual(labels, [name + " (petra)" for name in SHOWN_NAMES])
+        table = self.run_one("plot_training.py", *self.places, "--table", "-o", os.fsdecode(b"\xff.png"))
+        self.assertEqual([line.split("  ")[0] for line in table.splitlines()[1:]], SHOWN_NAMES)
+        self.assertEqual(len({plot_common.columns_of(line) for line in table.splitlines()}), 1)  # the last column ends at one place
+        for place in self.places:
+            self.run_one("plot_timeline.py", place, "-o", "timeline.png")
+        for place in self.places[-2:]:
+            self.run_one("plot_training.py", place, "-o", "alone.png")
+            self.run_one("plot_probe.py", place, "-o", "5.png", "--figure-6", "6.png", "--table")
+            self.run_one("plot_accumulation.py", place + "/run.h5", "-o", "k.png", "--table")
+        self.run_one("plot_training.py", "runs/_x", "-o", "alone.png")
+
+    def test_gnuplot(self):
+        if not shutil.which("gnuplot") or not shutil.which("h5dump"):
+            self.skipTest("no gnuplot or no h5dump (Debian: gnuplot-nox hdf5-tools)")
+        self.run_one("plot_training_gnuplot", "it's a.svg", *self.places)
+        drawn = re.findall("<tspan[^>]*>([^<]*)</tspan>|<text>(.*?)</text>", self.read("it's a.svg").decode())
+        drawn = [html.unescape("".join(found)) for found in drawn]
+        # A character that no font here has is shown by its bytes, for gnuplot would cover the figure with it.
+        fonts = shutil.which("fc-list") and subprocess.run(["fc-list", ":charset=65e5", "family"], capture_output=True, check=True).stdout
+        names = [name if fonts or fonts is None else name.replace("\u65e5", r"\xe6\x97\xa5") for name in SHOWN_NAMES]
+        for name in names:
+            self.assertIn(name, drawn)
+        for place, name in zip(self.places, names):
+            self.run_one("plot_timeline_gnuplot", "timeline.svg", place)
+            self.assertIn(name + ": microbatches", html.unescape(self.read("timeline.svg").decode()))
+        for place in self.places[4:6] + self.places[-2:]:
+            self.run_one("plot_probe_gnuplot", "5.svg", "6.svg", place)
+        os.rename(self.path("runs/_x"), self.path("-x"))
+        self.run_one("plot_timeline_gnuplot", "timeline.svg", "-x")
+        shutil.copytree(self.path("runs"), self.path("-s"))
+        done = subprocess.run([os.path.join(ROOT, "analysis/plot_accumulation_gnuplot"), "k.svg", "-s"], cwd=self.folder, capture_output=True, check=False)
+        self.assertEqual((done.returncode, b"expected each once" in done.stderr), (2, True), done.stderr)
+
+    def test_report(self):
+        if not HAS_PLOTLY:
+            self.skipTest("no plotly (Debian: python3-plotly)")
+        sweep = os.fsdecode(b"\xfe<b>")
+        self.write(sweep + "/summary.csv", SUMMARY.replace("a,", '"_$<b>",', 1))
+        page = os.fsdecode(b"\xff.html")
+        found = json.loads(self.run_one(PETRA, "report", *self.places, sweep, "-o", page, "--json"))
+        self.assertEqual((found["report"], found["runs"], found["sweeps"]), (r"\xff.html", SHOWN_NAMES, [r"\xfe<b>"]))
+        text = self.read(page).decode("utf-8")
+        for name in SHOWN_NAMES:
+            self.assertIn(f'<th scope="row">{html.escape(name)}</th>', text)
+        data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.DOTALL).group(1))
+        traces = [trace["name"] for trace in data[0]["figures"][1]["views"][""]["traces"]]
+        self.assertEqual(traces, [html.escape(name, False) + " (petra)" for name in SHOWN_NAMES])
+        self.assertIn(r"written: \xff.html", self.run_one(PETRA, "report", *self.places, sweep, "-o", page))
+
+    def test_other_scripts(self):
+        self.write("stub/torch.py", "raise ImportError('not this one')")
+        self.write("stub/tensorboardX.py", "class SummaryWriter:\n    def __init__(self, folder): pass\n    def add_scalar(self, *a, **k): pass\n"
+                                           "    def close(self): pass\n")
+        out = self.run_one("to_tensorboard.py", *self.places, "-o", os.fsdecode(b"\xfe"))
+        self.assertEqual([line.split(": ")[0] for line in out.splitlines()], [r"\xfe/" + name for name in SHOWN_NAMES])
+        self.assertTrue(self.run_one("weights_pytorch.py", self.places[-2] + "/weights.h5", os.fsdecode(b"\xff.npz")).startswith(r"\xff.npz: "))
+        self.write(os.fsdecode(b"\xfe/summary.csv"), SUMMARY)
+        out = self.run_one("plot_sweep.py", os.fsdecode(b"\xfe"), "--x", "method.accumulate")
+        self.assertIn("<b> | 1 | 0.75 | -", out)
+        for line in ["plot_sweep.py", os.fsdecode(b"\xfd"), "--x", "a"], ["plot_accumulation.py", os.fsdecode(b"\xfd")], ["plot_training.py", os.fsdecode(b"\xfd")]:
+            done = subprocess.run([os.path.join(ROOT, "analysis", line[0]), *line[1:]], cwd=self.folder, capture_output=True, check=False)
+            self.assertEqual((done.returncode, done.stderr.count(b"\n"), rb"\xfd" in done.stderr), (1, 1, True), done.stderr)
+
+    def test_program(self):
+        """Columns of `petra list` begin at one place, which is counted in columns of a terminal; JSON has every name in valid UTF-8."""
+        lines = self.run_one(PETRA, "list", "runs").splitlines()
+        self.assertEqual(len(lines), 1 + len(NAMES))
+        places = {plot_common.columns_of(line[:line.index("  petra, k = 1")]) for line in lines[1:]}
+        widest = max(plot_common.columns_of(line.split("  petra, ")[0].rstrip()) for line in lines[1:])
+        self.assertEqual(places, {widest})
+        self.assertEqual(lines[0].index("method"), widest + 2)
+        self.assertEqual({line.split("  petra, ")[0].rstrip() for line in lines[1:]}, {"runs/" + name for name in SHOWN_NAMES})
+        runs = {run["run"] for run in json.loads(self.run_one(PETRA, "list", "runs", "--json"))["runs"]}
+        self.assertEqual(runs, {"runs/" + name for name in [*NAMES[:-2], r"\xff", "n\new"]})  # JSON has an escape for a control of its own
+        for place, name in zip(self.places[-2:], SHOWN_NAMES[-2:]):
+            out = self.run_one(PETRA, "compare", place, "runs/_x")
+            self.assertIn(f"A  runs/{name}: ", out)
+            self.assertIn("virtual time s", out)
+            json.loads(self.run_one(PETRA, "compare", place, "runs/_x", "--json"))
+            self.run_one(PETRA, "export", place, "--csv", "csv-" + os.path.basename(place))
+            self.run_one(PETRA, "inspect", place)
 
 
 class Tensorboard(ProgramTest):

@@ -41,5 +41,6 @@
       }
     }
   }
-  console.log("walked: " + JSON.stringify({ views, empty, timelines, page: document.documentElement.scrollWidth, window: window.innerWidth }));
+  const legends = [...document.querySelectorAll(".legendtext")].map(text => text.textContent);
+  console.log("walked: " + JSON.stringify({ views, legends, empty, timelines, page: document.documentElement.scrollWidth, window: window.innerWidth }));
 })();
