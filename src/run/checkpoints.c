@@ -18,6 +18,7 @@ typedef struct checkpoints {
   petra_checkpoints_options options;
   petra_worker *counting; /* of `again`; NULL: the run begins at its beginning */
   petra_worker *made;     /* that one, where it is made here */
+  bool unbegun;           /* *options.unbegun, when the line of a signal was prepared */
   int64_t done;           /* actions done */
   int64_t resumed;        /* of these, those that the checkpoint has done */
   int64_t resumed_order;  /* petra_checkpoint_begin's */
@@ -68,9 +69,16 @@ static bool is_due(const checkpoints *c, const petra_action *actions, int count)
          reads(c, actions, count) > 0;
 }
 
+static bool is_unbegun(const checkpoints *c) {
+  return c->options.unbegun && *c->options.unbegun;
+}
+
 /* What is printed when a signal comes. */
-static void prepare_line(const checkpoints *c) {
-  if (c->options.every.count == 0)
+static void prepare_line(checkpoints *c) {
+  c->unbegun = is_unbegun(c);
+  if (c->unbegun)
+    petra_stop_say("stopped before the first loss of the run");
+  else if (c->options.every.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
   else if (c->written > 0)
     petra_stop_say("stopping once a checkpoint is written; a second signal ends the run at once, and --resume then "
@@ -82,7 +90,9 @@ static void prepare_line(const checkpoints *c) {
 
 /* The last line of a run that a signal ends. */
 static petra_status stop(const checkpoints *c) {
-  if (c->written > 0)
+  if (c->unbegun)
+    petra_stop_defer(false);
+  else if (c->written > 0)
     petra_stop_end("stopped at microbatch %lld of %lld; resume it with: %s", (long long)c->written,
                    (long long)program_of(c)->microbatches, c->options.command ? c->options.command : "--resume");
   else
@@ -127,6 +137,8 @@ static petra_status write_asked(checkpoints *c, int count) {
     PETRA_TRY(look_around(c, count, &due, &stops));
     if (!due)
       return PETRA_OK;
+    if (stops && c->unbegun)
+      return stop(c);
     if (c->read > 0 && c->written_done != c->done)
       PETRA_TRY(write_here(c));
     petra_execution_met(c->options.state.execution, true);
@@ -141,6 +153,8 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   PETRA_TRY(petra_stop_asked());
   if (c->done < c->resumed || c->options.by_arrival || c->options.every.count == 0)
     return PETRA_OK;
+  if (c->unbegun != is_unbegun(c))
+    prepare_line(c);
   PETRA_TRY(write_asked(c, count));
   if (!is_due(c, actions, count))
     return PETRA_OK;
@@ -153,6 +167,8 @@ static petra_status write_cut(void *context, int64_t microbatches, int64_t now_n
   checkpoints *c = context;
   petra_checkpoint_begin begin = {
       .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
+  if (stops && c->unbegun)
+    return stop(c);
   if (microbatches > 0 && microbatches != c->written)
     PETRA_TRY(write_one(c, &begin));
   petra_execution_met(c->options.state.execution, met);
@@ -316,7 +332,7 @@ static void set_period(checkpoints *c) {
 }
 
 /* From here on signals have checkpoints written. One that came before ends the run, which has said that it has not begun. */
-static petra_status begin_watch(const checkpoints *c) {
+static petra_status begin_watch(checkpoints *c) {
   PETRA_TRY(petra_stop_asked());
   prepare_line(c);
   if (c->options.every.count > 0) {
