@@ -179,6 +179,8 @@ const petra_command petra_command_train = {
         "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint), and with\n"
         "run.keep: best best.h5, which becomes weights.h5. Tells first what the run will take, as far as a profile\n"
         "or counting can.\n"
+        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run behind a checkpoint, with the command that resumes it; a\n"
+        "second one ends it at once.\n"
         "Of a complete run --resume says so, with --json by {\"output\": DIR, \"complete\": true}, and changes "
         "nothing.\n",
     .takes_config = true,
