@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages. */
+/* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages, and ranks that
+ * are to meet do so at one place. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "harness.h"
@@ -34,6 +35,8 @@ typedef struct player {
   petra_wire *wire;
   pthread_t thread;
   bool ok;
+  int64_t met[2 * RANKS_MOST * MICROBATCHES_MOST]; /* places of meetings */
+  int meetings;
 } player;
 
 /* Draws the order: any action that has its input may be next. Microbatches go up in order; they come down in any. */
@@ -77,6 +80,39 @@ static bool holds(const unsigned char *data, size_t size, int rank, int microbat
   return true;
 }
 
+/* Nobody leaves before all are there. */
+static petra_status gather(const player *p, petra_carrier *carrier) {
+  char word = 1;
+  for (int r = 1; r < p->game->ranks && p->wire->rank == 0; r++)
+    PETRA_TRY(petra_carrier_get(carrier, r, &word, 1));
+  for (int r = 1; r < p->game->ranks && p->wire->rank == 0; r++)
+    PETRA_TRY(petra_carrier_put(carrier, r, &word, 1));
+  if (p->wire->rank == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_carrier_put(carrier, 0, &word, 1));
+  return petra_carrier_get(carrier, 0, &word, 1);
+}
+
+/* Before the step at `place` of the order: meets the others there, should that be the place, and maybe again. */
+static petra_status go(player *p, petra_carrier *carrier, int64_t place) {
+  while (!petra_carrier_may_go(carrier, place + 1)) {
+    int64_t meeting;
+    bool stops;
+    PETRA_TRY(petra_carrier_await_meeting(carrier, &meeting, &stops));
+    if (meeting < place || stops)
+      return petra_fail(PETRA_DATA, "rank %d at %d is to meet at %d", p->wire->rank, (int)place, (int)meeting);
+    if (meeting > place)
+      break;
+    if (p->meetings == 0 || p->met[p->meetings - 1] != place)
+      p->met[p->meetings++] = place;
+    PETRA_TRY(gather(p, carrier));
+    petra_carrier_met(carrier);
+    nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
+    petra_carrier_meet_later(carrier);
+  }
+  return PETRA_OK;
+}
+
 static petra_status play(player *p, petra_carrier *carrier) {
   const game *g = p->game;
   const int rank = p->wire->rank, last = g->ranks - 1;
@@ -95,6 +131,7 @@ static petra_status play(player *p, petra_carrier *carrier) {
     const step *s = &g->order[i];
     const int b = s->backward;
     const int receiver = b ? rank - 1 : rank + 1;
+    PETRA_TRY(go(p, carrier, i));
     if (s->rank != rank) {
       taken[b] += s->rank == receiver;
       continue;
@@ -124,10 +161,7 @@ static petra_status play(player *p, petra_carrier *carrier) {
         return petra_fail(PETRA_DATA, "rank %d held %lld messages, by the order %d", rank,
                           (long long)(petra_way_bytes_max(in[b]) / size), g->most[b][rank]);
     }
-  char done = 1; /* nobody leaves before all have what was sent to them */
-  for (int r = 1; r < g->ranks && rank == 0; r++)
-    PETRA_TRY(petra_carrier_get(carrier, r, &done, 1));
-  return rank > 0 ? petra_carrier_put(carrier, 0, &done, 1) : PETRA_OK;
+  return gather(p, carrier); /* all have what was sent to them */
 }
 
 static void *run_player(void *context) {
@@ -136,6 +170,8 @@ static void *run_player(void *context) {
   petra_carrier *carrier;
   p->ok = petra_carrier_create(&options, &carrier) == PETRA_OK;
   if (p->ok) {
+    if (p->game->seed % 2 == 0)
+      petra_carrier_meet(carrier, 1500000);
     p->ok = play(p, carrier) == PETRA_OK;
     petra_carrier_destroy(carrier);
   }
@@ -145,6 +181,7 @@ static void *run_player(void *context) {
 START_TEST(random_orders) {
   const int runs = getenv("PETRA_TEST_CARRIER") ? atoi(getenv("PETRA_TEST_CARRIER")) : 20;
   static const size_t sizes[] = {4, 500, 1024, 1025, 70000};
+  int meetings = 0;
   for (int run = 0; run < runs; run++) {
     unsigned seed = 1000 + (unsigned)run;
     game *g;
@@ -159,17 +196,23 @@ START_TEST(random_orders) {
     draw(g);
     wire_threads_create(g->ranks, seed, wires);
     for (int r = 0; r < g->ranks; r++) {
-      players[r] = (player){g, wires[r], 0, false};
+      players[r] = (player){.game = g, .wire = wires[r]};
       ck_assert_int_eq(pthread_create(&players[r].thread, NULL, run_player, &players[r]), 0);
     }
     for (int r = 0; r < g->ranks; r++) {
       pthread_join(players[r].thread, NULL);
       ck_assert_msg(players[r].ok, "run %d, rank %d of %d", run, r, g->ranks);
     }
+    for (int r = 1; r < g->ranks; r++) { /* all have met at the same places */
+      ck_assert_int_eq(players[r].meetings, players[0].meetings);
+      ck_assert_mem_eq(players[r].met, players[0].met, (size_t)players[0].meetings * sizeof(int64_t));
+    }
+    meetings += players[0].meetings;
     for (int r = 0; r < g->ranks; r++)
       petra_wire_destroy(wires[r]);
     petra_free(g);
   }
+  ck_assert_int_gt(meetings, runs);
 }
 END_TEST
 

@@ -108,7 +108,7 @@ int64_t petra_carrier_meeting(petra_carrier *carrier, bool *stops);
 /* After petra_carrier_may_go refused: waits for the place. */
 petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, bool *stops);
 
-/* This rank has been at the place, and goes on. */
+/* This rank has been at the place, together with all others, and goes on. */
 void petra_carrier_met(petra_carrier *carrier);
 
 /* The time to the next meeting counts from now. */
