@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* sched_setaffinity */
-/* status, memory, account, random streams, threads. */
+/* status, log, memory, account, random streams, threads. */
 #include "base/account.h"
+#include "base/lane.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/threads.h"
@@ -19,6 +21,23 @@ START_TEST(exit_codes_are_0_1_2) {
   ck_assert_int_eq(petra_status_exit_code(PETRA_IO), 1);
   ck_assert_int_eq(petra_status_exit_code(PETRA_CONFIG), 2);
   ck_assert_int_eq(petra_status_exit_code((petra_status)99), 1);
+}
+END_TEST
+
+/* A library's last words come at any time: while lines are kept, twice over, and while a lane has room for its failure. */
+START_TEST(last_line_is_written_whoever_keeps_lines) {
+  petra_log_kept outer = {.line = ""}, inner = {.line = ""};
+  char failure[PETRA_LANE_LINE] = "";
+  petra_log_keep(&outer);
+  petra_log_keep(&inner);
+  petra_log(PETRA_LOG_ERROR, "kept");
+  ck_assert_str_eq(inner.line, "kept");
+  petra_lane_here()->failure = failure;
+  petra_log_keep_no_more();
+  petra_log(PETRA_LOG_ERROR, "the last line");
+  ck_assert_logged("the last line");
+  ck_assert_str_eq(outer.line, "");
+  ck_assert_str_eq(failure, "");
 }
 END_TEST
 
@@ -223,6 +242,7 @@ END_TEST
 
 int main(void) {
   const TTest *tests[] = {exit_codes_are_0_1_2,
+                          last_line_is_written_whoever_keeps_lines,
                           allocation_is_zeroed_aligned_and_can_fail,
                           large_memory_takes_no_more_addresses_than_it_has_bytes,
                           array_grows_zeroed_and_keeps_what_it_holds,

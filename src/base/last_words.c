@@ -20,6 +20,7 @@ static const char set_new_handler[] = "_ZSt15set_new_handlerPFvvE";
 typedef void (*new_handler)(void);
 
 static void end_without_memory(void) {
+  petra_log_keep_no_more();
   petra_log(PETRA_LOG_ERROR, "out of memory: a library could not allocate");
   _exit(petra_status_exit_code(PETRA_NO_MEMORY));
 }
@@ -29,6 +30,7 @@ static void end_for_library(int status, void *unused) {
   (void)unused;
   if (status >= 0 && status <= MOST_STATUS)
     return;
+  petra_log_keep_no_more();
   petra_log(PETRA_LOG_ERROR, "a library ended the program (exit status %d); it may have had no memory", status);
   _exit(petra_status_exit_code(PETRA_BACKEND));
 }

@@ -38,6 +38,12 @@ void petra_log_keep_end(petra_log_kept *kept) {
   petra_log_set_sink(kept->sink, kept->context);
 }
 
+void petra_log_keep_no_more(void) {
+  while (log_sink == keep_line)
+    petra_log_keep_end(log_sink_context);
+  petra_lane_here()->failure = NULL;
+}
+
 static void write_line(petra_log_level level, const char *format, va_list arguments) {
   static const char *const prefix[] = {"", "warning: ", ""};
   char text[2048], shown[4 * sizeof text];

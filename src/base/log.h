@@ -30,4 +30,7 @@ typedef struct petra_log_kept {
 void petra_log_keep(petra_log_kept *kept);
 void petra_log_keep_end(petra_log_kept *kept);
 
+/* Before the line that the program ends with at once: it is not kept, neither by petra_log_keep nor by the lane of the calling thread. */
+void petra_log_keep_no_more(void);
+
 #endif

@@ -40,11 +40,12 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   json_t *stages = json_array();
   for (int j = 0; j < plan->partition.stages; j++)
     petra_json_append(&stages, stage_json(plan, j));
-  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:o}", "family",
+  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
                            petra_config_choice_name("model.family", (int)config->model.family), "depth",
                            (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
                            "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
-                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops, "stages", stages);
+                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops,
+                           "message_precision", petra_describe_message_precision(config), "stages", stages);
   if (accounting)
     petra_json_set(&root, "memory", memory);
   return petra_json_print_new(root);

@@ -168,6 +168,13 @@ static bool find_option(const petra_command *command, const char *text, const pe
   return false;
 }
 
+/* The NAME of an argument "--NAME" or "--NAME=VALUE", as far as there is room. Returns `out`. */
+static const char *option_word(const char *text, char out[PETRA_NEAREST_LONGEST + 1]) {
+  text += strspn(text, "-");
+  snprintf(out, PETRA_NEAREST_LONGEST + 1, "%.*s", (int)strcspn(text, "="), text);
+  return out;
+}
+
 static petra_status fail_unknown_option(const petra_command *command, const char *text) {
   const petra_option *options[OPTIONS_MOST];
   const char *names[OPTIONS_MOST + 1] = {NULL};
@@ -175,10 +182,8 @@ static petra_status fail_unknown_option(const petra_command *command, const char
   for (int i = options_of(command, options) - 1, count = 0; i >= 0; i--)
     if (options[i] != &help_man_option && options[i] != &help_markdown_option)
       names[count++] = options[i]->name;
-  const size_t dashes = strspn(text, "-");
-  snprintf(word, sizeof word, "%.*s", (int)strcspn(text + dashes, "="), text + dashes);
   return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help%s", text, command->name,
-                    petra_nearest_hint(near, sizeof near, "--", word, names));
+                    petra_nearest_hint(near, sizeof near, "--", option_word(text, word), names));
 }
 
 /* An option that the subcommand has without a value, that another one has, or that there is not. */
@@ -321,8 +326,9 @@ static petra_status run_command(const petra_command *command, int argc, char **a
 
 /* `name`: what was found in place of a subcommand; NULL: nothing was. */
 static petra_status fail_command(const char *name) {
+  static const char *const options[] = {"help", "version", NULL};
   const char *list[COMMANDS + 2] = {[COMMANDS] = "help"};
-  char names[256] = "", near[PETRA_NEAREST_LONGEST + 1] = "";
+  char names[256] = "", word[PETRA_NEAREST_LONGEST + 1], near[PETRA_NEAREST_LONGEST + 1] = "";
   for (int i = 0; i < COMMANDS; i++) {
     size_t used = strlen(names);
     list[i] = commands[i]->name;
@@ -332,9 +338,12 @@ static petra_status fail_command(const char *name) {
                                  : ", ",
              commands[i]->name);
   }
+  if (name && *name == '-')
+    petra_nearest_hint(near, sizeof near, "--", option_word(name, word), options);
+  else if (name)
+    petra_nearest_hint(near, sizeof near, "", name, list);
   return petra_fail(PETRA_USAGE, "no subcommand%s%s%s; expected %s (see petra --help)%s", name ? " '" : "",
-                    name ? name : "", name ? "'" : "", names,
-                    name ? petra_nearest_hint(near, sizeof near, "", name, list) : "");
+                    name ? name : "", name ? "'" : "", names, near);
 }
 
 static const petra_command *find_command(const char *name) {

@@ -82,7 +82,7 @@ static petra_status print_json(const petra_simulated *result) {
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
       "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
-      "s:o}",
+      "s:o, s:s?}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
@@ -93,7 +93,8 @@ static petra_status print_json(const petra_simulated *result) {
       result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
       "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
-      words_of(result)->rate, petra_json_real(labels_per_s(result))));
+      words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
+      petra_describe_message_precision(plan->config)));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {

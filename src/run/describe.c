@@ -80,6 +80,13 @@ static void print_preset(const petra_config *config, FILE *out) {
                                : " but for the latency");
 }
 
+const char *petra_describe_message_precision(const petra_config *config) {
+  const bool wide = config->device.precision == PETRA_PRECISION_FP64;
+  if (config->cluster.stages > 0)
+    return NULL;
+  return petra_config_choice_name("device.precision", wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32);
+}
+
 const char *petra_describe_messages(const petra_config *config) {
   const petra_cost_model model = config->cluster.cost.model;
   const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&

@@ -17,6 +17,9 @@ petra_status petra_describe_method(const petra_config *config, FILE *out);
  * pauses, failures. */
 petra_status petra_describe_costs(const petra_config *config, FILE *out);
 
+/* The precision of the numbers of messages, "fp32" or "fp64", for JSON. NULL if the config gives the bytes of messages (cluster.stages). */
+const char *petra_describe_message_precision(const petra_config *config);
+
 /* "messages fp32" where a precision of 2 bytes is named, which holds inside of blocks: messages are counted, timed and sent with 4 bytes an
  * element. NULL elsewhere. */
 const char *petra_describe_messages(const petra_config *config);

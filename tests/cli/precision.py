@@ -72,6 +72,21 @@ class Precision(ProgramTest):
             self.assertEqual("\nnumbers  bf16 inside of blocks, messages fp32\n" in out, precision == "bf16", out)
             self.assertEqual("\nnumbers  " in self.good("inspect", "run"), precision == "bf16")
 
+    def test_json_says_the_precision_of_messages(self):
+        """It is that by which the bytes of messages are counted."""
+        counted = {}
+        for precision, said in ("fp32", "fp32"), ("bf16", "fp32"), ("fp64", "fp64"):
+            options = self.options(precision, *(["--set", "device.backend=ref"] if precision == "fp64" else []))
+            simulated, inspected = self.good_json("simulate", *options), self.good_json("inspect", *options)
+            self.assertEqual((simulated["message_precision"], inspected["message_precision"]), (said, said), precision)
+            counted[precision] = simulated["stages"][0]["bytes_up"]
+        self.assertEqual(counted, {"fp32": counted["fp32"], "bf16": counted["fp32"], "fp64": 2 * counted["fp32"]})
+        priced = self.good_json("simulate", self.config, "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.arithmetic=bf16")
+        self.assertEqual(priced["message_precision"], "fp32")
+        self.assertIsNone(self.good_json("simulate", self.config, "--set", "cluster.stages=3")["message_precision"])
+        profile = ["profile", *self.options("fp32"), "--output", "p.h5", "--quiet", "--set", "profile.repetitions=2"]
+        self.assertEqual(self.good_json(*profile)["message_precision"], "fp32")
+
     def test_reconstruction_errs_as_in_fp32(self):
         self.needs_bf16()
         errors, cosines = {}, {}

@@ -95,12 +95,13 @@ class Schedule(ProgramTest):
         self.bad(2, "--output: expected a folder, got an empty name", "train", "small.yaml", "--output", "")
         self.bad(2, "no subcommand ''; expected train, init,", "")
         for command, meant in (["trian"], "train"), (["eval"], "evaluate"), (["help", "simluate"], "simulate"), (["halp"], "help"), (
-                ["train", "--jsno"], "--json"), (["sweep", "--ouput=x"], "--output"), (["data", "verfy"], "verify"):
+                ["train", "--jsno"], "--json"), (["sweep", "--ouput=x"], "--output"), (["data", "verfy"], "verify"), (
+                ["--versoin"], "--version"), (["-hlep"], "--help"):
             self.bad(2, f"; did you mean {meant}?", *command)
         for key, value, meant in ("method.name", "petar", "petra"), ("method.program", "1f1b_async", "1f1b-async"), ("method.keep", "inptu", "input"):
             self.bad(2, [f"'{value}'; expected " if key != "method.keep" else f"'{value}' is unknown; expected ", f"; did you mean {meant}?"],
                      "simulate", "small.yaml", "--set", f"{key}={value}")
-        for command in ["xyzzy"], ["train", "--xyzzy"], ["simulate", "small.yaml", "--set", "device.precision=fp16"]:
+        for command in ["xyzzy"], ["--xyzzy"], ["--"], ["train", "--xyzzy"], ["simulate", "small.yaml", "--set", "device.precision=fp16"]:
             self.assertNotIn("did you mean", self.run_petra(*command)[2])
         self.assertEqual(self.good("help", "train"), self.good("train", "--help"))
         self.assertEqual(self.good("help"), self.good("--help"))

@@ -186,7 +186,7 @@ void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
 petra_status cpu_primitives_create(cpu_primitives **out);
 void cpu_primitives_destroy(cpu_primitives *primitives);
-int cpu_primitives_block(const cpu_primitives *primitives); /* of channels, in fp32 */
+petra_status cpu_primitives_block(const cpu_primitives *primitives, int *out); /* of channels, in fp32 */
 
 /* --- the operations of backend.h --- */
 

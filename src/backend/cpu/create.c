@@ -92,20 +92,17 @@ petra_status petra_cpu_create(const petra_backend_options *options, petra_backen
   cpu->base.ops = &cpu_ops;
   cpu->channels_last = bf16;
   pthread_mutex_init(&cpu->shadows, NULL); /* with default attributes it cannot fail on Linux */
-  for (; cpu->lane_count < lanes; cpu->lane_count++) {
-    petra_status status = cpu_primitives_create(&cpu->lanes[cpu->lane_count].primitives);
-    if (status != PETRA_OK) {
-      destroy(&cpu->base);
-      return status;
-    }
-  }
-  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_primitives_block(cpu->lanes[0].primitives);
-  petra_status status =
-      options->sizes_only ? PETRA_OK : cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1));
-  if (status != PETRA_OK) {
-    destroy(&cpu->base);
-    return status;
-  }
+  cpu->block = CPU_BLOCK_MAX;
+  petra_status status;
+  for (; cpu->lane_count < lanes; cpu->lane_count++)
+    PETRA_TRY_GOTO(status, cpu_primitives_create(&cpu->lanes[cpu->lane_count].primitives), fail);
+  if (!bf16)
+    PETRA_TRY_GOTO(status, cpu_primitives_block(cpu->lanes[0].primitives, &cpu->block), fail);
+  if (!options->sizes_only)
+    PETRA_TRY_GOTO(status, cpu_blas_init(lanes * (options->threads > 1 ? options->threads : 1)), fail);
   *out = &cpu->base;
   return PETRA_OK;
+fail:
+  destroy(&cpu->base);
+  return status;
 }

@@ -185,8 +185,9 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
   return status;
 }
 
-/* Whether a convolution of blocks has kernels in all three passes, and not oneDNN's plain loops, which are a hundred times slower. */
-static bool has_kernels(cpu_onednn *c, int block) {
+/* Whether a convolution of blocks has kernels in all three passes, and not oneDNN's plain loops, which are a hundred times slower. Memory
+ * that runs out is no answer: it would change the layout, and with it the rounding, of this run alone. */
+static dnnl_status_t find_kernels(cpu_onednn *c, int block, bool *found) {
   static const cpu_pass passes[] = {CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS};
   const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? CPU_ONEDNN_NCHW16C : CPU_ONEDNN_NCHW8C, false};
   const cpu_onednn_memory w = {{block, block, 3, 3}, block == 16 ? CPU_ONEDNN_OIHW16I16O : CPU_ONEDNN_OIHW8I8O, false};
@@ -195,18 +196,29 @@ static bool has_kernels(cpu_onednn *c, int block) {
     const cpu_onednn_shape shape = {.pass = passes[i], .stride = 1, .pad = 1, .x = x, .w = w, .y = x};
     const char *name = NULL;
     dnnl_primitive_desc_t made;
-    if (make_description(c, &shape, &made) != dnnl_success)
-      return false;
+    const dnnl_status_t status = make_description(c, &shape, &made);
+    if (status == dnnl_out_of_memory)
+      return status;
+    if (status != dnnl_success) {
+      all = false;
+      break;
+    }
     all = dnnl_primitive_desc_query(made, dnnl_query_impl_info_str, 0, &name) != dnnl_success || !name ||
           strncmp(name, "ref", 3) != 0;
     dnnl_primitive_desc_destroy(made);
   }
-  return all;
+  *found = all;
+  return dnnl_success;
 }
 
-int cpu_onednn_block(cpu_onednn *c) {
+petra_status cpu_onednn_block(cpu_onednn *c, int *out) {
   const int block = has(dnnl_cpu_isa_avx512_core) ? 16 : 8;
-  return has_kernels(c, block) ? block : 1;
+  bool found;
+  const dnnl_status_t status = find_kernels(c, block, &found);
+  if (status != dnnl_success)
+    return library_error(status, "the layout of convolutions");
+  *out = found ? block : 1;
+  return PETRA_OK;
 }
 
 static onednn_description wanted_by(const cpu_primitive *p) {

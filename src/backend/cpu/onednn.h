@@ -49,8 +49,8 @@ petra_status cpu_onednn_create(cpu_onednn **out);
 void cpu_onednn_destroy(cpu_onednn *library);
 
 /* The block of channels that oneDNN's kernels for float want on this machine: 16 or 8; 1, plain NCHW, where it has none for all passes in
- * blocks (x86 below AVX2), for which it multiplies matrices. */
-int cpu_onednn_block(cpu_onednn *library);
+ * blocks (x86 below AVX2), for which it multiplies matrices. PETRA_NO_MEMORY: it could not be asked. */
+petra_status cpu_onednn_block(cpu_onednn *library, int *out);
 
 /* A primitive for the number of threads of the caller. `what` is what a failure's line says that there is none of. In bf16 oneDNN is
  * given the weights rounded, and their gradient comes in float: a convolution is where y is, a linear map always. */

@@ -38,8 +38,8 @@ petra_status cpu_primitives_create(cpu_primitives **out) {
   return PETRA_OK;
 }
 
-int cpu_primitives_block(const cpu_primitives *c) {
-  return cpu_onednn_block(c->library);
+petra_status cpu_primitives_block(const cpu_primitives *c, int *out) {
+  return cpu_onednn_block(c->library, out);
 }
 
 void cpu_primitives_destroy(cpu_primitives *c) {
