@@ -56,7 +56,7 @@ class GetData(ProgramTest):
         self.assertEqual(os.listdir(self.path("data")), ["cifar-10-batches-bin"])
         self.assertEqual(self.read("data/cifar-10-batches-bin/test_batch.bin"), cifar_records(8, 5))
         # The default of data.path is what the script made.
-        self.good("data", "verify", self.write("c.yaml", "data: {set: cifar10}\n"))
+        self.good("data", "verify", self.write("c.yaml", "data: {set: cifar10, batch: 8}\n"))
         os.remove(copy)
         status, out, _ = self.get("cifar10", md5=md5)  # there already: nothing is fetched
         self.assertEqual(status, 0)

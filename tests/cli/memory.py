@@ -13,7 +13,7 @@ MORE = 40 * MB  # the log, the loader's batches, oneDNN's kernels
 MORE_THAN_BACKEND = 20 * MB  # the same, where nothing is counted that is not held
 
 CONFIG = """\
-data: {set: shapes, batch: 32, limit: 640, eval_limit: 32, workers: 1}
+data: {set: shapes, batch: 48, limit: 960, eval_limit: 48, workers: 1}
 model: {width: 8}
 device: {threads: 1}
 run: {epochs: 2, checkpoint_every: 1}

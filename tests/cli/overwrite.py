@@ -155,8 +155,9 @@ class Emulate(OverwriteTest):
         self.unchanged()
 
     def test_stopped(self):
+        # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
         for number in signal.SIGINT, signal.SIGTERM:
-            process = self.start(*RUN, *SLOW)
+            process = self.start(*RUN, *SLOW, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
             self.until_aside(process)
             process.send_signal(number)
             error = process.communicate(timeout=60)[1].decode()
