@@ -97,9 +97,9 @@ static petra_status gather(const player *p, petra_carrier *carrier) {
 static petra_status go(player *p, petra_carrier *carrier, int64_t place) {
   while (!petra_carrier_may_go(carrier, place + 1)) {
     int64_t meeting;
-    bool stops;
-    PETRA_TRY(petra_carrier_await_meeting(carrier, &meeting, &stops));
-    if (meeting < place || stops)
+    petra_meeting_end end;
+    PETRA_TRY(petra_carrier_await_meeting(carrier, &meeting, &end));
+    if (meeting < place || end != PETRA_MEETING_GO_ON)
       return petra_fail(PETRA_DATA, "rank %d at %d is to meet at %d", p->wire->rank, (int)place, (int)meeting);
     if (meeting > place)
       break;
@@ -108,7 +108,7 @@ static petra_status go(player *p, petra_carrier *carrier, int64_t place) {
     PETRA_TRY(gather(p, carrier));
     petra_carrier_met(carrier);
     nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
-    petra_carrier_meet_later(carrier);
+    petra_carrier_meet_restart(carrier);
   }
   return PETRA_OK;
 }
@@ -171,7 +171,7 @@ static void *run_player(void *context) {
   p->ok = petra_carrier_create(&options, &carrier) == PETRA_OK;
   if (p->ok) {
     if (p->game->seed % 2 == 0)
-      petra_carrier_meet(carrier, 1500000);
+      petra_carrier_meet(carrier, 1500000, 0);
     p->ok = play(p, carrier) == PETRA_OK;
     petra_carrier_destroy(carrier);
   }
@@ -417,8 +417,45 @@ START_TEST(waiting_until) {
 }
 END_TEST
 
+/* Ranks that begin at a place meet there at the earliest, though one of them has not gone on from it. */
+START_TEST(meeting_where_ranks_begin) {
+  petra_wire *wires[2];
+  petra_carrier *carriers[2];
+  wire_threads_create(2, 1, wires);
+  for (int r = 0; r < 2; r++) {
+    const petra_carrier_options options = {.wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+    must(petra_carrier_create(&options, &carriers[r]));
+  }
+  ck_assert(petra_carrier_unbegun(carriers[0], true));
+  for (int r = 1; r >= 0; r--)
+    petra_carrier_meet(carriers[r], 1000, 5);
+  ck_assert(petra_carrier_may_go(carriers[1], 7) || !petra_carrier_unbegun(carriers[0], false));
+  for (int r = 0; r < 2; r++) {
+    int64_t place;
+    petra_meeting_end end;
+    while (petra_carrier_may_go(carriers[r], r == 0 ? 5 : 7))
+      continue;
+    must(petra_carrier_await_meeting(carriers[r], &place, &end));
+    ck_assert(place == 5 || place == 7);
+    ck_assert_int_eq(end, PETRA_MEETING_GO_ON);
+    ck_assert_int_eq(petra_carrier_meeting(carriers[r], &end), place);
+  }
+  for (int r = 0; r < 2; r++)
+    petra_carrier_met(carriers[r]);
+  for (int r = 0; r < 2; r++)
+    petra_carrier_destroy(carriers[r]);
+  for (int r = 0; r < 2; r++)
+    petra_wire_destroy(wires[r]);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {random_orders, a_silent_rank,          a_rank_that_says_so,
-                                waiting_until, what_is_watched_beside, what_is_watched_while_waiting};
+  const TTest *const tests[] = {random_orders,
+                                a_silent_rank,
+                                a_rank_that_says_so,
+                                waiting_until,
+                                meeting_where_ranks_begin,
+                                what_is_watched_beside,
+                                what_is_watched_while_waiting};
   return harness_run("carrier", tests, HARNESS_COUNT(tests));
 }

@@ -156,7 +156,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training samples"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
-    PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "time between checkpoints (checkpoint.h5), from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 have one written as well, and end the run; 0: none is written"),
+    PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "how often a checkpoint (checkpoint.h5) is written, from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 also write one, and end the run; 0: none is written"),
     CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
@@ -386,7 +386,7 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     append(out, size, "true or false");
     break;
   case PETRA_KEY_PERIOD:
-    append(out, size, "a number of epochs, or \"N microbatches\" or \"N minutes\", N 0 .. %.15g", key->real_max);
+    append(out, size, "a number of epochs, or \"N microbatches\" or \"N minutes\", N from 0 to %.15g", key->real_max);
     break;
   case PETRA_KEY_REAL_LIST:
     append(out, size, "a list of numbers, each ");

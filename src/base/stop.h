@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end that a user, or a batch system, asks for by a signal: Ctrl-C (SIGINT), SIGTERM, and SIGUSR1, by which Slurm can announce
  * the end of a job (--signal). The line is written at once, as whoever sent the signal may not wait; the run ends where it
- * next looks, or behind a checkpoint (petra_stop_defer). A second signal of the kind ends the process. */
+ * next looks, or after a checkpoint (petra_stop_defer). A second signal of the kind ends the process. */
 #ifndef PETRA_BASE_STOP_H
 #define PETRA_BASE_STOP_H
 

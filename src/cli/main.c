@@ -378,7 +378,7 @@ static petra_status close_stdout(petra_status status, bool lasting) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
   if (status == PETRA_OK && lasting && reader_has_gone()) {
-    petra_log(PETRA_LOG_WARNING, "standard output was closed by its reader; the run went on, and is complete");
+    petra_log(PETRA_LOG_WARNING, "standard output was closed by its reader; the command went on to its end");
     return status;
   }
   if (status == PETRA_OK && reader_has_gone()) {

@@ -140,6 +140,8 @@ static petra_status train(const petra_arguments *arguments) {
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
+  if (petra_stop_signalled())
+    petra_log(PETRA_LOG_WARNING, "the signal came when nothing was left to train; the run is complete");
   petra_stop_release(); /* what is left is to write the weights */
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
   if (ranks && ranks->rank > 0)
@@ -179,8 +181,9 @@ const petra_command petra_command_train = {
         "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint), and with\n"
         "run.keep: best best.h5, which becomes weights.h5. Tells first what the run will take, as far as a profile\n"
         "or counting can.\n"
-        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run behind a checkpoint, with the command that resumes it; a\n"
-        "second one ends it at once.\n"
+        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run after writing a checkpoint, and the last line is the "
+        "command\n"
+        "that resumes it. The same signal again ends it at once.\n"
         "Of a complete run --resume says so, with --json by {\"output\": DIR, \"complete\": true}, and changes "
         "nothing.\n",
     .takes_config = true,
@@ -196,8 +199,8 @@ const petra_command petra_command_train = {
                               "checkpoint (run.keep_checkpoint)."),
             PETRA_OPTION_MORE("overwrite", NULL, overwrite,
                               "replaces the run that DIR holds; else that is left as it is, and no run begins",
-                              "The earlier run is set aside, and removed after the first loss of the new one. If the "
-                              "new run ends before that, the earlier one is as it was."),
+                              "The earlier run is set aside, and removed after the first loss of the new one, or its "
+                              "first checkpoint. If the new run ends before that, the earlier one is as it was."),
             {0}},
     .ranks = true,
     .lasting = true,

@@ -41,7 +41,8 @@ typedef struct executor_wall {
   petra_arrival_source source;
   int64_t limit;               /* microbatches up to the next cut, or to the end */
   bool held;                   /* stage 1 reads nothing until the place of a meeting is known */
-  bool meets, stops;           /* the next cut is a meeting, which a signal asked for */
+  bool meets;                  /* the next cut is a meeting */
+  petra_meeting_end end;       /* of that */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
@@ -259,7 +260,7 @@ static bool is_done(const executor_wall *x) {
 /* No rank has read more than the place of a meeting. One at the next cut, or at the end, comes behind that on all ranks, however
  * late they hear of it. */
 static void look_for_meeting(executor_wall *x) {
-  const int64_t place = petra_carrier_meeting(x->options.carrier, &x->stops);
+  const int64_t place = petra_carrier_meeting(x->options.carrier, &x->end);
   if (place < 0 || place >= x->limit)
     return;
   x->limit = place;
@@ -288,7 +289,7 @@ static petra_status run_to_limit(executor_wall *x) {
 static petra_status cut(executor_wall *x) {
   const int64_t waited_ns = petra_carrier_counted(x->options.carrier).wait_ns;
   PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
-                                  x->meets && x->stops));
+                                  x->meets ? x->end : PETRA_MEETING_GO_ON));
   x->meets = false;
   x->took.waiting_ns += petra_carrier_counted(x->options.carrier).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();

@@ -27,9 +27,8 @@ typedef struct petra_executor_cuts {
   int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
   int64_t begin_ns;
   int64_t every; /* microbatches between two cuts; 0: there are none */
-  /* On each rank, when all its stages have done the first `microbatches` and nothing else. `met`: at a meeting; `stops`: which
-   * a signal asked for. */
-  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns, bool met, bool stops);
+  /* On each rank, when all its stages have done the first `microbatches` and nothing else. `met`: at a meeting, which ends so. */
+  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns, bool met, petra_meeting_end end);
   void *context;
 } petra_executor_cuts;
 

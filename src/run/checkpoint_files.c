@@ -106,8 +106,8 @@ static petra_status check_length(petra_archive *archive, const petra_plan *plan,
         (long long)program->microbatches, (long long)begin->read);
   if (begin->read == microbatches && *other_length)
     return petra_config_fail(plan->config, "run.epochs",
-                             "%lld microbatches in all, and the run that wrote %s had read the last of its %lld, with "
-                             "none behind it; expected a run as long, or one from the beginning",
+                             "%lld microbatches in all, and the run that wrote %s had already read all of its %lld; "
+                             "expected a run as long, or one from the beginning",
                              (long long)program->microbatches, archive->path, (long long)microbatches);
   if (!petra_program_begins_alike(ops, program, microbatches, begin->read))
     return petra_config_fail(plan->config, "run.epochs",

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 typedef struct checkpoints {
   petra_observer base;
@@ -18,7 +19,6 @@ typedef struct checkpoints {
   petra_checkpoints_options options;
   petra_worker *counting; /* of `again`; NULL: the run begins at its beginning */
   petra_worker *made;     /* that one, where it is made here */
-  bool unbegun;           /* *options.unbegun, when the line of a signal was prepared */
   int64_t done;           /* actions done */
   int64_t resumed;        /* of these, those that the checkpoint has done */
   int64_t resumed_order;  /* petra_checkpoint_begin's */
@@ -70,33 +70,32 @@ static bool is_due(const checkpoints *c, const petra_action *actions, int count)
 }
 
 static bool is_unbegun(const checkpoints *c) {
-  return c->options.unbegun && *c->options.unbegun;
+  return *c->options.aside && c->written == 0;
 }
 
-/* What is printed when a signal comes. */
-static void prepare_line(checkpoints *c) {
-  c->unbegun = is_unbegun(c);
-  if (c->unbegun)
-    petra_stop_say("stopped before the first loss of the run");
-  else if (c->options.every.count == 0)
+/* The line that a signal prints: what the run does next is not known then. */
+static void prepare_line(const checkpoints *c) {
+  if (c->options.every.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
   else if (c->written > 0)
-    petra_stop_say("stopping once a checkpoint is written; a second signal ends the run at once, and --resume then "
-                   "begins at microbatch %lld of %lld",
+    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, and --resume "
+                   "then begins at microbatch %lld of %lld",
                    (long long)c->written, (long long)program_of(c)->microbatches);
   else
-    petra_stop_say("stopping once a checkpoint is written; a second signal ends the run at once, without one");
+    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, without one");
 }
 
 /* The last line of a run that a signal ends. */
 static petra_status stop(const checkpoints *c) {
-  if (c->unbegun)
-    petra_stop_defer(false);
-  else if (c->written > 0)
+  const char *command = c->options.command;
+  if (c->written == 0)
+    petra_stop_end("stopped before the run began; there is nothing to resume");
+  else if (command && strlen(command) < PETRA_STOP_LINE - 100)
     petra_stop_end("stopped at microbatch %lld of %lld; resume it with: %s", (long long)c->written,
-                   (long long)program_of(c)->microbatches, c->options.command ? c->options.command : "--resume");
+                   (long long)program_of(c)->microbatches, command);
   else
-    petra_stop_end("stopped before the first microbatch; there is nothing to resume");
+    petra_stop_end("stopped at microbatch %lld of %lld; resume it with the same command and --resume",
+                   (long long)c->written, (long long)program_of(c)->microbatches);
   return PETRA_STOPPED;
 }
 
@@ -111,6 +110,8 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
   c->written_done = c->done;
   c->written_ns = petra_clock_ns();
   prepare_line(c);
+  if (*c->options.aside) /* not if a meeting is under way, which ends as it was decided */
+    petra_execution_unbegun(c->options.state.execution, false);
   return PETRA_OK;
 }
 
@@ -120,29 +121,30 @@ static petra_status write_here(checkpoints *c) {
              .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)petra_xxh64_value(&c->order)});
 }
 
-/* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal (*stops). */
-static petra_status look_around(checkpoints *c, int count, bool *due, bool *stops) {
-  *stops = false;
+/* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal. */
+static petra_status look_around(checkpoints *c, int count, bool *due, petra_meeting_end *end) {
+  *end = PETRA_MEETING_GO_ON;
   if (c->options.state.execution)
-    return petra_execution_meets(c->options.state.execution, c->done, c->done + count, due, stops);
-  *stops = petra_stop_signalled();
-  *due = *stops || (c->every_ns > 0 && c->done != c->written_done && petra_clock_ns() - c->written_ns >= c->every_ns);
+    return petra_execution_meets(c->options.state.execution, c->done, c->done + count, due, end);
+  if (petra_stop_signalled())
+    *end = is_unbegun(c) ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP;
+  *due = *end != PETRA_MEETING_GO_ON || (c->every_ns > 0 && c->read > 0 && c->done != c->written_done &&
+                                         petra_clock_ns() - c->written_ns >= c->every_ns);
   return PETRA_OK;
 }
 
 /* Ranks may meet again at once. */
 static petra_status write_asked(checkpoints *c, int count) {
   for (;;) {
-    bool due, stops;
-    PETRA_TRY(look_around(c, count, &due, &stops));
+    bool due;
+    petra_meeting_end end;
+    PETRA_TRY(look_around(c, count, &due, &end));
     if (!due)
       return PETRA_OK;
-    if (stops && c->unbegun)
-      return stop(c);
-    if (c->read > 0 && c->written_done != c->done)
+    if (c->read > 0 && c->written_done != c->done && end != PETRA_MEETING_DISCARD)
       PETRA_TRY(write_here(c));
     petra_execution_met(c->options.state.execution, true);
-    if (stops)
+    if (end != PETRA_MEETING_GO_ON)
       return stop(c);
   }
 }
@@ -153,8 +155,6 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   PETRA_TRY(petra_stop_asked());
   if (c->done < c->resumed || c->options.by_arrival || c->options.every.count == 0)
     return PETRA_OK;
-  if (c->unbegun != is_unbegun(c))
-    prepare_line(c);
   PETRA_TRY(write_asked(c, count));
   if (!is_due(c, actions, count))
     return PETRA_OK;
@@ -163,16 +163,14 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   return PETRA_OK;
 }
 
-static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool met, bool stops) {
+static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool met, petra_meeting_end end) {
   checkpoints *c = context;
   petra_checkpoint_begin begin = {
       .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
-  if (stops && c->unbegun)
-    return stop(c);
-  if (microbatches > 0 && microbatches != c->written)
+  if (microbatches > 0 && microbatches != c->written && end != PETRA_MEETING_DISCARD)
     PETRA_TRY(write_one(c, &begin));
   petra_execution_met(c->options.state.execution, met);
-  return stops ? stop(c) : PETRA_OK;
+  return end == PETRA_MEETING_GO_ON ? PETRA_OK : stop(c);
 }
 
 petra_executor_cuts petra_checkpoints_cuts(petra_observer *base) {
@@ -327,18 +325,24 @@ static void set_period(checkpoints *c) {
   const petra_period *every = &c->options.every;
   c->every = petra_checkpoints_every(every, program_of(c)->batches);
   if (every->unit == PETRA_PERIOD_MINUTES)
-    c->every_ns = (int64_t)fmin(60e9 * every->count, LONGEST);
+    c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
   c->written_ns = petra_clock_ns();
 }
 
-/* From here on signals have checkpoints written. One that came before ends the run, which has said that it has not begun. */
+/* From here on signals have checkpoints written. One that came before has said that the run has not begun, and ends it here; of
+ * several processes at the first meeting. */
 static petra_status begin_watch(checkpoints *c) {
-  PETRA_TRY(petra_stop_asked());
+  petra_execution *execution = c->options.state.execution;
+  const bool writes = c->options.every.count > 0;
+  if (!writes || !execution)
+    PETRA_TRY(petra_stop_asked());
   prepare_line(c);
-  if (c->options.every.count > 0) {
-    petra_stop_defer(true);
-    petra_execution_meet(c->options.state.execution, c->every_ns);
-  }
+  if (!writes)
+    return PETRA_OK;
+  petra_stop_defer(true);
+  if (*c->options.aside)
+    petra_execution_unbegun(execution, c->written == 0);
+  petra_execution_meet(execution, c->every_ns, c->options.by_arrival ? c->began : c->resumed);
   return PETRA_OK;
 }
 

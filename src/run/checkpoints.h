@@ -15,12 +15,11 @@ typedef struct petra_checkpoints_options {
   petra_worker *worker;   /* of the executor: worker_stage's, or that of an executed run */
   petra_worker *counting; /* what the worker is to know of the actions that the checkpoint has done; NULL: nothing */
   petra_period every;     /* between two checkpoints; 0: none is written, nor at a signal */
-  const bool *
-      unbegun; /* a signal ends the run without a checkpoint, as an earlier one is put back (run/folder.h); may be NULL */
-  const char *command;   /* which the user resumes the run by */
-  bool by_arrival;       /* the executor is executor_wall, which has petra_checkpoints_cuts */
-  bool measure;          /* the worker's results tell durations, which are kept */
-  petra_archive *resume; /* goes on from this one; NULL: from the beginning */
+  const bool *aside;      /* an earlier run is set aside: a signal puts it back, unless this one has a checkpoint */
+  const char *command;    /* which the user resumes the run by */
+  bool by_arrival;        /* the executor is executor_wall, which has petra_checkpoints_cuts */
+  bool measure;           /* the worker's results tell durations, which are kept */
+  petra_archive *resume;  /* goes on from this one; NULL: from the beginning */
 } petra_checkpoints_options;
 
 /* Everything in `options` is borrowed. Reads the checkpoint into the worker, the probe and the log. *worker is for the

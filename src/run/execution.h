@@ -75,16 +75,18 @@ petra_status petra_execution_settle(petra_execution *execution);
 petra_status petra_execution_collect(petra_execution *execution, petra_status status, int64_t *of_stages);
 petra_status petra_execution_agree_on(petra_execution *execution, petra_status status);
 
-/* From now on a signal at any rank has all of them write a checkpoint, and so has the time, `every_ns` after the last one; 0:
- * not the time. By arrival the executor looks after that, else petra_execution_meets. */
-void petra_execution_meet(petra_execution *execution, int64_t every_ns);
+/* petra_carrier_meet. By arrival the executor goes to the meetings, otherwise petra_execution_meets does. */
+void petra_execution_meet(petra_execution *execution, int64_t every_ns, int64_t place);
 
-/* Before the actions from the done-th on, of all stages, up to the next-th: whether all ranks write a checkpoint here. *stops:
- * because of a signal. */
-petra_status petra_execution_meets(petra_execution *execution, int64_t done, int64_t next, bool *meets, bool *stops);
+/* `done` actions of all stages are done, and the rank is about to go on to `next`: whether all ranks meet here. */
+petra_status petra_execution_meets(petra_execution *execution, int64_t done, int64_t next, bool *meets,
+                                   petra_meeting_end *end);
 
-/* petra_carrier_meet_later, and with `met` petra_carrier_met. */
+/* petra_carrier_meet_restart, and with `met` petra_carrier_met. */
 void petra_execution_met(petra_execution *execution, bool met);
+
+/* petra_carrier_unbegun; true without an execution. */
+bool petra_execution_unbegun(petra_execution *execution, bool unbegun);
 
 /* The clock of rank 0 now; 0 without an execution. */
 int64_t petra_execution_clock_ns(const petra_execution *execution);

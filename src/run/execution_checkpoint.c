@@ -10,15 +10,23 @@ petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
   return e ? petra_ranks_agree(e->ranks, status, NULL) : status;
 }
 
-void petra_execution_meet(petra_execution *e, int64_t every_ns) {
+void petra_execution_meet(petra_execution *e, int64_t every_ns, int64_t place) {
   if (e)
-    petra_carrier_meet(e->ranks->carrier, every_ns);
+    petra_carrier_meet(e->ranks->carrier, every_ns, place);
 }
 
-petra_status petra_execution_meets(petra_execution *e, int64_t done, int64_t next, bool *meets, bool *stops) {
+bool petra_execution_unbegun(petra_execution *e, bool unbegun) {
+  return !e || petra_carrier_unbegun(e->ranks->carrier, unbegun);
+}
+
+petra_status petra_execution_meets(petra_execution *e, int64_t done, int64_t next, bool *meets,
+                                   petra_meeting_end *end) {
   int64_t place = -1;
-  if (!petra_carrier_may_go(e->ranks->carrier, next))
-    PETRA_TRY(petra_carrier_await_meeting(e->ranks->carrier, &place, stops));
+  if (!petra_carrier_may_go(e->ranks->carrier, next)) {
+    const int64_t began_ns = petra_clock_ns();
+    PETRA_TRY(petra_carrier_await_meeting(e->ranks->carrier, &place, end));
+    petra_execution_paused(e, petra_clock_ns() - began_ns);
+  }
   *meets = place == done;
   return PETRA_OK;
 }
@@ -28,7 +36,7 @@ void petra_execution_met(petra_execution *e, bool met) {
     return;
   if (met)
     petra_carrier_met(e->ranks->carrier);
-  petra_carrier_meet_later(e->ranks->carrier);
+  petra_carrier_meet_restart(e->ranks->carrier);
 }
 
 int64_t petra_execution_clock_ns(const petra_execution *e) {

@@ -171,7 +171,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every,
-                                             .unbegun = &run->folder.aside,
+                                             .aside = &run->folder.aside,
                                              .command = run->options.resume_command,
                                              .by_arrival = petra_run_by_arrival(run),
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,

@@ -39,7 +39,14 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
     return PETRA_OK;
   bool other_length, by_arrival = petra_run_by_arrival(run);
   PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, by_arrival, begin, &other_length));
-  if (other_length && !by_arrival && run->config->cluster.cost.model != PETRA_COST_MEASURED)
+  const bool measured = run->config->cluster.cost.model == PETRA_COST_MEASURED;
+  if (other_length && measured && begin->read % run->plan.program.batches != 0)
+    return petra_config_fail(
+        run->config, "run.epochs",
+        "%lld microbatches in all, and the run that wrote %s, within an epoch, had another number; "
+        "with cluster.cost.model: measured expected a run as long, or one from the beginning",
+        (long long)run->plan.program.microbatches, run->checkpoint.path);
+  if (other_length && !by_arrival && !measured)
     PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, begin, run->checkpoint.path));
   PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
   run->first = begin->read;

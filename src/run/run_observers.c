@@ -46,7 +46,8 @@ petra_status petra_run_create_trace(petra_run *run) {
   return PETRA_OK;
 }
 
-/* After the first loss, for then each stage has done something. */
+/* After the first loss, as each stage has then done something. If a signal has come before, the meeting that it asked for puts
+ * the earlier run back. */
 static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const petra_action *actions,
                                    const petra_action_result *results, int count) {
   petra_run *run = (petra_run *)((char *)base - offsetof(petra_run, begun));
@@ -55,7 +56,7 @@ static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const p
   if (!run->folder.aside)
     return PETRA_OK;
   petra_training_log_mean_loss(run->log, &losses);
-  if (losses == 0)
+  if (losses == 0 || !petra_execution_unbegun(run->execution, false))
     return PETRA_OK;
   const int64_t began_ns = petra_clock_ns();
   petra_training_log_pause(run->log);

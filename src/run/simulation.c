@@ -20,7 +20,7 @@
 /* What the run shows of time, told action by action. */
 typedef struct clock_observer {
   petra_observer base;
-  bool stops;                  /* where a signal asks for it */
+  bool stops;                  /* a signal ends the simulation */
   int64_t *busy_ns;            /* per stage */
   int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
   int64_t quarter_ns, half_ns; /* when these ended; -1: never */
@@ -158,7 +158,8 @@ static petra_status open_log(petra_simulation *s) {
   PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.records.output,
                               s->options.records.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
-  s->clock.stops = s->folder.aside; /* which is put back */
+  s->clock.stops =
+      s->options.records.overwrite; /* petra simulate then catches signals, as an earlier run may have to be put back */
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {

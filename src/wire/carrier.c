@@ -22,7 +22,7 @@ static const size_t PIECE = 1 << 30;         /* of what goes beside the ways */
 /* What ranks tell each other beside messages. */
 typedef struct control {
   int32_t failed; /* the status; 0: a beat */
-  int32_t stops;  /* a signal has asked for the meeting */
+  int32_t end;    /* petra_meeting_end: rank 0: that of the meeting; others: whether a signal came */
   int64_t round;  /* of the meeting that the rank knows of, or asks for */
   int64_t place;  /* rank 0: that of the meeting; others: where this rank goes; -1: not known (yet) */
   char name[PETRA_CARRIER_NAME], line[PETRA_CARRIER_LINE];
@@ -51,7 +51,9 @@ static bool is_meeting(const petra_meeting *m) {
 static void tell_meeting(const petra_carrier *carrier, control *out) {
   const petra_meeting *m = &carrier->meeting;
   const bool asks = !is_meeting(m) && m->asked;
-  out->stops = carrier->options.wire->rank == 0 ? m->stops : petra_stop_signalled();
+  out->end = carrier->options.wire->rank == 0 ? (int32_t)m->end
+             : petra_stop_signalled()         ? PETRA_MEETING_STOP
+                                              : PETRA_MEETING_GO_ON;
   out->round = asks ? m->round + 1 : m->round;
   out->place = carrier->options.wire->rank == 0 ? m->decided : asks ? -1 : m->here;
 }
@@ -61,22 +63,24 @@ static void tell_all(petra_carrier *carrier) {
     carrier->peers[r].due = hears(carrier, r);
 }
 
-static void decide(petra_carrier *carrier, int64_t place) {
+static void decide(petra_carrier *carrier, int64_t place, petra_meeting_end end) {
   carrier->meeting.decided = place;
+  carrier->meeting.end = end;
   carrier->events++; /* who waits for one looks again */
 }
 
 /* Rank 0 begins a round when its own last one is over; others then are at that place or beyond it, as all met there. */
 static void lead_meeting(petra_carrier *carrier, int64_t now_ns) {
   petra_meeting *m = &carrier->meeting;
-  bool wanted = m->on && (petra_stop_signalled() || (m->every_ns > 0 && now_ns - m->since_ns >= m->every_ns));
+  const bool late = m->every_ns > 0 && now_ns - m->since_ns >= m->every_ns && m->here > m->decided;
+  bool wanted = m->on && (petra_stop_signalled() || late);
   bool known = true, stops = petra_stop_signalled();
   int64_t foremost = m->here;
   for (int r = 1; r < carrier->options.wire->ranks; r++) {
     const control *heard = &carrier->peers[r].heard;
     wanted = wanted || heard->round > m->round;
     known = known && heard->round == m->round && heard->place >= 0;
-    stops = stops || (heard->stops && heard->round >= m->round);
+    stops = stops || (heard->end != PETRA_MEETING_GO_ON && heard->round >= m->round);
     foremost = heard->place > foremost ? heard->place : foremost;
   }
   if (!is_meeting(m) && wanted) {
@@ -84,8 +88,7 @@ static void lead_meeting(petra_carrier *carrier, int64_t now_ns) {
     m->decided = -1;
     tell_all(carrier);
   } else if (is_meeting(m) && m->decided < 0 && known) {
-    m->stops = stops;
-    decide(carrier, foremost);
+    decide(carrier, foremost, stops ? m->discards ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP : PETRA_MEETING_GO_ON);
     tell_all(carrier);
   }
 }
@@ -99,10 +102,8 @@ static void follow_meeting(petra_carrier *carrier) {
     m->asked = false;
     tell_all(carrier);
   }
-  if (is_meeting(m) && m->decided < 0 && heard->place >= 0) {
-    m->stops = heard->stops != 0;
-    decide(carrier, heard->place);
-  }
+  if (is_meeting(m) && m->decided < 0 && heard->place >= 0)
+    decide(carrier, heard->place, (petra_meeting_end)heard->end);
   if (m->on && !is_meeting(m) && !m->asked && petra_stop_signalled()) {
     m->asked = true;
     tell_all(carrier);
@@ -312,12 +313,22 @@ petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {
   return petra_carrier_unlock(carrier, petra_carrier_alive(carrier, what));
 }
 
-void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns) {
+void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns, int64_t place) {
   petra_carrier_lock(carrier);
   carrier->meeting.on = true;
   carrier->meeting.every_ns = every_ns;
+  carrier->meeting.here = place;
   carrier->meeting.since_ns = petra_clock_ns();
   petra_carrier_unlock(carrier, PETRA_OK);
+}
+
+bool petra_carrier_unbegun(petra_carrier *carrier, bool unbegun) {
+  petra_carrier_lock(carrier);
+  const bool may = !is_meeting(&carrier->meeting);
+  if (may)
+    carrier->meeting.discards = unbegun;
+  petra_carrier_unlock(carrier, PETRA_OK);
+  return may;
 }
 
 bool petra_carrier_may_go(petra_carrier *carrier, int64_t place) {
@@ -329,10 +340,10 @@ bool petra_carrier_may_go(petra_carrier *carrier, int64_t place) {
   return may;
 }
 
-int64_t petra_carrier_meeting(petra_carrier *carrier, bool *stops) {
+int64_t petra_carrier_meeting(petra_carrier *carrier, petra_meeting_end *end) {
   petra_carrier_lock(carrier);
   const int64_t place = is_meeting(&carrier->meeting) ? carrier->meeting.decided : -1;
-  *stops = carrier->meeting.stops;
+  *end = carrier->meeting.end;
   petra_carrier_unlock(carrier, PETRA_OK);
   return place;
 }
@@ -341,11 +352,11 @@ static bool has_place(void *context) {
   return ((const petra_carrier *)context)->meeting.decided >= 0;
 }
 
-petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, bool *stops) {
+petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, petra_meeting_end *end) {
   petra_carrier_lock(carrier);
   const petra_status status = petra_carrier_wait(carrier, has_place, carrier, "where all write a checkpoint");
   *place = carrier->meeting.decided;
-  *stops = carrier->meeting.stops;
+  *end = carrier->meeting.end;
   return petra_carrier_unlock(carrier, status);
 }
 
@@ -355,7 +366,7 @@ void petra_carrier_met(petra_carrier *carrier) {
   petra_carrier_unlock(carrier, PETRA_OK);
 }
 
-void petra_carrier_meet_later(petra_carrier *carrier) {
+void petra_carrier_meet_restart(petra_carrier *carrier) {
   petra_carrier_lock(carrier);
   carrier->meeting.since_ns = petra_clock_ns();
   petra_carrier_unlock(carrier, PETRA_OK);

@@ -94,25 +94,35 @@ bool petra_way_has_room(petra_way *way, int64_t done);
  * carriers agree on a place that no rank has passed: the one that the foremost rank is about to reach. Meanwhile a rank goes
  * no further than it said it would. */
 
-/* From now on a signal at any rank (base/stop.h) asks for a meeting, and rank 0 when `every_ns` have gone by since the last
- * one; 0: not by time. Called by all ranks. */
-void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns);
+/* What ranks do after a meeting. */
+typedef enum petra_meeting_end {
+  PETRA_MEETING_GO_ON,
+  PETRA_MEETING_STOP,   /* a signal asked for it: they end the run */
+  PETRA_MEETING_DISCARD /* they end the run, which had not begun, and write no checkpoint before */
+} petra_meeting_end;
+
+/* From now on a signal at any rank (base/stop.h) asks for a meeting, and rank 0 does when `every_ns` have gone by since the
+ * last one; 0: never. `place`: where the rank is. Called by all ranks. */
+void petra_carrier_meet(petra_carrier *carrier, int64_t every_ns, int64_t place);
+
+/* Of rank 0: whether a signal would now end a run that has not begun. False, and nothing changes, if it is too late for that
+ * as a meeting was asked for. */
+bool petra_carrier_unbegun(petra_carrier *carrier, bool unbegun);
 
 /* Before the rank goes on to `place`. False: it must not, as a meeting was asked for and this rank has not been there. */
 bool petra_carrier_may_go(petra_carrier *carrier, int64_t place);
 
-/* The place of the meeting; -1: there is none, or it is not known yet. petra_carrier_wait_event is woken when it is.
- * *stops: whether a signal asked for it. */
-int64_t petra_carrier_meeting(petra_carrier *carrier, bool *stops);
+/* The place of the meeting; -1: there is none, or it is not known yet. petra_carrier_wait_event is woken when it is. */
+int64_t petra_carrier_meeting(petra_carrier *carrier, petra_meeting_end *end);
 
 /* After petra_carrier_may_go refused: waits for the place. */
-petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, bool *stops);
+petra_status petra_carrier_await_meeting(petra_carrier *carrier, int64_t *place, petra_meeting_end *end);
 
 /* This rank has been at the place, together with all others, and goes on. */
 void petra_carrier_met(petra_carrier *carrier);
 
 /* The time to the next meeting counts from now. */
-void petra_carrier_meet_later(petra_carrier *carrier);
+void petra_carrier_meet_restart(petra_carrier *carrier);
 
 /* Bytes sent on all ways, and nanoseconds that the rank waited for messages and for room, so far. */
 typedef struct petra_carrier_counts {

@@ -399,7 +399,7 @@ class Output(ProgramTest):
         os.close(writer)
         self.assertEqual(code, 0)
         self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
-                         ["petra: warning: standard output was closed by its reader; the run went on, and is complete"])
+                         ["petra: warning: standard output was closed by its reader; the command went on to its end"])
         self.readable("unread")
         code, _, error = self.run_petra("methods", stdout=subprocess.DEVNULL, preexec_fn=lambda: os.close(1))
         self.assertEqual((code, len(error.splitlines())), (FAILED, 1), error)

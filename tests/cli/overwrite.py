@@ -162,8 +162,15 @@ class Emulate(OverwriteTest):
             process.send_signal(number)
             error = process.communicate(timeout=60)[1].decode()
             self.assertEqual(process.returncode, 1, error)
-            self.assertRegex(error, f"\\Apetra: stopped before .*\n{AS_IT_WAS}\n\\Z")
+            self.assertRegex(error, f"\\A(petra: stopping .*\n)?petra: stopped before the run began.*\n{AS_IT_WAS}\n\\Z")
             self.unchanged()
+
+    def test_a_simulation_that_is_stopped_where_nothing_was(self):
+        process = self.start("simulate", "small.yaml", "--output", "new", "--set", "run.max_microbatches=2000000")
+        while not os.path.exists(self.path("new/run.h5")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual((process.communicate(timeout=60)[1], process.returncode), (b"petra: stopped; a simulation has nothing to go on from\n", 1))
 
     def test_a_simulation_that_is_stopped(self):
         process = self.start("simulate", *RUN[1:], "--set", "run.max_microbatches=2000000")
@@ -288,6 +295,20 @@ class Execute(OverwriteTest):
         self.until_aside(process)
         os.kill(process_of_rank(process, 0), signal.SIGTERM)
         self.ends(process, "stopped before")
+
+    def test_stopped_when_it_had_begun(self):
+        """The new run is there, with a checkpoint, and the earlier one is gone."""
+        for method in "petra", "petra-arrival":
+            process = self.mpirun("--set", "run.epochs=500", "--set", f"method.name={method}", "--set", "run.keep=last", PETRA_TEST_PAUSES="1:2000")
+            self.until_aside(process)
+            while os.path.exists(self.path(f"out/{ASIDE}")):
+                time.sleep(0.01)
+            os.kill(process_of_rank(process, 1), signal.SIGTERM)
+            error = process.communicate(timeout=60)[1].decode()
+            lines = [line for line in error.splitlines() if line.startswith("petra: ")]
+            self.assertEqual((process.returncode, len(lines)), (1, 1), error)
+            self.assertRegex(lines[0], r"petra: stopped at microbatch \d+ of \d+; resume it with: .* --resume")
+            self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "notes.txt", "run.h5"])
 
     def test_a_rank_that_is_killed(self):
         """The launcher ends rank 0, or rank 0 finds it out: the earlier run is back at once or with the next command."""

@@ -180,7 +180,7 @@ class Resume(ProgramTest):
         self.train("whole", settings)
         for sent in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
             error = self.stopped(sent, "it's/run.h5", *self.options(settings), "--output", "it's", "--quiet", "--overwrite")
-            self.assertRegex(error, r"\Apetra: stopping once a checkpoint is written; a second signal ends the run at once, without one\n"
+            self.assertRegex(error, r"\Apetra: stopping once a checkpoint is written; the same signal again ends the run at once, without one\n"
                                     r"petra: stopped at microbatch \d+ of 400; resume it with: [^\n]*\n\Z")
             command = error.splitlines()[1].split("resume it with: ")[1]
             self.assertEqual(command, f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume")
@@ -263,15 +263,15 @@ class Resume(ProgramTest):
             self.same("long", "short", settings)
         # Where the order of the shorter run leaves out what comes behind its end: B of microbatch 15 at stage 4, which a longer one has done.
         self.train("near", ["run.max_microbatches=17", "run.checkpoint_every=8 microbatches"])
-        self.bad(2, "30 microbatches in all, and the run that wrote near/checkpoint.h5 had another number: it was so near its end there that the two do "
-                    "not begin alike; expected a run as long", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
+        self.bad(2, "30 microbatches in all, and the run that wrote near/checkpoint.h5 had another number: near its end the shorter of the two "
+                    "leaves out actions that the longer one has done by then; expected a run as long", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
         last = ["run.max_microbatches=3", "run.checkpoint_every=0.000001 minutes"]  # before all that starts together
         self.train("drained", last)
         shutil.copytree(self.path("drained"), self.path("again"))
         os.remove(self.path("again/run.h5"))
         self.train("again", last, "--resume")
         self.same("drained", "again", last)
-        self.bad(2, "run.epochs: 5 microbatches in all, and the run that wrote drained/checkpoint.h5 had read the last of its 3, with none behind it; "
+        self.bad(2, "run.epochs: 5 microbatches in all, and the run that wrote drained/checkpoint.h5 had already read all of its 3; "
                     "expected a run as long", "train", "c.yaml", *self.options(["run.max_microbatches=5"]), "--output", "drained", "--resume", overwrite=False)
 
     def test_more_epochs_of_fewer_microbatches_than_stages(self):
