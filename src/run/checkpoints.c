@@ -309,11 +309,11 @@ petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_e
   PETRA_TRY(run_order(&c, plan, executor));
   if (c.left == 0 && (int64_t)petra_xxh64_value(&c.order) == begin->order)
     return PETRA_OK;
-  return petra_config_fail(
-      plan->config, "run.epochs",
-      "%lld microbatches in all, and the run that wrote %s had another number: it was so near its "
-      "end there that the two do not begin alike; expected a run as long, or one from the beginning",
-      (long long)plan->program.microbatches, path);
+  return petra_config_fail(plan->config, "run.epochs",
+                           "%lld microbatches in all, and the run that wrote %s had another number: near its end the "
+                           "shorter of the two leaves out actions that the longer one has done by then; expected a run "
+                           "as long, or one from the beginning",
+                           (long long)plan->program.microbatches, path);
 }
 
 int64_t petra_checkpoints_every(const petra_period *every, int64_t batches) {
