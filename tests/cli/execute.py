@@ -53,6 +53,10 @@ def probes_of(test, folder):
     return found
 
 
+# A library that is loaded before all others stands in front of the sanitizer's, which wants to be the first.
+PRELOADS = unittest.skipIf("ASAN_OPTIONS" in os.environ, "sanitizers: no library can be loaded before theirs")
+
+
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
 class Execute(ProgramTest):
     def mpirun(self, ranks, *arguments, **environment):
@@ -144,6 +148,7 @@ class Execute(ProgramTest):
             self.same_probes("again", case)
         shutil.rmtree(self.path("again"))
 
+    @PRELOADS
     def test_resume_with_a_slow_listing(self):
         """Epochs shorter than the pipeline: a replica comes to the next checkpoint before it needs anything of the other one."""
         source = os.path.join(os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."), "tests/slow_listing.c")
@@ -516,6 +521,7 @@ class Execute(ProgramTest):
         self.assertEqual(self.log("one"), self.log("out"))
         print(f"{KILLS} runs were disturbed, {ends} had come to their end", file=sys.stderr)
 
+    @PRELOADS
     def test_a_library_that_does_not_end(self):
         """Where a host does not answer, MPI_Abort may wait for it for ever: the processes that are here end all the same."""
         self.write("abort.c", b"#include <unistd.h>\nint MPI_Abort(void *world, int code) { for (;;) sleep(code + (world != 0)); }\n")
