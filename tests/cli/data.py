@@ -252,7 +252,7 @@ class OfOthers(DataTest):
             group[key] = h5py.SoftLink("/elsewhere/values")
 
         def storage(group, key, values):
-            group.create_dataset(key, data=values, external=[("values.bin", 0, values.nbytes)])
+            group.create_dataset(key, data=values, external=[(self.path("values.bin"), 0, values.nbytes)])
 
         def unwritten(group, key, values):
             group.create_dataset(key, values.shape, values.dtype)
@@ -261,7 +261,7 @@ class OfOthers(DataTest):
             group.create_dataset(key, values.shape, values.dtype, chunks=(2, *values.shape[1:]), compression="gzip")[:2] = values[:2]
 
         foreign = [(link, "is a link to another file (other.h5)"), (link_of_link, "is a link to another file (other.h5)"),
-                   (storage, "keeps its values in another file (values.bin)"), (self.virtual("other.h5"), "is a virtual data set"),
+                   (storage, f"keeps its values in another file ({self.path('values.bin')})"), (self.virtual("other.h5"), "is a virtual data set"),
                    (self.virtual("gone.h5"), "is a virtual data set")]
         missing = [(unwritten, "was never written"), (unwritten_chunk, "was never written in full")]
         self.make()
