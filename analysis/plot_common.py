@@ -47,7 +47,7 @@ def shown(text):
     return "".join(map(one, str(text)))
 
 
-# What a stream writes in place of a byte or a character that its encoding does not have.
+# A stream writes this in place of a byte or a character that its encoding does not have.
 codecs.register_error("petra", lambda error: (shown(error.object[error.start:error.end]) if any(0xd800 <= ord(character) <= 0xdfff for character in
                       error.object[error.start:error.end]) else "?" * (error.end - error.start), error.end))
 
@@ -112,7 +112,7 @@ def modules(*names):
     return found
 
 
-# What a Python that another one has chosen finds in its environment.
+# The variable that a Python finds in its environment if another Python has chosen it.
 CHOSEN = "PETRA_PYTHON_CHOSEN"
 
 

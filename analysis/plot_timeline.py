@@ -25,7 +25,7 @@ import numpy  # noqa: E402
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
          "U": ("update", "#000000", "white")}
 KIND_LETTERS = list(KINDS)
-# Of a row of height 1 around its stage: the bars are from TOP to BOTTOM, the ticks of short updates below them.
+# A row has height 1 around its stage. The bars go from TOP to BOTTOM, and the ticks of short updates are below them.
 TOP, BOTTOM, TICK = -0.42, 0.30, 0.41
 WIDE = 1.5  # columns: what is narrower shares them
 LEAST_SHARE = 0.15  # of a row: no kind of a column is drawn lower, so that it can be seen

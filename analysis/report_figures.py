@@ -16,7 +16,7 @@ import report_data
 from plot_common import plotted
 from report_data import rounded
 
-# Of cosines from -1 to 1: red below 0, blue above, with most of the shades near 1, where most of them are.
+# Colours of cosines from -1 to 1: red below 0, blue above, and most of the shades near 1, where most cosines are.
 COSINES = [[0, "#b2182b"], [0.25, "#ef8a62"], [0.5, "#f7f7f7"], [0.75, "#92c5de"], [0.9, "#4393c3"], [0.975, "#2166ac"], [1, "#053061"]]
 SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"]
 DASHES = ["solid", "dash", "dot", "dashdot"]

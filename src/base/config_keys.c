@@ -159,7 +159,7 @@ const petra_config_key petra_config_keys[] = {
     PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "how often a checkpoint (checkpoint.h5) is written, from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 also write one, and end the run; 0: none is written"),
     CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
-    BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
+    BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (a run that ends before the first one is due has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
     CHOICE(data.set, "cifar10", data_sets, "the samples: images, or windows of the tokens of text, tokens and grammar; shapes and grammar are synthetic and need no file"),

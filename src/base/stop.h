@@ -33,7 +33,7 @@ void petra_stop_release(void);
 /* Whether a signal came. */
 bool petra_stop_signalled(void);
 
-/* From now on the caller ends the run itself when petra_stop_signalled, and nobody else does; false: no longer. */
+/* While `deferred`, the caller looks at petra_stop_signalled and ends the run itself, and nobody else does. */
 void petra_stop_defer(bool deferred);
 
 /* PETRA_STOPPED after a signal that is not deferred, else PETRA_OK. */

@@ -21,7 +21,7 @@ typedef struct petra_meeting {
   bool discards;              /* of rank 0: a signal now would end a run that has not begun (petra_carrier_unbegun) */
   petra_meeting_end end;      /* of the round, once its place is decided */
   int64_t every_ns, since_ns; /* 0: never; when the last one was over */
-  int64_t round, met;         /* the last round that was asked for; the last one of which this rank was at the place */
+  int64_t round, met;         /* the last round that was asked for; the last one whose meeting this rank has left */
   int64_t here,
       decided; /* where this rank goes, and no further in a round; the place of the round, -1: not known yet */
 } petra_meeting;
