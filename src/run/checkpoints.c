@@ -82,7 +82,8 @@ static void prepare_line(const checkpoints *c) {
                    "then begins at microbatch %lld of %lld",
                    (long long)c->written, (long long)program_of(c)->microbatches);
   else
-    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, without one");
+    petra_stop_say("stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, "
+                   "without one");
 }
 
 /* The last line of a run that a signal ends. */

@@ -180,7 +180,7 @@ class Resume(ProgramTest):
         self.train("whole", settings)
         for sent in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
             error = self.stopped(sent, "it's/run.h5", *self.options(settings), "--output", "it's", "--quiet", "--overwrite")
-            self.assertRegex(error, r"\Apetra: stopping once a checkpoint is written; the same signal again ends the run at once, without one\n"
+            self.assertRegex(error, r"\Apetra: stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, without one\n"
                                     r"petra: stopped at microbatch \d+ of 400; resume it with: [^\n]*\n\Z")
             command = error.splitlines()[1].split("resume it with: ")[1]
             self.assertEqual(command, f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume")

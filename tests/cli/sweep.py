@@ -297,7 +297,7 @@ rows:
         self.wait("a summary with the first cell", lambda: [cell["state"] for cell in self.summary()["cells"]] == ["complete", "open"])
         before = sorted(os.listdir(self.path("out")))
         self.assertIn("summary.csv", before)
-        self.assertEqual([row[row.index(",1,") + 1:][:3] for row in self.read("out/summary.csv").decode().splitlines()[1:]], ["1,1", "1,0"])
+        self.wait("its table", lambda: [row[row.index(",1,") + 1:][:3] for row in self.read("out/summary.csv").decode().splitlines()[1:]] == ["1,1", "1,0"])
         self.assertIn("a sweep runs in out", self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0"))
         found = json.loads(self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--json"))
         self.assertEqual([cell["state"] for cell in found["cells"]], ["complete", "open"])
