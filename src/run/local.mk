@@ -54,7 +54,7 @@ libpetra_a_SOURCES += \
 	src/run/rank_links.c src/run/rank_links.h \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \
-	src/run/rehearsal.c src/run/rehearsal.h \
+	src/run/rehearsal.c \
 	src/run/replica_exchange.c src/run/replica_exchange.h \
 	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h src/run/run_private.h \
@@ -63,6 +63,7 @@ libpetra_a_SOURCES += \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/trace_observer.c src/run/trace_observer.h \
+	src/run/training.c \
 	src/run/training_log.c src/run/training_log.h \
 	src/run/worker_ranks.c src/run/worker_ranks.h \
 	src/run/worker_sleep.c src/run/worker_sleep.h

@@ -6,11 +6,7 @@
 #include "io/runlog_pace.h"
 #include "run/placement.h"
 #include "run/rank_times.h"
-
-/* Seconds per microbatch; NaN: not known. */
-typedef struct petra_pace_seconds {
-  double measured, predicted, low, high;
-} petra_pace_seconds;
+#include "run/run.h"
 
 /* All ranks come here, each with its own times (which become those of all at rank 0); rank 0 with the log writes. The
  * prediction is made where the costs are those of a profile, or, in a rehearsal, what was slept. */

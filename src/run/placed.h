@@ -45,6 +45,6 @@ petra_status petra_placed_run(petra_placed *placed, petra_profile_statistic stat
 /* The upper end of an interval, of the time per microbatch by means and that by third quartiles. On several ranks a run also reads samples,
  * writes a log and goes through the schedule, and has moments that the means leave out as far out: none of it is in a profile, and it
  * makes runs slower alone. Eight of two ranks took 1.00 to 1.11 times what the means say: the upper end is that, at least. */
-double petra_placed_high_s(const petra_placed *placed, double mean_s, double quartile3_s);
+double petra_placed_high_s(int32_t ranks, double mean_s, double quartile3_s);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is told of a run: probe, training log, trace, weights of the best evaluation, action log. */
+/* Who is told of a training: probe, training log, weights of the best evaluation. */
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "run/action_log.h"
-#include "run/trace_observer.h"
+#include "run/header.h"
 
 #include <stddef.h>
 
@@ -30,19 +29,6 @@ static petra_status create_probe(petra_run *run) {
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   if (!run->replicas) /* which all tell the probe */
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
-  return PETRA_OK;
-}
-
-static const petra_account *account_of(const void *context, int32_t stage) {
-  return petra_stage_account(((const petra_run *)context)->main.network.stage[stage - 1]);
-}
-
-petra_status petra_run_create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
-  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  if (!run->execution)
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
   return PETRA_OK;
 }
 
@@ -75,6 +61,10 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .recalibrates = run->config->data.recalibrate > 0,
                                           .samples = petra_samples_of(run->config),
                                           .progress = run->options.progress};
+  if (run->folder.runlog && run->options.print)
+    PETRA_TRY(petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
+  if (run->folder.runlog && run->config->probe.per_epoch > 0)
+    PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   petra_stage_observer *told = petra_training_log_observer(run->log);
@@ -85,10 +75,6 @@ petra_status petra_run_create_observers(petra_run *run) {
     PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
   else if (run->best)
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
-  if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
-    PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
-  }
   run->begun.ops = &begun;
   if (run->folder.aside)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &run->begun);
