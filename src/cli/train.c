@@ -9,7 +9,7 @@
 #include "cli/epoch_json.h"
 #include "run/folder.h"
 #include "run/run.h"
-#include "wire/launcher.h"
+#include "group/launcher.h"
 
 #include <jansson.h>
 #include <math.h>

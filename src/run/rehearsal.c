@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "base/version.h"
-#include "run/actions_gather.h"
-#include "run/pace.h"
+#include "record/actions_gather.h"
+#include "execute/pace.h"
 #include "run/worker_sleep.h"
 
 struct petra_rehearsal {

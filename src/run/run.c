@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "run/action_log.h"
-#include "run/trace_observer.h"
+#include "record/action_log.h"
+#include "record/trace_observer.h"
 
 #include <math.h>
 #include <unistd.h>

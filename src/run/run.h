@@ -5,10 +5,10 @@
 #define PETRA_RUN_RUN_H
 
 #include "exec/executor.h"
-#include "exec/probe.h"
-#include "run/network.h"
-#include "run/ranks.h"
-#include "run/training_log.h"
+#include "probe/probe.h"
+#include "plan/network.h"
+#include "group/ranks.h"
+#include "record/training_log.h"
 
 typedef enum petra_run_kind {
   PETRA_RUN_TRAIN,    /* stages on tensors; with ranks executed by several processes, else emulated in this one */

@@ -7,12 +7,12 @@
 #include "base/seal.h"
 #include "base/utf8.h"
 #include "data/fingerprint.h"
-#include "io/checkpoint.h"
-#include "run/backend_memory.h"
-#include "run/checkpoints.h"
+#include "checkpoint/checkpoint_file.h"
+#include "record/backend_memory.h"
+#include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
-#include "run/pace.h"
+#include "execute/pace.h"
 
 /* --- the beginning --- */
 

@@ -3,7 +3,7 @@
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "run/header.h"
+#include "run/banner.h"
 
 #include <stddef.h>
 

@@ -6,14 +6,14 @@
 
 #include "run/run.h"
 
-#include "run/best.h"
-#include "run/checkpoint_files.h"
-#include "run/cluster.h"
-#include "run/execution.h"
+#include "execute/best_weights.h"
+#include "checkpoint/manifest.h"
+#include "plan/virtual_cluster.h"
+#include "execute/execution.h"
 #include "run/folder.h"
-#include "run/pipeline.h"
-#include "run/placed.h"
-#include "run/probe_log.h"
+#include "plan/pipeline.h"
+#include "execute/rank_simulation.h"
+#include "probe/probe_log.h"
 #include "run/replicas.h"
 
 /* What a kind of run adds. Of these functions `compare` to `follow` may be NULL; all but `destroy` are called in this order. */

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "run/footprint.h"
+#include "predict/memory.h"
 #include "run/run_private.h"
 #include "sim/observer_memory.h"
 

@@ -4,8 +4,8 @@
 #define PETRA_RUN_SIMULATION_H
 
 #include "exec/observer.h"
-#include "io/runlog_simulate.h"
-#include "run/rank_times.h"
+#include "record/run_h5_simulate.h"
+#include "execute/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"
 #include "sim/observer_critical.h"

@@ -4,9 +4,9 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "io/checkpoint.h"
-#include "run/checkpoints.h"
-#include "run/digest.h"
+#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/checkpoints.h"
+#include "execute/consistency_check.h"
 
 #include <string.h>
 
