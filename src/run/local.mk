@@ -6,7 +6,10 @@ libpetra_a_SOURCES += \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/libraries.c src/run/libraries.h \
+	src/run/overlap.c src/run/overlap.h \
+	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
+	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
 	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h \

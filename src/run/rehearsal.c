@@ -9,7 +9,7 @@
 #include "base/stop.h"
 #include "base/version.h"
 #include "record/actions_gather.h"
-#include "execute/pace.h"
+#include "run/pace.h"
 #include "run/worker_sleep.h"
 
 struct petra_rehearsal {

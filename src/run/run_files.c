@@ -12,7 +12,7 @@
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
-#include "execute/pace.h"
+#include "run/pace.h"
 
 /* --- the beginning --- */
 

@@ -12,7 +12,7 @@
 #include "execute/execution.h"
 #include "run/folder.h"
 #include "plan/pipeline.h"
-#include "execute/rank_simulation.h"
+#include "run/rank_simulation.h"
 #include "probe/probe_log.h"
 #include "run/replicas.h"
 

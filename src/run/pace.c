@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "execute/pace.h"
+#include "run/pace.h"
 
 #include "base/mem.h"
-#include "execute/rank_simulation.h"
+#include "run/rank_simulation.h"
 #include "run/simulation.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
-#ifndef PETRA_EXECUTE_PACE_H
-#define PETRA_EXECUTE_PACE_H
+#ifndef PETRA_RUN_PACE_H
+#define PETRA_RUN_PACE_H
 
 #include "record/run_h5_pace.h"
 #include "plan/placement.h"

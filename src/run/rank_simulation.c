@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "execute/rank_simulation.h"
+#include "run/rank_simulation.h"
 
 #include "base/mem.h"
-#include "execute/overlap.h"
+#include "run/overlap.h"
 #include "sim/worker_cost.h"
 
 #include <math.h>

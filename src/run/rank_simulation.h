@@ -11,8 +11,8 @@
  *
  * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: every cost at its first, or at its
  * third, which is what the run takes where all of the machine is as fast, or as slow, as a quarter of the time. */
-#ifndef PETRA_EXECUTE_RANK_SIMULATION_H
-#define PETRA_EXECUTE_RANK_SIMULATION_H
+#ifndef PETRA_RUN_RANK_SIMULATION_H
+#define PETRA_RUN_RANK_SIMULATION_H
 
 #include "plan/virtual_cluster.h"
 #include "execute/rank_times.h"
