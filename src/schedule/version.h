@@ -4,7 +4,7 @@
 #ifndef PETRA_SCHEDULE_VERSION_H
 #define PETRA_SCHEDULE_VERSION_H
 
-#include "base/config.h"
+#include "config/config.h"
 
 typedef struct petra_version_rule {
   petra_weights forward_weights; /* LATEST or DOUBLE_BUFFER */
