@@ -337,7 +337,7 @@ class Estimate(ProgramTest):
         self.assertEqual(line.split(" s per microbatch")[1], ", from p.h5: all stages in sequence, without data loading and evaluation")
         self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)  # three digits
         train = self.good("train", "small.yaml", *sets, "--output", "out")
-        self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s a microbatch\\) by p.h5")
+        self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s per microbatch\\), from p.h5")
 
     def test_time_of_a_run_that_goes_on(self):
         """Of what is left, not of all."""
@@ -350,7 +350,7 @@ class Estimate(ProgramTest):
             file.write(bytes(512))
         sets = self.set_options(cluster__cost__model="profile", cluster__cost__profile="p.h5", run__keep_checkpoint="true", method__name="backprop")
         first = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=2")
-        self.assertIn("\ntime     0:16:00 (60 s a microbatch) by p.h5", first)
+        self.assertIn("\ntime     0:16:00 (60 s per microbatch), from p.h5", first)
         more = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=4", "--resume")
         self.assertIn("resumed from out/checkpoint.h5: microbatch 8 (epoch 2)", more)
         self.assertIn("\ntime     0:24:00 for the remaining 24 microbatches (60 s per microbatch), from p.h5", more)
