@@ -22,7 +22,6 @@ libpetra_a_SOURCES += \
 	src/exec/probe_tap.c src/exec/probe_tap.h \
 	src/exec/probe_window.c \
 	src/exec/replica_losses.c src/exec/replica_losses.h \
-	src/exec/replica_mean.c src/exec/replica_mean.h \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \
 	src/exec/transport.h \

@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
+#include "exec/worker_replicas.h"
 #include "run/pauses.h"
-#include "run/replica_exchange.h"
 #include "run/worker_ranks.h"
 
 #include <stdio.h>
@@ -95,7 +95,7 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
-  petra_replica_exchange_destroy(e->exchange);
+  petra_worker_replicas_destroy(e->exchange);
   petra_pauses_destroy(e->pauses);
   petra_execution_probe_destroy(e->probe);
   petra_best_ranks_destroy(e->best);
@@ -289,14 +289,25 @@ static petra_status pass(void *context, const petra_action *actions, int count) 
   return e->probe ? petra_execution_probe_pass(e->probe, actions, count) : PETRA_OK;
 }
 
+/* The worker before that of the replica that is here. */
+static petra_status create_exchange(petra_execution *e, petra_worker *worker, const petra_network *network) {
+  const petra_placement *placement = &e->placement;
+  const petra_stages stages = petra_network_stages(network);
+  const petra_worker_replicas_options options = {.replicas = placement->replicas,
+                                                 .worker = &worker,
+                                                 .stages = &stages,
+                                                 .carrier = e->ranks->carrier,
+                                                 .replica = placement->replica,
+                                                 .first_rank = e->ranks->rank - placement->replica * placement->places,
+                                                 .places = placement->places,
+                                                 .way = way_number(e, WAY_REPLICAS)};
+  return petra_worker_replicas_create(&options, &e->exchange);
+}
+
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out) {
   if (e->placement.replicas > 1) {
-    const petra_replica_exchange_options exchange = {.stages = petra_network_stages(network),
-                                                     .worker = worker,
-                                                     .placement = &e->placement,
-                                                     .way = way_number(e, WAY_REPLICAS)};
-    PETRA_TRY(petra_replica_exchange_create(&exchange, &e->exchange));
+    PETRA_TRY(create_exchange(e, worker, network));
     worker = e->exchange;
   }
   PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));

@@ -55,7 +55,6 @@ libpetra_a_SOURCES += \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \
 	src/run/rehearsal.c src/run/rehearsal.h \
-	src/run/replica_exchange.c src/run/replica_exchange.h \
 	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h src/run/run_private.h \
 	src/run/run_files.c \
