@@ -5,10 +5,8 @@
 
 #include "run/execution.h"
 
-#include "exec/replica_losses.h"
-#include "run/best_ranks.h"
 #include "run/execution_probe.h"
-#include "run/news.h"
+#include "run/loss_relay.h"
 #include "run/rank_times.h"
 
 struct petra_execution {
@@ -17,10 +15,9 @@ struct petra_execution {
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news *news;                        /* of each replica */
-  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
-  petra_execution_probe *probe;            /* NULL: none */
-  petra_best_ranks *best;                  /* NULL: run.keep: last */
+  petra_loss_relay *relay;
+  petra_execution_probe *probe; /* NULL: none */
+  petra_best *best;             /* borrowed; NULL: run.keep: last */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */

@@ -8,7 +8,6 @@ libpetra_a_SOURCES += \
 	src/run/checkpoints.c src/run/checkpoints.h \
 	src/run/backend_memory.c src/run/backend_memory.h \
 	src/run/best.c src/run/best.h \
-	src/run/best_ranks.c src/run/best_ranks.h \
 	src/run/cluster.c src/run/cluster.h \
 	src/run/describe.c src/run/describe.h \
 	src/run/digest.c src/run/digest.h \
@@ -27,13 +26,13 @@ libpetra_a_SOURCES += \
 	src/run/groups.c src/run/groups.h \
 	src/run/header.c src/run/header.h \
 	src/run/libraries.c src/run/libraries.h \
+	src/run/loss_relay.c src/run/loss_relay.h \
 	src/run/merge.c src/run/merge.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pauses.c src/run/pauses.h \
 	src/run/pipeline.c src/run/pipeline.h \
-	src/run/news.c src/run/news.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/placed.c src/run/placed.h \
 	src/run/placement.c src/run/placement.h \
