@@ -10,7 +10,7 @@
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
 
-static const double UNPROFILED = 1 / 0.9; /* placed.h */
+static const double UNPROFILED = 1 / 0.9; /* of petra_placed_high_s */
 
 /* Of one rank, what it does. */
 typedef struct order {

@@ -387,7 +387,7 @@ class Resume(ProgramTest):
     def test_a_run_of_one_epoch_has_no_checkpoint_to_keep(self):
         run = ["train", "small.yaml", "--output", "one", "--set", "run.keep_checkpoint=true", "--set", "run.epochs=1"]
         text = self.good(*run)
-        self.assertIn("writes   one/{config.yaml,run.h5,weights.h5}; no checkpoint to keep, for one is written where another epoch begins\n", text)
+        self.assertIn("writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no checkpoint is due before the end\n", text)
         self.assertIn("; written: one/{config.yaml,run.h5,weights.h5}\n", text)
         self.assertEqual(sorted(os.listdir(self.path("one"))), ["config.yaml", "run.h5", "weights.h5"])
         self.bad(2, ["no checkpoint was written to go on from to 2 (run.checkpoint_every: "], *run, "--set", "run.epochs=2", "--resume")
