@@ -3,10 +3,128 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/duplex.h"
 #include "sim/fair.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in the queue
+ * of the other direction. Each direction is a line, first come first served. The message at its head goes at full rate
+ * while nothing goes the other way; while something does, at the rate at which messages of its size go where as much goes the
+ * other way. A fluid model: rates change whenever a message begins or ends. Times are int64 nanoseconds. */
+
+typedef struct petra_duplex petra_duplex;
+
+typedef struct message {
+  int64_t alone_ns, shared_ns;
+  petra_packet packet;
+} message;
+
+/* Of one direction: the first one is under way. */
+typedef struct line {
+  message *messages;
+  int64_t count, capacity;
+  double left_ns; /* of the first one, at full rate */
+} line;
+
+typedef struct duplex_pair {
+  line line[2];
+  int64_t now_ns, number;
+} duplex_pair;
+
+struct petra_duplex {
+  int32_t pairs;
+  duplex_pair pair[];
+};
+
+static petra_status duplex_create(int32_t pairs, petra_duplex **out) {
+  petra_duplex *duplex;
+  PETRA_TRY(petra_allocate(&duplex, 1, sizeof *duplex + (size_t)pairs * sizeof *duplex->pair));
+  duplex->pairs = pairs;
+  *out = duplex;
+  return PETRA_OK;
+}
+
+/* NULL is allowed */
+static void duplex_destroy(petra_duplex *duplex) {
+  if (!duplex)
+    return;
+  for (int32_t i = 0; i < duplex->pairs; i++)
+    for (int d = 0; d < 2; d++)
+      petra_free(duplex->pair[i].line[d].messages);
+  petra_free(duplex);
+}
+
+/* Of the first message of a direction; there is one. */
+static double rate(const duplex_pair *p, int direction) {
+  const message *first = p->line[direction].messages;
+  return p->line[!direction].count == 0 || first->shared_ns == 0 ? 1
+                                                                 : (double)first->alone_ns / (double)first->shared_ns;
+}
+
+/* INT64_MAX: nothing is under way. */
+static int64_t end_ns(const duplex_pair *p, int direction) {
+  const double left_ns = p->line[direction].left_ns;
+  if (p->line[direction].count == 0)
+    return INT64_MAX;
+  return p->now_ns + (left_ns > 0 ? llround(left_ns / rate(p, direction)) : 0);
+}
+
+static void advance(duplex_pair *p, int64_t now_ns) {
+  double done_ns[2] = {0, 0};
+  for (int d = 0; d < 2; d++)
+    if (p->line[d].count > 0)
+      done_ns[d] = rate(p, d) * (double)(now_ns - p->now_ns);
+  for (int d = 0; d < 2; d++)
+    p->line[d].left_ns -= done_ns[d];
+  p->now_ns = now_ns;
+  p->number++;
+}
+
+/* A message joins the line of a direction, 0 or 1, of a pair, from 0. It takes alone_ns with nothing the other way and
+ * shared_ns >= alone_ns with a message like it. */
+static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pair_number, int direction,
+                                int64_t alone_ns, int64_t shared_ns, const petra_packet *packet) {
+  duplex_pair *p = &duplex->pair[pair_number];
+  line *l = &p->line[direction];
+  PETRA_TRY(petra_array_reserve(&l->messages, &l->capacity, l->count + 1, sizeof *l->messages));
+  advance(p, now_ns);
+  l->messages[l->count++] = (message){alone_ns, shared_ns, *packet};
+  if (l->count == 1)
+    l->left_ns = (double)alone_ns;
+  return PETRA_OK;
+}
+
+/* When the next message of a pair is through under the present rates, with the number of this state; false: none is
+ * under way. */
+static bool duplex_next_end(const petra_duplex *duplex, int32_t pair_number, int64_t *time_ns, int64_t *number) {
+  const duplex_pair *p = &duplex->pair[pair_number];
+  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
+  *time_ns = up_ns < down_ns ? up_ns : down_ns;
+  *number = p->number;
+  return *time_ns < INT64_MAX;
+}
+
+/* Whether nothing of the pair has begun or ended since `number` was given. */
+static bool duplex_is_current(const petra_duplex *duplex, int32_t pair_number, int64_t number) {
+  return duplex->pair[pair_number].number == number;
+}
+
+/* Takes out one message that is through at `now_ns`, direction 0 first; false: none (left). */
+static bool duplex_take_ended(petra_duplex *duplex, int32_t pair_number, int64_t now_ns, petra_packet *out) {
+  duplex_pair *p = &duplex->pair[pair_number];
+  for (int d = 0; d < 2; d++) {
+    line *l = &p->line[d];
+    if (end_ns(p, d) > now_ns)
+      continue;
+    advance(p, now_ns);
+    *out = l->messages[0].packet;
+    memmove(l->messages, l->messages + 1, (size_t)(--l->count) * sizeof *l->messages);
+    l->left_ns = l->count > 0 ? (double)l->messages[0].alone_ns : 0;
+    return true;
+  }
+  return false;
+}
 
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2, EXCHANGE_BIT = 4 };
 
@@ -54,7 +172,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   if (fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
   if (options->times && options->shared)
-    status = petra_duplex_create(options->devices + 1, &fabric->duplex);
+    status = duplex_create(options->devices + 1, &fabric->duplex);
   if (status != PETRA_OK)
     petra_free(fabric);
   else
@@ -66,7 +184,7 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  petra_duplex_destroy(fabric->duplex);
+  duplex_destroy(fabric->duplex);
   petra_free(fabric);
 }
 
@@ -199,7 +317,7 @@ static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route 
 
 static petra_status push_end(petra_fabric *fabric, int32_t pair) {
   petra_event event = {.priority = 0, .kind = fabric->options.event_kind, .stage = pair, .detail = DETAIL_RATES};
-  return petra_duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
+  return duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
              ? petra_event_queue_push(fabric->events, &event)
              : PETRA_OK;
 }
@@ -210,8 +328,8 @@ static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t fr
   const petra_fabric_options *options = &fabric->options;
   const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
-  PETRA_TRY(petra_duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns),
-                              packet));
+  PETRA_TRY(
+      duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));
   return push_end(fabric, pair);
 }
 
@@ -253,9 +371,9 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   }
   petra_packet done;
   if (fabric->duplex) {
-    if (!petra_duplex_is_current(fabric->duplex, event->stage, event->microbatch))
+    if (!duplex_is_current(fabric->duplex, event->stage, event->microbatch))
       return PETRA_OK;
-    while (petra_duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
+    while (duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
       PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
     return push_end(fabric, event->stage);
   }

@@ -4,7 +4,7 @@
  *  - fifo: a transmission occupies its link, and the cards at both ends, alone; the next one in line starts when all of
  *    its are free; lines are in the order of sends. It lasts bytes / (smallest bandwidth on its way).
  *    Where the profile has measured what a message takes alone, and with one like it the other way, the two directions between
- *    two devices slow each other (duplex.h).
+ *    two devices slow each other (link.c).
  *  - fair: all transmissions under way share each link and card max-min fairly (progressive filling), rates change whenever
  *    one starts or ends.
  * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time.

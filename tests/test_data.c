@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data sets: CIFAR's binary files, whole and broken, and the generated set. */
 #include "base/mem.h"
-#include "data/cifar.h"
 #include "data/dataset.h"
-#include "data/shapes.h"
+#include "data/image_sets.h"
 #include "harness.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Levels over time in bins: against the same levels sampled at every nanosecond. */
 #include "base/rng.h"
 #include "harness.h"
-#include "sim/samples.h"
+#include "sim/observer_memory.h"
 
 enum { ROWS = 3, COLUMNS = 2, BINS = 8, MOST_NS = 700 };
 

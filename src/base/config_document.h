@@ -61,7 +61,7 @@ petra_status petra_config_apply_root(const petra_config_loader *in, const petra_
                                      const struct yaml_node_s *root, int line);
 
 /* *out: the file that `root` names as its base, as a path to be freed; NULL where it names none. PETRA_CONFIG where that file
- * cannot be read, or is `file` or one of those that led to it (config_base.c). */
+ * cannot be read, or is `file` or one of those that led to it (config_document.c). */
 petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
                                     const struct yaml_node_s *root, char **out);
 

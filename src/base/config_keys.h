@@ -70,7 +70,4 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
 /* The names in a section, "name, seed, ...". Returns `out`. */
 char *petra_config_children(const char *section, char *out, size_t size);
 
-/* The key or section that a misspelled path most likely means, copied to `out`; false if none is near. */
-bool petra_config_nearest(const char *path, char *out, size_t size);
-
 #endif

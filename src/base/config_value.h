@@ -48,4 +48,7 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
 /* Remembers where a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
 
+/* The key or section that a misspelled path most likely means, copied to `out`; false if none is near. */
+bool petra_config_nearest(const char *path, char *out, size_t size);
+
 #endif

@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -95,4 +97,25 @@ petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, s
   memcpy(array, &larger, sizeof larger);
   *capacity = wanted;
   return PETRA_OK;
+}
+
+const char *petra_memory_category_name(petra_memory_category category) {
+  static const char *const names[] = {
+#define PETRA_MEMORY_NAME(name, text) text,
+      PETRA_MEMORY_LIST(PETRA_MEMORY_NAME)
+#undef PETRA_MEMORY_NAME
+  };
+  return category >= 0 && category < PETRA_MEMORY_CATEGORIES ? names[category] : "?";
+}
+
+void petra_account_add(petra_account *account, petra_memory_category category, int64_t bytes) {
+  if (!account)
+    return;
+  account->bytes[category] += bytes;
+  account->total_bytes += bytes;
+  assert(account->bytes[category] >= 0);
+  if (account->bytes[category] > account->peak_bytes[category])
+    account->peak_bytes[category] = account->bytes[category];
+  if (account->total_bytes > account->total_peak_bytes)
+    account->total_peak_bytes = account->total_bytes;
 }

@@ -5,9 +5,10 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,4 +107,26 @@ void petra_stop_defer(bool defers) {
 
 petra_status petra_stop_asked(void) {
   return asked && !deferred ? PETRA_STOPPED : PETRA_OK;
+}
+
+/* Process-wide, like the alarm itself. */
+static const char *volatile last_line;
+
+static void on_alarm(int number) {
+  (void)number;
+  if (write(STDERR_FILENO, last_line, strlen(last_line)) < 0)
+    _exit(1);
+  _exit(1);
+}
+
+void petra_watchdog_start(double seconds, const char *line) {
+  struct sigaction action = {.sa_handler = on_alarm};
+  sigemptyset(&action.sa_mask);
+  last_line = line;
+  sigaction(SIGALRM, &action, NULL);
+  alarm((unsigned)fmin(ceil(seconds), 1e6));
+}
+
+void petra_watchdog_end(void) {
+  alarm(0);
 }

@@ -43,4 +43,12 @@ petra_status petra_stop_asked(void);
  * petra_stop_tell writes although a signal has had another one written. */
 void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Ends the process where a library does not come back: MPI_Init waits for processes that may hang, MPI_Finalize for such that
+ * may be gone. */
+
+/* In `seconds` (at least 1) the process ends with exit status 1 and this line, a literal with its newline, or "" for none.
+ * One at a time. */
+void petra_watchdog_start(double seconds, const char *line);
+void petra_watchdog_end(void);
+
 #endif

@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"

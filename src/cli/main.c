@@ -7,7 +7,6 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/presets.h"
 #include "run/ranks.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
 #include "base/stop.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/epoch_json.h"
+#include "cli/run_facts.h"
 #include "run/folder.h"
 #include "run/rehearsal.h"
 #include "run/run.h"

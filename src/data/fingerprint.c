@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 
 #include "base/mem.h"
 #include "base/xxh64.h"

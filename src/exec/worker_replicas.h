@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of replicas that are all in one process: each replica in turn does a group of actions, side by side where its own
- * worker does; before an update what the stage shares (stage/replica.h) is replaced by its mean over the replicas. So the replicas of
+ * worker does; before an update what the stage shares (stage/stage.h) is replaced by its mean over the replicas. So the replicas of
  * a stage are equal after each update, in weights, velocities and running statistics. Executor and schedule see one pipeline. */
 #ifndef PETRA_EXEC_WORKER_REPLICAS_H
 #define PETRA_EXEC_WORKER_REPLICAS_H

@@ -3,7 +3,7 @@
 #ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "exec/aside.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"

@@ -5,7 +5,7 @@
 #ifndef PETRA_IO_RUNLOG_H
 #define PETRA_IO_RUNLOG_H
 
-#include "base/account.h"
+#include "base/mem.h"
 #include "base/samples.h"
 #include "base/status.h"
 

@@ -6,10 +6,8 @@ libpetra_a_SOURCES += \
 	src/nn/downsample.c \
 	src/nn/embedding.c \
 	src/nn/function.c \
-	src/nn/gelu.c \
 	src/nn/graph.c src/nn/graph.h \
 	src/nn/head.c \
-	src/nn/invariant.c \
 	src/nn/kernels.c \
 	src/nn/layers.c \
 	src/nn/model.c src/nn/model.h src/nn/model_private.h \

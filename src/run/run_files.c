@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 #include "io/checkpoint.h"
 #include "run/backend_memory.h"
 #include "run/checkpoints.h"

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/watchdog.h"
 #include "wire/carrier_private.h"
 
 #include <sched.h>

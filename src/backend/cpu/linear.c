@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: products by CBLAS in one thread for matrices, which are those of a head and small, and by oneDNN for
  * sequences: in fp32 its sgemm, whose rows the threads share, in bf16 its primitives. */
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/primitives.h"
-#include "backend/cpu/product.h"
 
 /* Rows that one thread works on at once: what is computed from them stays in its cache. Fewer where there are more threads. */
 enum { ROWS_MOST = 256, ROWS_LEAST = 32 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/crew.h"
+#include "base/thread_pool.h"
 
 #include "base/lane.h"
 #include "base/log.h"
