@@ -2,7 +2,7 @@
 /* Programs with an order: how a device reads it, the rules by which an action waits (schedule/program.h), and what a stage
  * exchanges with its replicas before an update. */
 #include "base/log.h"
-#include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they ask */
+#include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they query */
 
 void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader) {
   petra_step *counters = &reader->reading;
@@ -30,13 +30,14 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
   }
 }
 
-/* Its messages have come. A stage's own passes are in the order of its device and need no check. */
+/* Returns true if the messages of the action have arrived. A stage's own passes are in the order of its device and need
+ * no check. */
 static bool fed(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD ||
       (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, stage)))
     return stage == 1 || petra_microbatch_set_has(&executor->forward[stage - 1], action->microbatch);
-  /* A split head's own loss counts as a message: with two engines its F may still run. */
+  /* The loss of a split head counts as a message: with two engines its F may still run. */
   if (action->kind == PETRA_ACTION_BACKWARD)
     return petra_microbatch_set_has(&executor->backward[stage - 1], action->microbatch);
   return true;

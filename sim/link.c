@@ -8,10 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in the queue
- * of the other direction. Each direction is a line, first come first served. The message at its head goes at full rate
- * while nothing goes the other way; while something does, at the rate at which messages of its size go where as much goes the
- * other way. A fluid model: rates change whenever a message begins or ends. Times are int64 nanoseconds. */
+/* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in
+ * the queue of the other direction. Each direction is a queue, first come first served. The first message goes at full
+ * rate while nothing goes in the other direction. While something does, it goes at the rate at which messages of its
+ * size go if as much goes in the other direction. This is a fluid model: rates change whenever a message begins or
+ * ends. Times are int64 nanoseconds. */
 
 typedef struct petra_duplex petra_duplex;
 
@@ -20,11 +21,11 @@ typedef struct message {
   petra_packet packet;
 } message;
 
-/* Of one direction: the first one is under way. */
+/* A direction. Its first message is being transmitted. */
 typedef struct line {
   message *messages;
   int64_t count, capacity;
-  double left_ns; /* of the first one, at full rate */
+  double left_ns; /* rest of the first message, at full rate */
 } line;
 
 typedef struct duplex_pair {
@@ -45,7 +46,7 @@ static petra_status duplex_create(int32_t pairs, petra_duplex **out) {
   return PETRA_OK;
 }
 
-/* NULL is allowed */
+/* NULL is allowed. */
 static void duplex_destroy(petra_duplex *duplex) {
   if (!duplex)
     return;
@@ -55,14 +56,14 @@ static void duplex_destroy(petra_duplex *duplex) {
   petra_free(duplex);
 }
 
-/* Of the first message of a direction; there is one. */
+/* Returns the rate of the first message of a direction, which exists. */
 static double rate(const duplex_pair *p, int direction) {
   const message *first = p->line[direction].messages;
   return p->line[!direction].count == 0 || first->shared_ns == 0 ? 1
                                                                  : (double)first->alone_ns / (double)first->shared_ns;
 }
 
-/* INT64_MAX: nothing is under way. */
+/* Returns when the first message ends; INT64_MAX: there is none. */
 static int64_t end_ns(const duplex_pair *p, int direction) {
   const double left_ns = p->line[direction].left_ns;
   if (p->line[direction].count == 0)
@@ -81,8 +82,8 @@ static void advance(duplex_pair *p, int64_t now_ns) {
   p->number++;
 }
 
-/* A message joins the line of a direction, 0 or 1, of a pair, from 0. It takes alone_ns with nothing the other way and
- * shared_ns >= alone_ns with a message like it. */
+/* Adds a message to the queue of a direction, 0 or 1, of a pair, from 0. It takes alone_ns with nothing in the other
+ * direction and shared_ns >= alone_ns with a message of its size. */
 static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pair_number, int direction,
                                 int64_t alone_ns, int64_t shared_ns, const petra_packet *packet) {
   duplex_pair *p = &duplex->pair[pair_number];
@@ -95,8 +96,8 @@ static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pa
   return PETRA_OK;
 }
 
-/* When the next message of a pair is through under the present rates, with the number of this state; false: none is
- * under way. */
+/* Gets when the next message of a pair ends at the current rates, and the number of this state; returns false if there
+ * is none. */
 static bool duplex_next_end(const petra_duplex *duplex, int32_t pair_number, int64_t *time_ns, int64_t *number) {
   const duplex_pair *p = &duplex->pair[pair_number];
   const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
@@ -105,12 +106,12 @@ static bool duplex_next_end(const petra_duplex *duplex, int32_t pair_number, int
   return *time_ns < INT64_MAX;
 }
 
-/* Whether nothing of the pair has begun or ended since `number` was given. */
+/* Returns true if nothing of the pair has begun or ended since `number` was given. */
 static bool duplex_is_current(const petra_duplex *duplex, int32_t pair_number, int64_t number) {
   return duplex->pair[pair_number].number == number;
 }
 
-/* Takes out one message that is through at `now_ns`, direction 0 first; false: none (left). */
+/* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none (left). */
 static bool duplex_take_ended(petra_duplex *duplex, int32_t pair_number, int64_t now_ns, petra_packet *out) {
   duplex_pair *p = &duplex->pair[pair_number];
   for (int d = 0; d < 2; d++) {
@@ -133,12 +134,13 @@ struct petra_fabric {
   petra_event_queue *events;
   petra_fair *fair;
   petra_duplex *duplex;
-  int64_t *card_free_ns;  /* fifo: per node, out and in; behind the links */
-  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its line is empty */
+  int64_t *card_free_ns;  /* fifo: per node, out and in; after the links */
+  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
 
-/* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
- * back; then, if there are any, one per device to its replicas. Two devices are neighbours in both ways and have the one pair of links. */
+/* Links: two per device, up and down to its neighbours; then, for chunks, from the last device to the first and back;
+ * then, with replicas, one per device to its replicas. Two devices may be neighbours in both ways; they then have the
+ * one pair of links. */
 static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
@@ -203,14 +205,14 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* What a message passes through. */
+/* The resources that a message uses. */
 typedef struct route {
   int32_t link;
-  int32_t card_out, card_in; /* nodes; -1: no card that is finite */
+  int32_t card_out, card_in; /* nodes; -1: no finite card */
   int64_t latency_ns;
 } route;
 
-/* Whether a message passes through cards that are finite. */
+/* Returns true if a message uses finite cards. */
 static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
@@ -225,7 +227,7 @@ static route route_between(const petra_fabric *fabric, int32_t from, int32_t to)
   return way;
 }
 
-/* The replicas' nodes do as this one: what goes out here comes in there, and what they send comes in here. */
+/* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
 static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
   route way = {link_of_replicas(fabric, device), -1, -1, 2 * options->latency_ns};
@@ -234,7 +236,7 @@ static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   return way;
 }
 
-/* The smallest on the way; 0: infinite. */
+/* Returns the smallest bandwidth on the path; 0: infinite. */
 static double bandwidth_Bps(const petra_fabric_options *options, bool cards) {
   if (!cards || options->card_Bps <= 0)
     return options->bandwidth_Bps;
@@ -262,7 +264,7 @@ int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from,
   return from == to ? 0 : alone_ns(options, uses_cards(options, from, to), bytes);
 }
 
-/* Of a message that takes alone_ns alone: while one of the same size goes the other way. */
+/* Returns the time of a message, which takes alone_ns alone, while one of the same size goes in the other direction. */
 static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int64_t alone_ns) {
   return options->shared ? later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns) : alone_ns;
 }
@@ -290,7 +292,7 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route 
   return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + way->latency_ns, packet);
 }
 
-/* One event at the next moment when a transmission ends under the present rates; older ones are recognised by
+/* Pushes one event at the next moment when a transmission ends at the current rates; older events are recognised by
  * their number. */
 static petra_status push_rates(petra_fabric *fabric) {
   int64_t time_ns, number;
@@ -322,7 +324,7 @@ static petra_status push_end(petra_fabric *fabric, int32_t pair) {
              : PETRA_OK;
 }
 
-/* Pairs: by the lower one of two neighbours; then, for chunks, the first device and the last. */
+/* Numbers the pairs by the lower one of two neighbours; for chunks the first device and the last follow. */
 static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                 const petra_packet *packet) {
   const petra_fabric_options *options = &fabric->options;

@@ -34,8 +34,7 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* Applies a change to an account, its peaks included; `touched` has a bit for each category that it touches.
- */
+/* Applies a change to an account, including its peaks. `touched` has a bit for each category that it touches. */
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
                   unsigned touched) {
   petra_account *account = &observer->accounts[stage - 1];
@@ -61,7 +60,7 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
     sample(observer, stage, now_ns, &highest);
 }
 
-/* Sets what goes by counts: inputs and versions. */
+/* Sets what follows from counts: inputs and versions. */
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &observer->options.stage[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
@@ -81,7 +80,7 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
     sample(observer, stage, now_ns, account);
 }
 
-/* Whether the stage `place` of those that may hold it does so no more after this action. */
+/* Returns true if the stage `place`, of those that may keep it, no longer does after this action. */
 static bool lets_go(const memory_observer *observer, const petra_memory_shared *shared, int32_t owner, int place,
                     const petra_action *action, petra_memory_until now) {
   const petra_memory_until until = shared->until[place];
@@ -90,7 +89,8 @@ static bool lets_go(const memory_observer *observer, const petra_memory_shared *
          petra_microbatch_set_has(&observer->stage[stage - 1].done[until], action->microbatch);
 }
 
-/* What stage `owner` has and this action is the last to hold; the action's stage is `acting` of those that may. */
+/* Returns the bytes of stage `owner` that this action is the last to keep. The action's stage is number `acting` of
+ * those that may. */
 static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
                        petra_memory_until now) {
   const petra_memory_stage *about = &observer->options.stage[owner - 1];
@@ -121,7 +121,7 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
   return petra_microbatch_set_put(&observer->stage[action->stage - 1].done[now], action->microbatch);
 }
 
-/* Of an action of `lag`, where it is a B. */
+/* Returns the change of an action. `lag` is used if it is a B. */
 static petra_memory_when when(const memory_observer *observer, const petra_action *action, int64_t lag) {
   const petra_memory_stage *about = &observer->options.stage[action->stage - 1];
   const int64_t updates = observer->counts[action->stage - 1].updates; /* after the action */
@@ -131,7 +131,7 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
   return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
 }
 
-/* F, or the head's one action. */
+/* Applies F, or the one action of the head. */
 static bool forwards(const memory_observer *observer, const petra_action *action) {
   const petra_worker_cost_options *counting = &observer->options.counting;
   return action->kind == PETRA_ACTION_FORWARD ||
@@ -139,7 +139,7 @@ static bool forwards(const memory_observer *observer, const petra_action *action
           petra_head_is_fused(action->stage, counting->stages, counting->split_head));
 }
 
-/* What stage 1 takes while an older copy of the weights is still there. */
+/* Adds the samples of stage 1 while an older copy of the weights is still there. */
 static void take(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const int64_t bytes = observer->options.stage[stage - 1].taken_bytes;
   petra_memory_change change = {.total_peak = bytes};
@@ -156,7 +156,8 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
   const petra_memory_change *change = observer->options.stage[stage - 1].change[w][action->kind];
   const unsigned *touched = observer->stage[stage - 1].touched[w][action->kind];
-  /* The copy that F lets go of goes, and what U copies comes, before all else that they do; what B and W let go of goes after it. */
+  /* The copy that F releases goes, and the copy that U makes comes, before everything else that they do; what B and W
+   * release goes after it. */
   const bool takes = forwards(observer, action), first = takes || action->kind == PETRA_ACTION_UPDATE;
   if (takes)
     take(observer, stage, now_ns);
@@ -238,9 +239,9 @@ struct petra_samples {
   int32_t rows, bins;
   int columns;
   int64_t width_ns;
-  int32_t *last;   /* per row: the last bin that is filled */
+  int32_t *last;   /* per row: last bin that is filled */
   int64_t *values; /* (bins, rows, columns) */
-  int64_t *level;  /* (rows, columns): now; behind the values */
+  int64_t *level;  /* (rows, columns): current levels; stored after the values */
 };
 
 petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra_samples **out) {
@@ -277,7 +278,7 @@ static void raise_to(int64_t *value, const int64_t *level, int columns) {
       value[c] = level[c];
 }
 
-/* Joins bins 2 b and 2 b + 1; those that no row has come to yet are left for later. */
+/* Joins bins 2 b and 2 b + 1; those that no row has reached yet are left for later. */
 static void join(petra_samples *samples) {
   for (int32_t row = 0; row < samples->rows; row++) {
     for (int32_t bin = 0; bin <= samples->last[row]; bin += 2) {
@@ -291,7 +292,7 @@ static void join(petra_samples *samples) {
   samples->width_ns *= 2;
 }
 
-/* Fills the row up to the bin of this moment with what it holds, and tells the bin. */
+/* Fills the row up to the bin of this moment with its current levels, and returns the bin. */
 static int32_t advance(petra_samples *samples, int32_t row, int64_t now_ns) {
   while (now_ns / samples->width_ns >= samples->bins)
     join(samples);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two configs, key by key. */
+/* Compares two configs key by key. */
 #include "base/config_keys.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -10,7 +10,7 @@ static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t 
   return a_count != b_count ? (a_count > b_count) - (a_count < b_count) : memcmp(a, b, (size_t)a_count * size);
 }
 
-/* By their bytes: a number has one form, since none is NaN or -0. */
+/* Compares the bytes: every number has one form, since none is NaN or -0. */
 int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
   const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
   const petra_int_list *integers[] = {a, b};
@@ -40,7 +40,7 @@ int petra_config_compare_value(const petra_config_key *key, const petra_config *
   return 0;
 }
 
-/* As much of the value as has room; "" where memory ran out. */
+/* Prints as much of the value as fits; "" if memory ran out. */
 static void print_start(const petra_config_key *key, const petra_config *config, char out[PETRA_CONFIG_VALUE]) {
   memset(out, 0, PETRA_CONFIG_VALUE);
   FILE *stream = fmemopen(out, PETRA_CONFIG_VALUE - 1, "w");

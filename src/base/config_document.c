@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <yaml.h>
 
-/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. No config comes near so many
- * bytes; an endless pipe does not fill the memory. */
+/* MAX_DEPTH exceeds the depth of any key; the walk over the document is recursive, so that depth must be bounded. No
+ * config comes near MAX_BYTES; the limit keeps an endless pipe from filling the memory. */
 enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
 
 static petra_status fail_read(const petra_config_origin *origin, int error) {
@@ -58,7 +58,7 @@ static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t
   return PETRA_OK;
 }
 
-/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+/* libyaml reports an error at the end of the text in an extra line, which the reader would not find. */
 static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
   int lines = 1;
   for (size_t i = 0; i + 1 < length; i++)
@@ -78,7 +78,7 @@ static petra_status fail_syntax(const petra_config_origin *origin, const yaml_pa
                               petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
-/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+/* Refuses what valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
 static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
                                 int *depth) {
   const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -158,14 +158,14 @@ static petra_status check_events(const petra_config_origin *origin, const char *
   return status;
 }
 
-/* --- a setting of the command line, of which nothing may be lost --- */
+/* --- a setting of the command line, no part of which may be lost --- */
 
-/* A place in a text: libyaml counts characters. */
+/* A position in a text, by characters, as libyaml counts, and by bytes. */
 typedef struct place {
   size_t index, byte;
 } place;
 
-/* Moves on to the character number `index`, which is not before the place. */
+/* Advances to character number `index`, which is not before the current position. */
 static void move_to(place *at, const char *text, size_t length, size_t index) {
   for (uint32_t character; at->index < index && at->byte < length; at->index++)
     at->byte += (size_t)petra_utf8_decode(text + at->byte, length - at->byte, &character);
@@ -181,7 +181,7 @@ static bool has_line_break(const char *text, size_t length) {
   return false;
 }
 
-/* What stands between two tokens is blank, or dropped by YAML. */
+/* Checks the gap between two tokens: anything but blanks would be dropped by YAML. */
 static petra_status check_gap(const petra_config_origin *origin, const char *text, size_t length) {
   char shown[PETRA_CONFIG_SHOWN], quoted[PETRA_CONFIG_QUOTED];
   size_t at = 0;
@@ -213,7 +213,7 @@ static petra_status check_token(const petra_config_origin *origin, const yaml_to
   return PETRA_OK;
 }
 
-/* Every character of the setting is blank or in a token that counts. */
+/* Checks that every character of the setting is blank or part of a token that counts. */
 static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
   yaml_parser_t parser;
   petra_status status = PETRA_OK;
@@ -282,7 +282,8 @@ enum { MAX_FILES = 16, SHOWN_PATH = 256 };
 
 static const char key[] = "base";
 
-/* *value: of the key, NULL where the root has none; *line: where the key stands. PETRA_CONFIG where it is there twice. */
+/* Sets *value to the value of the key, or NULL if the root does not have it, and *line to the line of the key. Returns
+ * PETRA_CONFIG if the key occurs twice. */
 static petra_status find_value(const petra_config_loader *in, const yaml_node_t *root, const yaml_node_t **value,
                                int *line) {
   *value = NULL;
@@ -300,7 +301,7 @@ static petra_status find_value(const petra_config_loader *in, const yaml_node_t 
   return PETRA_OK;
 }
 
-/* `name`, relative to the folder of the file that names it. */
+/* Joins `name`, which is relative to the folder of the file that names it, to that folder. */
 static petra_status join(const char *from, const char *name, char **out) {
   const char *slash = *name == '/' || strcmp(from, "-") == 0 ? NULL : strrchr(from, '/');
   const size_t folder = slash ? (size_t)(slash - from) + 1 : 0;
@@ -310,7 +311,7 @@ static petra_status join(const char *from, const char *name, char **out) {
   return PETRA_OK;
 }
 
-/* "a.yaml -> b.yaml -> a.yaml", the file that was named first at the left; as much as has room. */
+/* Prints "a.yaml -> b.yaml -> a.yaml", with the first file at the left, as far as it fits. */
 static size_t print_chain(const petra_config_file *file, char *out, size_t size) {
   char shown[SHOWN_PATH];
   size_t used = file->from ? print_chain(file->from, out, size) : 0;
@@ -320,7 +321,7 @@ static size_t print_chain(const petra_config_file *file, char *out, size_t size)
   return used + (size_t)more;
 }
 
-/* PETRA_CONFIG if the file at `path` is one of the chain that ends with `file`, or there are too many. */
+/* Returns PETRA_CONFIG if the file at `path` is part of the chain that ends with `file`, or the chain is too long. */
 static petra_status check_chain(const petra_config_loader *in, const petra_config_file *file, int line,
                                 const char *path, const struct stat *info) {
   const petra_config_file next = {path, file};

@@ -19,10 +19,10 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook_context = context;
 }
 
-/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). Only huge pages that
- * lie within the memory are asked for. Memory that began with one would leave a gap of up to a huge page before the next such:
- * address space, and resident memory as well where the kernel makes every page huge that it can, since the allocator writes
- * into the gap. */
+/* With small pages, passes over large tensors wait for the translation of addresses (bench/NOTES.md). Only huge pages
+ * that lie within the memory are requested. Memory that began at a huge page would leave a gap of up to a huge page
+ * before the next block: address space, and resident memory too if the kernel makes every possible page huge, since the
+ * allocator writes into the gap. */
 static void ask_for_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const size_t before = (size_t)(-(uintptr_t)memory % PETRA_HUGE_BYTES);
@@ -60,7 +60,7 @@ petra_status petra_allocate(void *out, size_t count, size_t size) {
   return PETRA_OK;
 }
 
-/* Address space, not a piece of the heap: code that is compiled at run time (oneDNN) cannot use that. */
+/* Reserves address space instead of heap memory: code that is compiled at run time (oneDNN) cannot use the heap. */
 petra_status petra_reserve(size_t bytes) {
   size_t size = bytes < SIZE_MAX - PETRA_RESERVE_BYTES ? bytes + PETRA_RESERVE_BYTES : SIZE_MAX;
   void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

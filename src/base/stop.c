@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Process-wide, like signals themselves. Of the two lines one is being written while the handler may read the other. */
+/* Process-wide, like signals themselves. One of the two lines may be written while the handler reads the other. */
 static volatile sig_atomic_t asked, deferred, current, told, forgotten;
 static char lines[2][PETRA_STOP_LINE];
 
@@ -28,7 +28,7 @@ void petra_stop_tell(void) {
     return;
 }
 
-static atomic_llong silent_from_ns; /* of petra_stop_alive; 0: never */
+static atomic_llong silent_from_ns; /* deadline set by petra_stop_alive; 0: none */
 
 static void forget_if_silent(void) {
   const long long from_ns = atomic_load(&silent_from_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* fopencookie: the stream of open_memstream says nothing where memory ends */
+#define _GNU_SOURCE /* fopencookie: the stream of open_memstream does not report that memory has run out */
 #include "base/text.h"
 
 #include "base/log.h"
@@ -33,7 +33,7 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
     return petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   petra_status status = print(context, stream);
   bool whole = !ferror(stream);
-  if (fclose(stream) != 0 || !whole) /* whatever print made of it: this stream fails for nothing else */
+  if (fclose(stream) != 0 || !whole) /* whatever print returned: this stream fails for no other reason */
     status = petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   if (status == PETRA_OK && !printed.bytes) /* nothing was printed */
     status = petra_duplicate_string(&printed.bytes, "");
@@ -68,7 +68,8 @@ static petra_status add_cell(petra_table *table, const char *format, va_list arg
   char *text = NULL;
   PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
   int length = vsnprintf(NULL, 0, format, arguments);
-  const size_t room = 4 * (size_t)length + 1; /* as it is shown, a byte may become four; it is printed behind that */
+  /* A byte may become four when it is escaped; the text itself is printed after these. */
+  const size_t room = 4 * (size_t)length + 1;
   PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
   vsnprintf(text + room, (size_t)length + 1, format, again);
   petra_utf8_show(text, room, text + room, (size_t)length);
@@ -92,7 +93,7 @@ static const char *cell_at(const petra_table *table, int64_t row, int column) {
 }
 
 static void print_row(const petra_table *table, int64_t row, const int *widths, FILE *out) {
-  int blanks = 0; /* owed before the next text; never paid at the end of a line */
+  int blanks = 0; /* pending before the next text; omitted at the end of a line */
   for (int column = 0; column < table->column_count; column++) {
     const char *text = cell_at(table, row, column);
     int length = petra_utf8_columns(text), padding = widths[column] - length;

@@ -17,8 +17,8 @@ typedef struct member {
 } member;
 
 struct petra_crew {
-  pthread_mutex_t mutex; /* guards all below */
-  pthread_cond_t wanted; /* there are jobs, or the crew ends */
+  pthread_mutex_t mutex; /* protects everything below */
+  pthread_cond_t wanted; /* there are jobs, or the pool ends */
   pthread_cond_t done;   /* no job is left */
   void (*run)(void *context, int job);
   void *context;
@@ -28,7 +28,7 @@ struct petra_crew {
   member members[];
 };
 
-/* Takes jobs until all are taken; the mutex is held before and after, not while one is done. */
+/* Takes jobs until all are taken. The mutex is locked before and after, but not while a job runs. */
 static void take_jobs(petra_crew *crew) {
   while (crew->next < crew->jobs) {
     const int job = crew->next++;
