@@ -15,7 +15,7 @@
 /* Tensors of a block in a record: two input streams and the graph. */
 enum { RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };
 
-/* What a record of the stage holds. */
+/* The contents of a record of the stage. */
 typedef struct record_forms {
   petra_tensor_form (*block)[RECORD_TENSORS]; /* per block; owned */
   int32_t labels;                             /* of one sample */
@@ -29,7 +29,7 @@ void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_pre
         i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
 }
 
-/* One sample's streams as the dry tensors of a message. */
+/* Creates the streams of one sample as the dry tensors of a message. */
 static petra_status make_streams(petra_backend *backend, int streams, const petra_stream_shape *shape,
                                  petra_streams *out) {
   int32_t full[4];
@@ -39,7 +39,7 @@ static petra_status make_streams(petra_backend *backend, int streams, const petr
   return PETRA_OK;
 }
 
-/* F of one sample, and B where the records to come had theirs. */
+/* Runs F of one sample, and B if the expected records have had theirs. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
   bool head = petra_stage_has_loss(dry);
@@ -72,7 +72,7 @@ done:
   return status;
 }
 
-/* A sample is the first extent of all but the vectors of a graph. */
+/* The sample is the first extent of all tensors except the vectors of a graph. */
 static petra_tensor_form form_of(const petra_tensor *tensor) {
   if (!tensor)
     return (petra_tensor_form){.presence = PETRA_ABSENT};
@@ -95,7 +95,7 @@ static petra_status record_forms_of(const petra_stage *stage, bool backward, boo
   petra_status status;
   PETRA_TRY(petra_backend_create_dry(PETRA_BACKEND_REF, PETRA_PRECISION_FP32, &options.backend));
   options.backend->element_bytes = stage->options.backend->element_bytes; /* which decide what is inner */
-  options.rule.accumulate = 1 + (options.rule.accumulate > 1);            /* as many as it takes to sum or not */
+  options.rule.accumulate = 1 + (options.rule.accumulate > 1);            /* the same choice of summing or not */
   PETRA_TRY_GOTO(status, petra_stage_create(&options, &dry), done);
   PETRA_TRY_GOTO(status, pass(dry, backward, fused), done);
   PETRA_TRY_GOTO(status, petra_allocate(&out->block, (size_t)stage->blocks, sizeof *out->block), done);
@@ -114,7 +114,7 @@ done:
   return status;
 }
 
-/* How many hold a version: records, F's copy, the double buffer. */
+/* Returns the number of holders of a version: records, F's copy, the double buffer. */
 static int64_t holders(const petra_stage *stage, int64_t version) {
   const petra_stage_rule *rule = &stage->options.rule;
   int64_t count = rule->sync_period > 0 && stage->copy == version;
@@ -195,7 +195,7 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
   return PETRA_OK;
 }
 
-/* The tensors of a set, which exist when it is read. */
+/* Reads or writes the tensors of a set, which exist when it is read. */
 static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
                                 bool statistics, petra_tensor_set *set) {
   const petra_block *block = petra_stage_block(stage, b);
@@ -226,7 +226,7 @@ static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *te
   return status;
 }
 
-/* The steps that error feedback will take back. */
+/* Reads or writes the steps that error feedback will subtract. */
 static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tensors, int b) {
   const int count = petra_mitigation_feedback(&stage->options.mitigation);
   for (int t = 0; t < count; t++) {
@@ -237,7 +237,7 @@ static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tenso
   return PETRA_OK;
 }
 
-/* The optimiser's state, and the gradients that an update is still to take. */
+/* Reads or writes the optimiser's state, and the gradients that the next update will use. */
 static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
   static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/",          "square/",    "row_covariance/",
                                                              "column_covariance/", "row_basis/", "column_basis/"};
@@ -257,7 +257,7 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
-/* References of a set whose tensors have these forms. */
+/* Reads or writes the references of a set whose tensors have these forms. */
 static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *name, const petra_tensor_form *forms,
                                      int count, petra_tensor_set *set) {
   petra_tensor **places[PETRA_BLOCK_TENSORS];
@@ -314,11 +314,11 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
     }
   }
   versions->count_max = (int)counts[1];
-  versions->latest_holders = (int)counts[2]; /* check_versions looks whether they are */
+  versions->latest_holders = (int)counts[2]; /* check_versions checks them */
   return PETRA_OK;
 }
 
-/* Where a record is read: what its rule keeps, and nothing else. `forms`: without and with its B. */
+/* When reading: checks that a record has what its rule keeps, and nothing else. `forms`: before and after its B. */
 static petra_status check_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
                                  const record_forms forms[2]) {
   const record_forms *form = &forms[record->backward];
@@ -368,7 +368,7 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
   return PETRA_OK;
 }
 
-/* Each in its group; `forms` where it is read. */
+/* Reads or writes the records, each in its group; `forms` is used when reading. */
 static petra_status archive_record_group(const petra_stage *stage, petra_tensor_archive *tensors, int64_t number,
                                          petra_record *record, const record_forms forms[2]) {
   char name[40];
@@ -381,8 +381,8 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
   return status;
 }
 
-/* What records may hold before and after their B: the last stage's B is as a rule one action with F, and where B is
- * split, its record is there until W. */
+/* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
+ * split, its record exists until W. */
 static petra_status make_forms(const petra_stage *stage, bool fused_head, record_forms forms[2]) {
   bool fused = fused_head && petra_stage_has_loss(stage);
   if (!fused)

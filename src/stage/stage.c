@@ -102,7 +102,8 @@ void petra_stage_destroy(petra_stage *stage) {
   }
   petra_stage_empty(stage);
   petra_free(stage->present);
-  assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
+  /* A tensor that is still referenced elsewhere would return its bytes to freed memory. */
+  assert(stage->account.total_bytes == 0);
   petra_free(stage);
 }
 
