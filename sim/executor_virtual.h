@@ -10,7 +10,7 @@
 #include "sim/jitter.h"
 #include "sim/link.h"
 
-/* Hosts issue the actions of devices, one at a time (docs/semantics.md, "Hosts"). */
+/* Hosts issue the actions of devices, one at a time (docs/semantics/time.md#hosts). */
 typedef struct petra_host_options {
   int32_t devices;   /* number of neighbouring devices that share a host; INT32_MAX: all; 0: there are no hosts */
   int64_t action_ns; /* time to issue an action */

@@ -32,5 +32,4 @@ libpetra_a_SOURCES += \
 	src/base/stop.c src/base/stop.h \
 	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
-	src/base/utf8.c src/base/utf8.h \
-	src/base/xxh64.c src/base/xxh64.h
+	src/base/utf8.c src/base/utf8.h

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimisers by name (optim.name): the one table of the state that each keeps and the config keys that it uses.
- * nn/optim.h describes what each computes; see also docs/semantics.md, "The optimiser and its rate". */
+ * nn/optim.h describes what each computes; see also docs/semantics/optimiser.md. */
 #ifndef PETRA_BASE_OPTIMISER_H
 #define PETRA_BASE_OPTIMISER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A method: a program, the weights that a stage reads, and what it keeps and recomputes. Presets have names, and a
- * config may replace each of their choices; docs/semantics.md has the table. */
+ * config may replace each of their choices; docs/semantics/methods.md has the table. */
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
  * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are identified by
- * number; the backward of one that is not in flight fails (PETRA_INTERNAL). Rules: docs/semantics.md. */
+ * number; the backward of one that is not in flight fails (PETRA_INTERNAL). Rules: docs/semantics/methods.md. */
 #ifndef PETRA_STAGE_STAGE_H
 #define PETRA_STAGE_STAGE_H
 
@@ -141,7 +141,7 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
                                   petra_streams *out);
 
 /* What a stage shares with its replicas, the same stages of other pipelines, which train on different parts of every
- * microbatch. Rules: docs/semantics.md, Replicas. */
+ * microbatch. Rules: docs/semantics/replicas.md. */
 
 /* Returns true if all gradients of the next update are there. Until that update the stage then does nothing that
  * changes them or the running statistics (petra_stage_update would refuse it). */
