@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
-#include "run/groups.h"
+#include "plan/thread_groups.h"
 #include "tolerances.h"
 #include "training.h"
 

@@ -2,8 +2,8 @@
 /* The help of a subcommand, and its manual page out of the same table. */
 #include "cli/help.h"
 
-#include "base/link_presets.h"
-#include "base/optimiser.h"
+#include "config/link_presets.h"
+#include "config/optimiser.h"
 #include "base/version.h"
 #include "schedule/method.h"
 #include "sim/roofline.h"

@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/inspect.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/estimate.h"
-#include "run/footprint.h"
+#include "predict/memory.h"
 #include "sim/ledger.h"
 
 #include <jansson.h>

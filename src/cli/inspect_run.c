@@ -7,9 +7,9 @@
 #include "base/utf8.h"
 #include "cli/inspect.h"
 #include "cli/run_facts.h"
-#include "io/runlog_read.h"
-#include "run/best.h"
-#include "run/describe.h"
+#include "record/run_h5_read.h"
+#include "execute/best_weights.h"
+#include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

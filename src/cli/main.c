@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "run/ranks.h"
+#include "group/ranks.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "run/plan.h"
-#include "run/schedule_file.h"
+#include "plan/plan.h"
+#include "plan/schedule_file.h"
 #include "run/simulation.h"
 #include "schedule/schedule.h"
 

@@ -7,8 +7,8 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
-#include "run/describe.h"
-#include "run/fit.h"
+#include "plan/describe.h"
+#include "profile/fit.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

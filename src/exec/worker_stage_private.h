@@ -4,7 +4,7 @@
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 
 #include "base/thread_pool.h"
-#include "exec/aside.h"
+#include "exec/deferred_work.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 

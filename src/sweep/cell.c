@@ -5,10 +5,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/atomic_file.h"
-#include "io/runlog_read.h"
+#include "io/file.h"
+#include "record/run_h5_read.h"
 #include "run/folder.h"
-#include "run/plan.h"
+#include "plan/plan.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>

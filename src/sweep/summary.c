@@ -3,12 +3,12 @@
  * spreadsheets, and for people. */
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/samples.h"
+#include "config/sample_kind.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 
 #include <gsl/gsl_cdf.h>
 #include <jansson.h>

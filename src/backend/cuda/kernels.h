@@ -16,7 +16,7 @@
 #define PETRA_BACKEND_CUDA_KERNELS_H
 
 #include "backend/cuda/lane.h"
-#include "base/augmentation.h"
+#include "config/augmentation.h"
 #include "base/status.h"
 
 #include <stdbool.h>
