@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "exec/transport_ranks.h"
 #include "harness.h"
-#include "run/merge.h"
+#include "run/action_log.h"
 #include "schedule/schedule.h"
 #include "tolerances.h"
 #include "training.h"

@@ -2,7 +2,6 @@
 # src/run: one assembly of a run from a config: plan, network on a backend, run; what records it.
 libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \
-	src/run/actions_gather.c src/run/actions_gather.h \
 	src/run/checkpoint_files.c src/run/checkpoint_files.h \
 	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
@@ -27,7 +26,6 @@ libpetra_a_SOURCES += \
 	src/run/header.c src/run/header.h \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/loss_relay.c src/run/loss_relay.h \
-	src/run/merge.c src/run/merge.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/overlap.c src/run/overlap.h \
