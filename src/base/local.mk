@@ -38,5 +38,4 @@ libpetra_a_SOURCES += \
 	src/base/table.c src/base/table.h \
 	src/base/threads.c src/base/threads.h \
 	src/base/utf8.c src/base/utf8.h \
-	src/base/watchdog.c src/base/watchdog.h \
-	src/base/xxh64.c src/base/xxh64.h
+	src/base/watchdog.c src/base/watchdog.h
