@@ -16,7 +16,7 @@
 
 #include "exec/stages.h"
 #include "exec/worker.h"
-#include "wire/carrier.h"
+#include "group/progress_thread.h"
 
 typedef struct petra_worker_replicas_options {
   int replicas;
@@ -42,7 +42,7 @@ int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_byt
 /* How much a stage shares. */
 typedef struct petra_shared_size {
   int64_t elements;
-  size_t element_bytes; /* 4: float; 8: double. The type is that of exec/packing.h */
+  size_t element_bytes; /* 4: float; 8: double. The type is that of exec/tensor_bytes.h */
 } petra_shared_size;
 
 /* out[e] = (parts[0][e] + ... + parts[replicas - 1][e]) / replicas, summed and divided in the type of the elements, in the order of

@@ -3,7 +3,7 @@
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "run/trace_observer.h"
+#include "record/trace_observer.h"
 
 #include <stddef.h>
 
