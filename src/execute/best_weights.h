@@ -4,7 +4,7 @@
  *
  * In one process they are written as soon as the evaluation is done. In an executed run every process copies the weights of its stages to
  * the host at each evaluation, before it knows the result, and keeps or drops its copy by the same rule when the result comes
- * (run/loss_relay.h); nobody waits for it. Where all ranks meet (checkpoints and the end) the copies of the best evaluation go to rank 0,
+ * (execute/loss_relay.h); nobody waits for it. Where all ranks meet (checkpoints and the end) the copies of the best evaluation go to rank 0,
  * which writes best.h5. Replicas other than 0 do not evaluate, and have nothing to keep. */
 #ifndef PETRA_EXECUTE_BEST_WEIGHTS_H
 #define PETRA_EXECUTE_BEST_WEIGHTS_H

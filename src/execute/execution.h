@@ -37,7 +37,7 @@ const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
 
-/* The observer for the worker of the stages that are here (run/loss_relay.h). `observers`, a list, are those of this rank that are
+/* The observer for the worker of the stages that are here (execute/loss_relay.h). `observers`, a list, are those of this rank that are
  * notified of losses and evaluations; with run.keep: best `best` is among them, else NULL. Borrowed. */
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, petra_best *best,
                                    petra_stage_observer **out);

@@ -6,7 +6,7 @@
 #include "execute/execution.h"
 
 #include "probe/execution_probe.h"
-#include "run/loss_relay.h"
+#include "execute/loss_relay.h"
 #include "execute/rank_times.h"
 
 struct petra_execution {

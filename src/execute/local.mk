@@ -8,6 +8,7 @@ libpetra_a_SOURCES += \
 	src/execute/execution_gather.c \
 	src/execute/execution_private.h \
 	src/execute/executor_arrival.c src/execute/executor_arrival.h \
+	src/execute/loss_relay.c src/execute/loss_relay.h \
 	src/execute/overlap.c src/execute/overlap.h \
 	src/execute/pace.c src/execute/pace.h \
 	src/execute/peers_wire.c src/execute/peers_wire.h \

@@ -6,7 +6,6 @@ libpetra_a_SOURCES += \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/libraries.c src/run/libraries.h \
-	src/run/loss_relay.c src/run/loss_relay.h \
 	src/run/plans_file.c src/run/plans_file.h \
 	src/run/rehearsal.c src/run/rehearsal.h \
 	src/run/replicas.c src/run/replicas.h \

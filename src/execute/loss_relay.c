@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/loss_relay.h"
+#include "execute/loss_relay.h"
 
 #include "base/mem.h"
 #include "exec/replica_losses.h"

@@ -2,8 +2,8 @@
 /* Losses and evaluations of an executed run, on their way from the process that has the last stage (of each replica) to the observers
  * of other processes: to those of rank 0 all of them and, if the best weights are kept (execute/best_weights.h), evaluations to every rank of replica
  * 0. They are messages on ordinary ways of the carrier. What is observed in a process itself goes to its own observers directly. */
-#ifndef PETRA_RUN_LOSS_RELAY_H
-#define PETRA_RUN_LOSS_RELAY_H
+#ifndef PETRA_EXECUTE_LOSS_RELAY_H
+#define PETRA_EXECUTE_LOSS_RELAY_H
 
 #include "exec/stage_observer.h"
 #include "plan/placement.h"
