@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
 #include "record/backend_memory.h"
 #include "checkpoint/checkpoints.h"
