@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "execute/transport_ranks.h"
 #include "harness.h"
-#include "record/action_merge.h"
+#include "record/action_log.h"
 #include "schedule/schedule.h"
 #include "tolerances.h"
 #include "training.h"

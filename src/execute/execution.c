@@ -280,7 +280,7 @@ static petra_status create_exchange(petra_execution *e, petra_worker *worker, co
 }
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
-                                    petra_transport *transport, bool record, petra_worker **out) {
+                                    petra_transport *transport, petra_action_log *actions, petra_worker **out) {
   if (e->placement.replicas > 1) {
     PETRA_TRY(create_exchange(e, worker, network));
     worker = e->exchange;
@@ -292,7 +292,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .program = &e->plan->program,
                                               .transport = transport,
                                               .groups = e->probe ? petra_execution_probe_groups(e->probe) : NULL,
-                                              .record = record,
+                                              .actions = actions,
                                               .origin_ns = e->origin_ns,
                                               .carrier = e->ranks->carrier,
                                               .times = &e->times,
@@ -301,6 +301,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .context = e};
   PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
   e->transport = transport;
+  e->actions = actions;
   e->did.wall_ns = -petra_clock_ns();
   e->before = petra_carrier_counted(e->ranks->carrier);
   PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));

@@ -211,7 +211,7 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_weights(run));
   if (run->execution)
     PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
-  if (run->execution && petra_run_records(run))
+  if (run->execution && run->actions)
     PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
                                       run->trace));
   if (run->trace)

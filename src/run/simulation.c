@@ -35,8 +35,8 @@ struct petra_simulation {
   petra_observer *ledger;     /* NULL without a model */
   petra_critical *critical;   /* NULL unless it was asked for */
   int64_t *critical_stage_ns;
-  petra_observer *actions; /* NULL unless they are written */
-  petra_observer *trace;   /* NULL: none */
+  petra_action_log *actions; /* NULL unless they are written */
+  petra_observer *trace;     /* NULL: none */
   petra_observer *observers;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -141,8 +141,8 @@ static petra_status open_log(petra_simulation *s) {
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {
-    PETRA_TRY(petra_action_log_create(s->folder.runlog, s->plan.stages, &s->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->actions);
+    PETRA_TRY(petra_action_log_create(&s->plan.program, s->folder.runlog, &s->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, petra_action_log_observer(s->actions));
   }
   return PETRA_OK;
 }
