@@ -2,6 +2,7 @@
 /* What a folder holds already of an earlier run, and what becomes of it. */
 #include "run/folder.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"

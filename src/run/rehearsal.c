@@ -86,7 +86,9 @@ static petra_status agree(petra_rehearsal *r, petra_status status) {
 }
 
 static petra_status open_records(petra_rehearsal *r) {
-  const petra_trace_observer_options trace = {.path = r->options.records.trace, .plan = &r->plan};
+  const petra_trace_observer_options trace = {.path = r->options.records.trace,
+                                              .program = &r->plan.program,
+                                              .split_backward = r->plan.method.program->split_backward};
   petra_runlog_about about = {
       .command = r->options.records.command_line, .backend = "none: actions are slept", .libraries = ""};
   if (r->options.ranks->rank > 0)
