@@ -18,6 +18,7 @@ struct petra_execution {
   petra_loss_relay *relay;
   petra_execution_probe *probe; /* NULL: none */
   petra_best *best;             /* borrowed; NULL: run.keep: last */
+  petra_action_log *actions;    /* borrowed; NULL: nobody records them */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "base/version.h"
-#include "record/actions_gather.h"
 #include "run/pace.h"
 #include "run/worker_sleep.h"
 
@@ -77,7 +76,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
                                               .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
                                               .forward_bytes = run->config->cluster.message.forward_bytes,
                                               .backward_bytes = run->config->cluster.message.backward_bytes,
-                                              .record = petra_run_records(run),
+                                              .actions = run->actions,
                                               .origin_ns = r->origin_ns,
                                               .times = &r->times};
   r->before = petra_carrier_counted(run->options.ranks->carrier);
@@ -114,12 +113,10 @@ static petra_status write(petra_run *run) {
   petra_rehearsal *r = run->rehearsal;
   const petra_runlog_rank mine = did(run);
   petra_runlog *runlog = run->folder.runlog;
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_sleep_rows(r->worker, &count);
   PETRA_TRY(petra_execution_gather_ranks(&r->placement, &mine, run->plan.stages, runlog));
-  if (petra_run_records(run))
-    PETRA_TRY(petra_actions_gather(run->options.ranks, &run->plan.program, rows, count,
-                                   run->config->run.trace_actions ? runlog : NULL, run->trace));
+  if (run->actions)
+    PETRA_TRY(petra_action_log_gather(run->actions, run->options.ranks, true,
+                                      run->config->run.trace_actions ? runlog : NULL, run->trace));
   return petra_pace_write(&run->plan, &r->placement, &r->times, runlog, true, &run->pace);
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "record/action_log.h"
 #include "record/trace_observer.h"
 
 #include <math.h>
@@ -28,8 +27,11 @@ static petra_status agree(petra_run *run, petra_status status) {
 
 /* Ranks give it the actions of all when the run is over; else it observes the executor. */
 static petra_status create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = run->account, .context = run};
+  const petra_trace_observer_options options = {.path = run->options.trace,
+                                                .program = &run->plan.program,
+                                                .split_backward = run->plan.method.program->split_backward,
+                                                .account = run->account,
+                                                .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
   if (!run->options.ranks)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
@@ -52,7 +54,19 @@ static petra_status open_folder(petra_run *run) {
   return run->ops->begin ? run->ops->begin(run, &about) : petra_run_begin(run, &about);
 }
 
-/* The trace is there before the folder. Ranks log their actions when the run is over. */
+/* Ranks record their own actions, which run.h5 and the trace get when the run is over. */
+static petra_status create_actions(petra_run *run) {
+  const bool logs = run->config->run.trace_actions;
+  if (run->options.ranks)
+    return logs || run->options.trace ? petra_action_log_create(&run->plan.program, NULL, &run->actions) : PETRA_OK;
+  if (!logs || !run->folder.runlog)
+    return PETRA_OK;
+  PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.runlog, &run->actions));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
+  return PETRA_OK;
+}
+
+/* The trace is there before the folder. */
 static petra_status open_records(petra_run *run) {
   if (run->options.trace && is_first(run) && (run->options.files || run->simulation))
     PETRA_TRY(create_trace(run));
@@ -60,11 +74,7 @@ static petra_status open_records(petra_run *run) {
     PETRA_TRY(open_folder(run));
   if (run->ops->observe)
     PETRA_TRY(run->ops->observe(run));
-  if (run->options.ranks || !run->folder.runlog || !run->config->run.trace_actions)
-    return PETRA_OK;
-  PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
-  return PETRA_OK;
+  return create_actions(run);
 }
 
 static petra_status open_all(petra_run *run) {

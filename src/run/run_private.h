@@ -6,6 +6,7 @@
 
 #include "run/run.h"
 
+#include "record/action_log.h"
 #include "execute/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "plan/virtual_cluster.h"
@@ -49,8 +50,9 @@ struct petra_run {
   petra_cluster cluster;
   petra_placed *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
   petra_executor *executor;
-  petra_folder folder; /* without a path: nothing is written */
-  petra_observer *actions, *trace, *observers;
+  petra_folder folder;       /* without a path: nothing is written */
+  petra_action_log *actions; /* NULL: nobody asked for them */
+  petra_observer *trace, *observers;
   /* For the trace: the memory of a stage (from 1); NULL: not known. The context is the run. */
   const petra_account *(*account)(const void *run, int32_t stage);
   petra_pace_seconds pace;
@@ -91,11 +93,6 @@ static inline bool petra_run_by_arrival(const petra_run *run) {
 
 static inline bool petra_run_keeps_best(const petra_run *run) {
   return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
-}
-
-/* Whether ranks keep their actions: run.h5 or a trace wants them. */
-static inline bool petra_run_records(const petra_run *run) {
-  return run->config->run.trace_actions || run->options.trace;
 }
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */

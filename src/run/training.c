@@ -109,7 +109,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   *worker = run->main.worker;
   if (run->execution)
     return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
-                                  petra_run_records(run), worker);
+                                  run->actions, worker);
   return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
 }
 
