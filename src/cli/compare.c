@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra compare: what differs between runs, in their configs and in what came of them. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra export: the tables of a run's log as CSV files. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -32,7 +33,7 @@ static petra_status run(const petra_arguments *arguments) {
     return petra_fail(PETRA_USAGE, "petra export needs --csv DIR; see petra export --help");
   PETRA_TRY(petra_run_log_path(arguments->input, &log));
   t.files = json_array();
-  petra_status status = petra_folder_make(arguments->csv);
+  petra_status status = petra_make_folder(arguments->csv);
   if (status == PETRA_OK)
     status = petra_csv_export(log, arguments->csv, report, &t);
   if (status == PETRA_OK && arguments->json)

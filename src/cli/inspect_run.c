@@ -8,7 +8,7 @@
 #include "cli/inspect.h"
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
-#include "execute/best_weights.h"
+#include "distributed/best_weights.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 

@@ -28,3 +28,4 @@ petra_SOURCES = \
 petra_LDADD = $(PETRA_LDADD)
 # Where an installed petra report finds its script, and the Python that configure found for it.
 src/cli/report.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'
+EXTRA_DIST += src/cli/README.md

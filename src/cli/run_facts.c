@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/run_facts.h"
 
+#include "io/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"

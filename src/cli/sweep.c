@@ -3,6 +3,7 @@
  * again. */
 #include "sweep/sweep.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -58,7 +59,7 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. What only sums up may do so beside
  * them; beside a sweep, which keeps the summary itself, it writes nothing, and where it would print nothing either, that is an error. */
 static petra_status lock_folder(petra_sweep *sweep) {
-  PETRA_TRY(petra_folder_make(sweep->directory));
+  PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->only < 0 && sweep->jobs == 0) {
     PETRA_TRY(petra_folder_try_lock(sweep->directory, LOCK_EX, &sweep->lock));
     if (sweep->lock < 0)
@@ -125,7 +126,7 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
     PETRA_TRY(lock_folder(sweep));
   PETRA_TRY(read_cells(sweep));
   if (arguments->slurm)
-    PETRA_TRY(petra_folder_make(sweep->directory));
+    PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->jobs > 0 && sweep->only < 0) /* many --cell write no file at once */
     PETRA_TRY(petra_sweep_keep_settings(sweep));
   if (arguments->slurm)

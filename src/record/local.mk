@@ -18,3 +18,4 @@ libpetra_a_SOURCES += \
 	src/record/trace.c src/record/trace.h \
 	src/record/trace_observer.c src/record/trace_observer.h \
 	src/record/training_log.c src/record/training_log.h
+EXTRA_DIST += src/record/README.md

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "plan/virtual_cluster.h"
-#include "execute/execution.h"
-#include "execute/pace.h"
+#include "distributed/execution.h"
+#include "distributed/pace.h"
 #include "record/trace_observer.h"
 #include "run/worker_sleep.h"
 
@@ -86,7 +86,9 @@ static petra_status agree(petra_rehearsal *r, petra_status status) {
 }
 
 static petra_status open_records(petra_rehearsal *r) {
-  const petra_trace_observer_options trace = {.path = r->options.records.trace, .plan = &r->plan};
+  const petra_trace_observer_options trace = {.path = r->options.records.trace,
+                                              .program = &r->plan.program,
+                                              .split_backward = r->plan.method.program->split_backward};
   petra_runlog_about about = {
       .command = r->options.records.command_line, .backend = "none: actions are slept", .libraries = ""};
   if (r->options.ranks->rank > 0)

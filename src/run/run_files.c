@@ -2,6 +2,7 @@
 /* The files of a run: its folder when it begins, and what is written when it has ended. */
 #include "run/run_private.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"

@@ -37,8 +37,11 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 }
 
 petra_status petra_run_create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
+  const petra_trace_observer_options options = {.path = run->options.trace,
+                                                .program = &run->plan.program,
+                                                .split_backward = run->plan.method.program->split_backward,
+                                                .account = run->execution ? NULL : account_of,
+                                                .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
   if (!run->execution)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);

@@ -8,7 +8,7 @@
 #include "record/action_log.h"
 #include "plan/virtual_cluster.h"
 #include "predict/memory.h"
-#include "execute/rank_simulation.h"
+#include "distributed/rank_simulation.h"
 #include "plan/placement.h"
 #include "record/trace_observer.h"
 #include "sim/worker_cost.h"
@@ -163,8 +163,11 @@ static petra_status watch_memory(petra_simulation *s) {
 }
 
 static petra_status watch_trace(petra_simulation *s) {
-  const petra_trace_observer_options options = {
-      .path = s->options.records.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
+  const petra_trace_observer_options options = {.path = s->options.records.trace,
+                                                .program = &s->plan.program,
+                                                .split_backward = s->plan.method.program->split_backward,
+                                                .account = s->memory ? account_of : NULL,
+                                                .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;
