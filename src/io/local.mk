@@ -13,8 +13,7 @@ libpetra_a_SOURCES += \
 	src/io/profile_link.c src/io/profile_link.h \
 	src/io/runlog.c src/io/runlog.h \
 	src/io/runlog_columns.c src/io/runlog_create.c src/io/runlog_tables.c \
-	src/io/runlog_simulate.c src/io/runlog_simulate.h \
-	src/io/runlog_pace.c src/io/runlog_pace.h \
+	src/io/runlog_simulate.h src/io/runlog_pace.h \
 	src/io/runlog_private.h \
 	src/io/runlog_probe.c src/io/runlog_probe.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
