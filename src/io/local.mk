@@ -5,8 +5,6 @@ libpetra_a_SOURCES += \
 	src/io/checkpoint_part.c \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/data_file.c src/io/data_file.h \
-	src/io/csv_export.c src/io/csv_export.h \
-	src/io/csv_table.c src/io/csv_table.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/hdf5_image.c src/io/hdf5_image.h \
 	src/io/profile.c src/io/profile.h \
