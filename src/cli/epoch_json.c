@@ -2,7 +2,7 @@
 #include "cli/epoch_json.h"
 
 #include "base/json.h"
-#include "io/runlog_schema.h"
+#include "record/run_h5_schema.h"
 
 #include <jansson.h>
 

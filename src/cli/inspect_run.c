@@ -9,9 +9,9 @@
 #include "cli/inspect.h"
 #include "cli/pace.h"
 #include "cli/run_facts.h"
-#include "io/runlog_schema.h"
-#include "run/best.h"
-#include "run/describe.h"
+#include "record/run_h5_schema.h"
+#include "execute/best_weights.h"
+#include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

@@ -8,8 +8,8 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/presets.h"
-#include "io/runlog_schema.h"
-#include "run/ranks.h"
+#include "record/run_h5_schema.h"
+#include "group/ranks.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of run.h5 that are written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "record/run_h5_pace.h"
+#include "record/run_h5_private.h"
+#include "record/run_h5_simulate.h"
+
+#include <hdf5.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- a table of columns --- */
+
+/* The values of a column; NULL: it is not written. */
+static const void *values_of(const petra_table_writing *table, const petra_column *column) {
+  const char *member = (const char *)table->values + column->offset;
+  const void *values = member;
+  double real = 0;
+  if (column->dimensions[0] != PETRA_DIMENSION_NONE)
+    memcpy(&values, member, sizeof values);
+  else if (column->may_lack)
+    memcpy(&real, member, sizeof real);
+  return isnan(real) ? NULL : values;
+}
+
+/* Describes the data set of a column; its dimensions go to `labels`. Returns the bytes of its values in memory. */
+static int64_t describe(const petra_table_writing *table, const petra_column *column, const char **labels,
+                        petra_hdf5_set *out) {
+  int64_t bytes = 8;
+  *out = (petra_hdf5_set){.type = petra_column_file_type(column->type),
+                          .rank = petra_column_rank(column),
+                          .values = values_of(table, column),
+                          .units = column->units};
+  for (int d = 0; d < out->rank; d++) {
+    const petra_dimension_facts *facts = &petra_dimension_table[column->dimensions[d]];
+    out->extent[d] = facts->count > 0 ? facts->count : table->extents[column->dimensions[d]];
+    out->dimensions = labels;
+    labels[d] = facts->name;
+    bytes *= out->extent[d];
+    if (facts->legend) {
+      out->legend = facts->legend;
+      out->texts = facts->places;
+      out->text_count = facts->count;
+    }
+  }
+  return bytes;
+}
+
+/* Writes over a data set of the same extent. */
+static bool write_again(hid_t file, const petra_hdf5_set *set) {
+  hid_t id = H5Dopen2(file, set->name, H5P_DEFAULT), type = H5Tget_native_type(set->type, H5T_DIR_ASCEND);
+  bool done = H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
+  H5Tclose(type);
+  return H5Dclose(id) >= 0 && done;
+}
+
+static bool put_column(petra_runlog *log, const petra_table_writing *table, const petra_column *column) {
+  const char *labels[PETRA_COLUMN_RANK];
+  char name[64];
+  petra_hdf5_set set;
+  describe(table, column, labels, &set);
+  snprintf(name, sizeof name, "%s/%s", table->group->name, column->name);
+  set.name = name;
+  if (!set.values || table->again)
+    return !set.values || write_again(log->file, &set);
+  hid_t id = petra_hdf5_write_set(log->file, &set);
+  bool done = id >= 0;
+  if (table->noted && strcmp(column->name, table->noted) == 0)
+    done = done && petra_hdf5_put_texts(id, table->attribute, table->texts, table->text_count) >= 0;
+  return H5Dclose(id) >= 0 && done;
+}
+
+static bool put_table(petra_runlog *log, const void *what) {
+  const petra_table_writing *table = what;
+  for (int c = 0; c < table->group->count; c++)
+    if (!put_column(log, table, &table->group->columns[c]))
+      return false;
+  return true;
+}
+
+petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing *table) {
+  const char *labels[PETRA_COLUMN_RANK];
+  petra_hdf5_set set;
+  int64_t bytes = 0;
+  for (int c = 0; c < table->group->count; c++)
+    bytes += describe(table, &table->group->columns[c], labels, &set);
+  return petra_runlog_extend(log, put_table, table, bytes);
+}
+
+/* --- /model/stages --- */
+
+typedef struct stages_table {
+  const char *records; /* as petra_runlog_stage_type has them in memory */
+  size_t name_bytes;
+  int32_t count;
+} stages_table;
+
+/* The table's units are those of its members, in their order. */
+static bool write_stages(petra_runlog *log, const void *what) {
+  const stages_table *table = what;
+  const petra_column_group *group = &petra_runlog_stage_group;
+  const char *units[PETRA_RUNLOG_MAX_COLUMNS];
+  for (int c = 0; c < group->count; c++)
+    units[c] = petra_runlog_stage_units(&group->columns[c], log->samples);
+  const petra_hdf5_set set = {.name = "model/stages",
+                              .type = petra_runlog_stage_type(table->name_bytes, false),
+                              .memory = petra_runlog_stage_type(table->name_bytes, true),
+                              .rank = 1,
+                              .extent = {table->count},
+                              .values = table->records,
+                              .dimensions = &petra_dimension_table[group->dimension].name,
+                              .legend = "units",
+                              .texts = units,
+                              .text_count = group->count};
+  bool done = set.type >= 0 && set.memory >= 0 && petra_hdf5_put_set(log->file, &set);
+  H5Tclose(set.type);
+  H5Tclose(set.memory);
+  return done;
+}
+
+petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count) {
+  size_t name_bytes = 1;
+  char *records = NULL;
+  if (log->has_stages)
+    return petra_fail(PETRA_INTERNAL, "%s: the stages are written twice", log->path);
+  for (int32_t row = 0; row < count; row++)
+    if (strlen(rows[row].name) > name_bytes)
+      name_bytes = strlen(rows[row].name);
+  const size_t bytes = sizeof *rows + name_bytes;
+  PETRA_TRY(petra_allocate(&records, (size_t)count, bytes));
+  for (int32_t row = 0; row < count; row++) {
+    char *record = records + (size_t)row * bytes;
+    memcpy(record, &rows[row], sizeof *rows);
+    memcpy(record + sizeof *rows, rows[row].name, strlen(rows[row].name));
+  }
+  const stages_table table = {records, name_bytes, count};
+  petra_status status = petra_runlog_extend(log, write_stages, &table, (int64_t)bytes * count);
+  petra_free(records);
+  log->has_stages = true;
+  return status;
+}
+
+/* --- /memory --- */
+
+petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages) {
+  if (log->memory_stages > 0 && stages != log->memory_stages)
+    return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
+                      (int)log->memory_stages);
+  int64_t *peak = NULL; /* (J, category), then the totals (J) */
+  PETRA_TRY(petra_allocate_raw(&peak, (size_t)stages * (PETRA_MEMORY_CATEGORIES + 1), sizeof *peak));
+  int64_t *total = peak + (size_t)stages * PETRA_MEMORY_CATEGORIES;
+  for (int32_t stage = 0; stage < stages; stage++) {
+    memcpy(peak + (size_t)stage * PETRA_MEMORY_CATEGORIES, accounts[stage].peak_bytes,
+           sizeof accounts[stage].peak_bytes);
+    total[stage] = accounts[stage].total_peak_bytes;
+  }
+  petra_status status =
+      petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_memory_group,
+                                                         .values = &(petra_runlog_peaks){peak, total},
+                                                         .extents = {[PETRA_DIMENSION_STAGE] = stages},
+                                                         .again = log->memory_stages > 0});
+  log->memory_stages = stages;
+  petra_free(peak);
+  return status;
+}
+
+petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count) {
+  _Static_assert(sizeof *rows == PETRA_RUNLOG_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
+  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_backend_group,
+                                                            .values = &rows,
+                                                            .extents = {[PETRA_DIMENSION_RANK] = count}});
+}
+
+petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory) {
+  return petra_runlog_put_table(
+      log, &(petra_table_writing){
+               .group = &petra_runlog_memory_time_group,
+               .values = memory,
+               .extents = {[PETRA_DIMENSION_BIN] = memory->bins, [PETRA_DIMENSION_STAGE] = memory->stages},
+               .noted = "bytes",
+               .attribute = "accounting",
+               .texts = &memory->accounting,
+               .text_count = -1});
+}
+
+/* --- /simulate, /ranks and /pace --- */
+
+petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation) {
+  petra_runlog_simulation s = *simulation;
+  s.makespan_s = 1e-9 * (double)s.makespan_ns;
+  if (s.ranks == 0)
+    s.of_stage = NULL, s.rank_busy = NULL;
+  if (s.critical_kinds == 0)
+    s.critical_ns = s.critical_stage_ns = NULL;
+  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_simulate_group,
+                                                            .values = &s,
+                                                            .extents = {[PETRA_DIMENSION_STAGE] = s.stages,
+                                                                        [PETRA_DIMENSION_RANK] = s.ranks,
+                                                                        [PETRA_DIMENSION_PATH_PART] = s.critical_kinds},
+                                                            .noted = "critical_ns",
+                                                            .attribute = "kinds",
+                                                            .texts = s.critical_names,
+                                                            .text_count = s.critical_kinds});
+}
+
+petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace) {
+  const petra_runlog_pace_table values = {pace->microbatch_s, (const double *)pace->stage_s,
+                                          (const double *)pace->busy};
+  return petra_runlog_put_table(
+      log, &(petra_table_writing){
+               .group = &petra_runlog_pace_group,
+               .values = &values,
+               .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
+}
+
+petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
+                                const int32_t *of_stage, int32_t stages) {
+  enum { TIMES = PETRA_RUNLOG_RANK_TIMES, SENT = PETRA_RUNLOG_RANK_SENT };
+  int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
+  const char **hosts = NULL;
+  int32_t *replica = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&times, (size_t)ranks, sizeof *times), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&sent, (size_t)ranks, sizeof *sent), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&hosts, (size_t)ranks, sizeof *hosts), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&replica, (size_t)ranks, sizeof *replica), done);
+  for (int32_t r = 0; r < ranks; r++) {
+    const petra_runlog_rank *row = &rows[r];
+    memcpy(times[r], (int64_t[TIMES]){row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns},
+           sizeof *times);
+    memcpy(sent[r], (int64_t[SENT]){row->messages, row->bytes}, sizeof *sent);
+    hosts[r] = row->host;
+    replica[r] = r / places;
+  }
+  const petra_runlog_ranks_table values = {of_stage, replica, *times, *sent};
+  status = petra_runlog_put_table(
+      log, &(petra_table_writing){.group = &petra_runlog_ranks_group,
+                                  .values = &values,
+                                  .extents = {[PETRA_DIMENSION_STAGE] = stages, [PETRA_DIMENSION_RANK] = ranks},
+                                  .noted = "of_stage",
+                                  .attribute = "hosts",
+                                  .texts = hosts,
+                                  .text_count = ranks});
+done:
+  petra_free(replica);
+  petra_free(hosts);
+  petra_free(sent);
+  petra_free(times);
+  return status;
+}
