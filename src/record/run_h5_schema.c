@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/run_h5_schema.h"
 
-#include "record/run_h5_pace.h"     /* circle: as runlog.h */
-#include "record/run_h5_probe.h"    /* circle: as runlog.h */
-#include "record/run_h5_simulate.h" /* circle: as runlog.h */
+#include "record/run_h5_pace.h"     /* circle: as run_h5.h */
+#include "record/run_h5_probe.h"    /* circle: as run_h5.h */
+#include "record/run_h5_simulate.h" /* circle: as run_h5.h */
 
 #include <hdf5.h>
 
@@ -67,7 +67,7 @@ static const petra_column train_columns[] = {
     COLUMN(petra_runlog_epoch, eval_loss, F64, "nat", "mean cross entropy over the evaluation set", SHOWN("eval loss", 1, 4)), \
     COLUMN(petra_runlog_epoch, eval_top1, F64, "1", "fraction of the evaluation set classified right", SHOWN("eval top-1 %", 100, 2)), \
     COLUMN(petra_runlog_epoch, eval_top5, F64, "1", "fraction whose class is among the five highest scores", SHOWN("eval top-5 %", 100, 2)), \
-    COLUMN(petra_runlog_epoch, lr, F64, "1", "`/train/lr` of the epoch's last loss; NaN if there was none; in `lockstep` with a split head therefore the rate of the next epoch's first tick ([semantics](semantics.md#epochs-evaluation-ends))", SHOWN("lr", 1, -4)), \
+    COLUMN(petra_runlog_epoch, lr, F64, "1", "`/train/lr` of the epoch's last loss; NaN if there was none; in `lockstep` with a split head therefore the rate of the next epoch's first tick ([semantics](semantics/evaluation.md))", SHOWN("lr", 1, -4)), \
     COLUMN(petra_runlog_epoch, wall_s, F64, "s", "wall time since the start of the run, at the epoch's last loss or the end of its evaluation", SHOWN("wall s", 1, 1))
 static const petra_column token_epoch_columns[] = {
     EPOCH_COLUMNS,
@@ -76,7 +76,7 @@ static const petra_column token_epoch_columns[] = {
 static const petra_column epoch_columns[] = {
     EPOCH_COLUMNS,
     NAMED(petra_runlog_epoch, "images_per_s", rate, F64, "images/s", "training images by the wall time up to the epoch's last loss or, if an evaluation follows, up to that; evaluations and checkpoints are left out, probes are not; by arrival evaluations are left out only if they come behind the last loss", SHOWN("images/s", 1, 0)),
-    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: as `eval_loss`, with [statistics estimated anew](semantics.md#statistics-estimated-anew)", SHOWN("recal. loss", 1, 4)),
+    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: as `eval_loss`, with [statistics estimated anew](semantics/evaluation.md#recalibrated-statistics)", SHOWN("recal. loss", 1, 4)),
     COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1", "as `eval_top1`, likewise", SHOWN("recal. top-1 %", 100, 2)),
     COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1", "as `eval_top5`, likewise", SHOWN("recal. top-5 %", 100, 2)),
 };
@@ -142,7 +142,7 @@ static const petra_column ranks_columns[] = {
 static const petra_column simulate_columns[] = {
     COLUMN(petra_runlog_simulation, makespan_s, F64, "s", "virtual time of the last end"),
     COLUMN(petra_runlog_simulation, makespan_ns, I64, "ns", "the same, exactly"),
-    COLUMN(petra_runlog_simulation, time_per_microbatch_s, F64, "s", "[semantics](semantics.md); NaN if the run is too short"),
+    COLUMN(petra_runlog_simulation, time_per_microbatch_s, F64, "s", "[semantics](semantics/README.md); NaN if the run is too short"),
     NAMED(petra_runlog_simulation, "time_per_microbatch_low_s", low_s, F64, "s", "the same with every cost at its first quartile, if the costs are a profile's", .may_lack = true),
     NAMED(petra_runlog_simulation, "time_per_microbatch_high_s", high_s, F64, "s", "the same at its third quartile", .may_lack = true),
     COLUMN(petra_runlog_simulation, bubble_fraction, F64, "1", "idle part of all engines' time"),
@@ -150,7 +150,7 @@ static const petra_column simulate_columns[] = {
     COLUMN(petra_runlog_simulation, microbatches, I64, "count", "microbatches that were offered"),
     COLUMN(petra_runlog_simulation, wall_s, F64, "s", "wall time of the simulation itself"),
     COLUMN(petra_runlog_simulation, utilization, F64, "1", "busy part of the engines of the stage's device (of its rank, with `cluster.placement`), by this stage", OF_STAGE),
-    COLUMN(petra_runlog_simulation, lag_mean, F64, "updates", "mean [lag](semantics.md#the-other-methods): updates between the weights that a forward read and the latest ones at its backward", OF_STAGE),
+    COLUMN(petra_runlog_simulation, lag_mean, F64, "updates", "mean [lag](semantics/methods.md#the-other-methods): updates between the weights that a forward read and the latest ones at its backward", OF_STAGE),
     COLUMN(petra_runlog_simulation, lag_max, I64, "updates", "the largest lag", OF_STAGE),
     COLUMN(petra_runlog_simulation, in_flight_max, I64, "microbatches", "the most microbatches that were forwarded and not yet backwarded", OF_STAGE),
     COLUMN(petra_runlog_simulation, kept_max, I64, "microbatches", "the most microbatches whose graph or input was stored: until B, or until W if W is split from B (`zb-h1`)", OF_STAGE),
