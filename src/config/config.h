@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Choices: a list has the constant in C and the value in a config file of each choice. The enum is made of it here, the texts
- * of the key in config_keys.c. */
+ * of the key in keys.c. */
 #define PETRA_CHOICE_CONSTANT(constant, text) constant,
 #define PETRA_CHOICE_TEXT(constant, text) text,
 #define PETRA_CHOICE(type, LIST) typedef enum { LIST(PETRA_CHOICE_CONSTANT) } type
@@ -105,12 +105,6 @@ PETRA_CHOICE(petra_jitter_model, PETRA_JITTER_MODEL_CHOICES);
   X(PETRA_PREDICTION_DIFFERENCE, "difference") X(PETRA_PREDICTION_SPECTRAIN, "spectrain")
 PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
 /* clang-format on */
-/* The version, in updates made, that F and B of a microbatch read from a double buffer: that of the update before last of
- * its window of k. */
-static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
-  const int64_t window = microbatch / accumulate;
-  return window > 0 ? window - 1 : 0;
-}
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
 /* A list of integers; `values` is owned by the config. */
