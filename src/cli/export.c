@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
-#include "run/folder.h"
+#include "io/file.h"
 
 static petra_status run(const petra_arguments *arguments) {
   petra_runlog_summary *summary;
@@ -12,7 +12,7 @@ static petra_status run(const petra_arguments *arguments) {
   if (!arguments->csv)
     return petra_fail(PETRA_USAGE, "petra export needs --csv DIR; see petra export --help");
   PETRA_TRY(petra_run_log_path(arguments->input, &log));
-  petra_status status = petra_folder_make(arguments->csv);
+  petra_status status = petra_make_folder(arguments->csv);
   if (status == PETRA_OK)
     status = petra_runlog_summary_read(log, &summary); /* refuses what is damaged, and no log */
   petra_free(log);
@@ -35,7 +35,7 @@ const petra_command petra_command_export = {
         "report\n"
         "does (Debian: python3-h5py).\n",
     .inputs_least = 1,
-    .inputs_most = 1,
+    .inputs_max = 1,
     .options = (const petra_option[]){PETRA_OPTION("csv", "DIR", csv,
                                                    "the folder to write to; it is made where it is "
                                                    "missing"),

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 2, SPREAD = 5, MOST_STAGES = 100000 };
+enum { SCHEMA_VERSION = 2, SPREAD = 5, MAX_STAGES = 100000 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -55,7 +55,7 @@ typedef struct table {
   const char *statistics[6];
 } table;
 #define STATISTICS "minimum", "first quartile", "median", "third quartile", "maximum"
-static const table of_stages = {"stage", "/stages/blocks", sizeof(petra_profile_stage), MOST_STAGES, {STATISTICS}};
+static const table of_stages = {"stage", "/stages/blocks", sizeof(petra_profile_stage), MAX_STAGES, {STATISTICS}};
 static const table of_messages = {
     "message", "/link/bytes", sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES, {STATISTICS, "mean"}};
 static const double MOST_S = 1e6; /* as for the costs of a config */
@@ -64,7 +64,7 @@ enum { INTEGERS = 3, LINK = 6, BYTES = 0, ALONE = 2, CARRY = 5 };
 
 static column integer_of(int index) {
   const column columns[INTEGERS] = {
-      {"/stages", "blocks", "count", offsetof(petra_profile_stage, blocks), H5T_STD_I32LE, 1, 1, MOST_STAGES},
+      {"/stages", "blocks", "count", offsetof(petra_profile_stage, blocks), H5T_STD_I32LE, 1, 1, MAX_STAGES},
       {"/stages", "forward_bytes", "byte", offsetof(petra_profile_stage, forward_bytes), H5T_STD_I64LE, 1, 0, INFINITY},
       {"/stages", "backward_bytes", "byte", offsetof(petra_profile_stage, backward_bytes), H5T_STD_I64LE, 1, 0,
        INFINITY}};
