@@ -287,12 +287,13 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_compare = {
     .name = "compare",
-    .summary = "what differs between runs: config by key, results, weights to the bit",
+    .summary = "compares runs: configs by key, results, losses and weights to the bit",
     .arguments = "RUN RUN... [--json]",
-    .help =
-        "Prints the keys in which the configs of two or more runs (folders or their run.h5) differ, their results side "
-        "by side, and\n"
-        "of each run beside the first whether losses and weights (weights.h5) are equal to the bit.\n",
+    .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and the "
+            "results\n"
+            "side by side. For each run after the first, prints whether its losses and its weights (weights.h5) are "
+            "equal to\n"
+            "those of the first run to the bit.",
     .inputs_least = 2,
     .inputs_most = PETRA_MAX_INPUTS,
     .run = run};

@@ -30,32 +30,32 @@ static const petra_command *const commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static void print_usage(void) {
   printf(
-      "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
+      "petra %s: trains networks that are split into stages, with exact or delayed gradients\n\n"
       "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]\n\n",
       petra_version());
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-  printf("\n`petra help SUBCOMMAND` tells more; `petra train --help-config` prints every key of a config.\n"
-         "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
+  printf("\n`petra help SUBCOMMAND` explains a subcommand; `petra train --help-config` prints every key of a config.\n"
+         "Exit status: 0 success, 1 failure during the run, 2 wrong command line or config.\n");
 }
 
 /* Of every subcommand, or of those that take a config. */
 static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]'; a text with\n"
-            "                   ' #' or ': ' in two kinds: --set 'data.path=\"/data/my #1 set\"')"};
+    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML:\n"
+            "                   quote a list or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a\n"
+            "                   text with ' #' or ': ' twice (--set 'data.path=\"/data/my #1 set\"')"};
 static const petra_option json_option =
-    PETRA_OPTION("json", NULL, json, "prints one JSON object on standard output and nothing else there");
-static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "no warnings");
-static const petra_option quiet_writer_option = PETRA_OPTION(
-    "quiet", NULL, quiet, "nothing on standard output (but --json), no progress, no warnings: errors only");
-static const petra_option help_config_option = {.name = "help-config",
-                                                .help = "prints every key of a config: type, default, range, meaning"};
+    PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
+static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
+static const petra_option quiet_writer_option =
+    PETRA_OPTION("quiet", NULL, quiet, "prints only errors, and the object of --json");
+static const petra_option help_config_option = {
+    .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
 static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
-static const petra_option help_option = {.name = "help", .help = "this text"};
+static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
 enum {
   OPTIONS_MOST = PETRA_OPTIONS_MOST,

@@ -344,19 +344,25 @@ done:
 
 const petra_command petra_command_profile = {
     .name = "profile",
-    .summary = "measures what the stages of a config cost on this device",
+    .summary = "measures the time of each stage of a config on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
     .help =
-        "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
-        "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
-        "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
-        "Samples are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
-        "stage serves every partition of the network.\n"
-        "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "
-        "of\n"
-        "the peaks of cluster.cost.device (on a host cpu-core), which are printed with how far they are off.\n"
-        "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
+        "Measures forward, backward, reconstruction, weight gradient and update of every stage on this device, with "
+        "the\n"
+        "backend, precision, threads and batch of the config, and writes a cost profile. `petra simulate` and `petra\n"
+        "train` use it with cluster.cost.model: profile and cluster.cost.profile: FILE. The samples are random; "
+        "nothing is\n"
+        "trained.\n"
+        "\n"
+        "petra runs profile.warmup microbatches, then measures profile.repetitions microbatches. The costs are the "
+        "means; a\n"
+        "warning is printed if the times vary widely. A profile with one block per stage serves every partition of "
+        "the\n"
+        "network. petra also fits the means with the launch time and the efficiencies of cluster.cost.model: kernels, "
+        "as\n"
+        "fractions of the peaks of cluster.cost.device (on a host: cpu-core), and prints them with the error of the "
+        "fit.\n"
+        "Under mpirun, all processes measure the stages at the same time and then the messages between them.",
     .takes_config = true,
     .options =
         (const petra_option[]){
