@@ -52,7 +52,7 @@ static petra_status compare_configs(comparison *c) {
   c->config = json_array();
   petra_status status = petra_config_tell_differences(configs, c->count, note_key, c);
   petra_free(configs);
-  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "no memory for what differs in the configs")
+  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "out of memory while comparing the configs")
                                           : status;
 }
 
@@ -205,7 +205,7 @@ static void print_weights(const petra_weights_difference *w) {
   if (w->differing > w->shapes)
     printf(", %sby at most %.3g", w->shapes > 0 ? "the others " : "", w->largest);
   if (w->more > 0)
-    printf("; %lld in the other file alone", (long long)w->more);
+    printf("; %lld only in the other file", (long long)w->more);
   putchar('\n');
 }
 
@@ -213,15 +213,15 @@ static void print_beside(const beside *other, const char *name) {
   const petra_weights_difference *w = &other->weights;
   printf("losses   A and %s: ", name);
   if (other->losses == 0)
-    printf("no microbatch that both have a loss of\n");
+    printf("no microbatch has a loss in both runs\n");
   else if (other->equal == other->losses)
-    printf("equal to the bit in all %lld microbatches that both have\n", (long long)other->losses);
+    printf("equal to the bit in all %lld microbatches of both runs\n", (long long)other->losses);
   else
     printf("equal to the bit in the first %lld of %lld microbatches\n", (long long)other->equal,
            (long long)other->losses);
   printf("weights  A and %s: ", name);
   if (!other->has_weights)
-    printf("not both have a weights.h5\n");
+    printf("weights.h5 is missing in one of the runs or in both\n");
   else if (w->differing + w->more == 0)
     printf("equal to the bit, all %lld tensors\n", (long long)w->tensors);
   else

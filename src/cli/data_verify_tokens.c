@@ -44,7 +44,7 @@ static petra_status examine(petra_split_report *report, const petra_config *conf
 static void print(const petra_split_report *report) {
   const petra_dataset *set = report->set;
   const findings *found = report->more;
-  printf("%lld tokens, %lld windows of %d an epoch\n", (long long)report->labels, (long long)set->count, set->context);
+  printf("%lld tokens, %lld windows of %d per epoch\n", (long long)report->labels, (long long)set->count, set->context);
   printf("       vocabulary of %d, of which %d occur; entropy of single tokens: %.4f nats\n", set->classes,
          found->occurring, found->entropy);
 }

@@ -76,9 +76,9 @@ static petra_status run(const petra_arguments *arguments) {
     goto done;
   }
   if (config->model.new_head) {
-    status = petra_config_fail(config, "model.new_head",
-                               "true: a head of random weights is not to be evaluated; expected false, with which the "
-                               "head of model.weights is read");
+    status = petra_config_fail(
+        config, "model.new_head",
+        "true would evaluate a head of random weights; expected false, which reads the head of model.weights");
     goto done;
   }
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);

@@ -40,13 +40,13 @@ petra_status petra_fit_print(const petra_fit *fit) {
       petra_utf8_print(stdout, "%s: %.6g (%.6g times %.6g)\n", factor->keys[k], factor->start[k] * factor->factor,
                        factor->start[k], factor->factor);
     if (factor->undetermined)
-      printf("  these measurements say nothing of it: half and twice as much fit as well\n");
+      printf("  the measurements do not determine it: half the value and twice the value fit as well\n");
   }
   printf("%d factor%s fitted to %d measurement%s: times are %.1f %% off (root mean square), %.1f %% at most\n",
          fit->factors, fit->factors == 1 ? "" : "s", fit->measurements, fit->measurements == 1 ? "" : "s",
          100 * expm1(fit->rms), 100 * expm1(fit->worst));
   if (fit->factors >= fit->measurements)
-    printf("there are no more measurements than factors: that they fit says nothing\n");
+    printf("there are no more measurements than factors, so a good fit is no evidence\n");
   return PETRA_OK;
 }
 

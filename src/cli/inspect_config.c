@@ -132,7 +132,7 @@ static petra_status print_estimate(petra_plan *plan) {
   petra_estimate estimate;
   PETRA_TRY(petra_plan_load_profile(plan));
   PETRA_TRY(petra_estimate_of(plan, plan->config->run.max_microbatches, &estimate));
-  puts("\na run (petra train):");
+  puts("\nestimate for petra train:");
   petra_estimate_print(plan, &estimate, 0, 0, stdout);
   return PETRA_OK;
 }
@@ -142,11 +142,10 @@ static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
   if (*end || end == text || size < 1 || size > largest_image)
-    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
+    return petra_fail(PETRA_USAGE, "--image-size: '%s' is not an image size; expected 1 to %ld pixels", text,
                       largest_image);
   if (plan->model.input.kind != PETRA_TENSOR_ACTIVATION)
-    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, and no images",
-                      petra_family_title(plan->model.family));
+    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, not images", petra_family_title(plan->model.family));
   const petra_stream_shape input = petra_image_stream((int32_t)size, (int32_t)size);
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
@@ -158,12 +157,12 @@ static petra_status resize(petra_plan *plan, const char *text) {
 static petra_status check_memory(const petra_plan *plan) {
   if (*plan->config->method.schedule)
     return petra_config_fail(plan->config, "method.schedule",
-                             "with --memory, which counts from the delays of the method's own order; expected none");
+                             "--memory counts from the delays of the method's own order; expected no method.schedule");
   if (plan->method.program->arrival)
-    return petra_config_fail(plan->config, "method.name",
-                             "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
-                             "method with an order, or petra simulate",
-                             plan->method.name);
+    return petra_config_fail(
+        plan->config, "method.name",
+        "%s with --memory, which needs fixed delays; expected a method with a fixed order, or petra simulate",
+        plan->method.name);
   return petra_plan_check_norms(plan);
 }
 

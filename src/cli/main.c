@@ -212,7 +212,7 @@ static petra_status read_operands(const petra_command *command, int count, char 
   if (most == 0 && count > 0)
     return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
   if (count > most && most == 1)
-    return petra_fail(PETRA_USAGE, "one %s is expected, got '%s' and '%s'",
+    return petra_fail(PETRA_USAGE, "expected one %s, got '%s' and '%s'",
                       command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
   if (count < command->inputs_least || count > most)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
@@ -269,10 +269,10 @@ static petra_status fit_to_replace(const char *option, const char *path, const p
     return PETRA_OK;
   for (int i = 0; i < arguments->input_count; i++)
     if (stat(arguments->inputs[i], &input) == 0 && target.st_dev == input.st_dev && target.st_ino == input.st_ino)
-      return petra_fail(PETRA_USAGE, "--%s: %s is what is to be read; expected another name", option, path);
+      return petra_fail(PETRA_USAGE, "--%s: %s is also an input; expected another name", option, path);
   for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
     if (strcmp(slash ? slash + 1 : path, of_runs[i]) == 0)
-      return petra_fail(PETRA_USAGE, "--%s: %s is there, and has the name of a file of a run; expected another name",
+      return petra_fail(PETRA_USAGE, "--%s: %s exists and has the name of a file of a run; expected another name",
                         option, path);
   return PETRA_OK;
 }
@@ -378,7 +378,7 @@ static petra_status close_stdout(petra_status status, bool lasting) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
   if (status == PETRA_OK && lasting && reader_has_gone()) {
-    petra_log(PETRA_LOG_WARNING, "standard output was closed by its reader; the command went on to its end");
+    petra_log(PETRA_LOG_WARNING, "the reader closed standard output; the command continued to its end");
     return status;
   }
   if (status == PETRA_OK && reader_has_gone()) {

@@ -154,12 +154,11 @@ petra_status petra_memory_print(const petra_plan *plan, petra_accounting account
   printf("\n");
   PETRA_TRY_GOTO(status, print_rows(rows), done);
   if (plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE) /* no convolutions */
-    puts(
-        "\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward even where inputs are not kept");
+    puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
+         "inputs");
   else
     puts("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's network; input "
-         "buffer: inputs\n"
-         "that wait for their backward even where inputs are not kept");
+         "buffer: inputs\nthat wait for their backward, even if the method stores no inputs");
 done:
   free_rows(rows);
   return status;

@@ -63,8 +63,8 @@ petra_status petra_pace_print(const petra_runlog_summary *summary) {
     petra_table_cell(table, "stage %d (rank %lld) ms", j + 1, (long long)summary->of_stage[j]);
     figures(table, summary->pace_stage_s + (size_t)j * PETRA_PACE_COLUMNS, 1e3);
   }
-  printf("\npace: measured, and as petra simulate predicts it from the costs; low, high: with all costs at their "
-         "quartiles,\nhigh of the whole is at least a ninth above, for what is in no profile;\nratio: predicted over "
-         "measured; of a stage: in actions, a microbatch\n");
+  printf("\npace: measured, and predicted by petra simulate from the costs; low, high: predicted with all costs at "
+         "their\nquartiles (high of the run is at least a ninth above the prediction, for work that no profile "
+         "covers);\nratio: predicted / measured; stages: time in actions per microbatch\n");
   return petra_table_print(table, stdout);
 }

@@ -204,8 +204,9 @@ static petra_status print_link(const petra_profile *profile, const char *message
   }
   printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
          alone_ratio(profile));
-  printf("\nmessages between %d processes, which measured the stages at the same time; both ways: one of the same size "
-         "the other way; pack, unpack: from and to tensors; carry: taken from what a process computes meanwhile%s%s\n",
+  printf("\nmessages between %d processes, which measured the stages at the same time; both ways: with a message of "
+         "the same size in the other direction; pack, unpack: conversion from and to tensors; carry: time that a "
+         "computing process loses meanwhile%s%s\n",
          (int)profile->ranks, messages ? "; " : "", messages ? messages : "");
   return petra_table_print(table, stdout);
 }
@@ -222,7 +223,7 @@ static void print_fit(const petra_kernel_fit *fit) {
          fit->rates.elementwise_bytes, fit->times, 100 * expm1(fit->rms), 100 * expm1(fit->worst));
   for (int i = 0; i < PETRA_FIT_RATES; i++)
     if (fit->unlimited[i])
-      printf("these times give no upper limit of %s: twice as much fits as well\n", petra_fit_rate_name(i));
+      printf("these times give no upper limit for %s: twice the value fits as well\n", petra_fit_rate_name(i));
 }
 
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {
@@ -236,8 +237,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config)));
-  printf("\nMilliseconds a microbatch of %d %s: means of %d repetitions%s; spread: interquartile range over "
-         "median.\n",
+  printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,
          p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
@@ -254,8 +254,8 @@ static void warn_of_spread(const profiling *p) {
     return;
   petra_plan_stage_summary(&p->plan, unsure.stage, &summary);
   petra_log(PETRA_LOG_WARNING,
-            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages so "
-            "unsure); expected a quiet machine, or more repetitions than profile.repetitions: %lld",
+            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages with "
+            "such a spread); expected an idle machine, or more repetitions than profile.repetitions: %lld",
             unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), 1e3 * spread->quartile1,
             1e3 * spread->quartile3, 1e3 * spread->median, unsure.count, unsure.count == 1 ? "" : "s",
             (long long)p->config->profile.repetitions);

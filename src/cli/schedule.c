@@ -61,7 +61,7 @@ static void warn_without_backward(const petra_schedule *schedule) {
     microbatches += action->stage == 1 && action->kind == PETRA_ACTION_FORWARD;
   }
   petra_log(PETRA_LOG_WARNING,
-            "none of %lld microbatches comes back to stage 1: the order ends before; expected a larger "
+            "none of %lld microbatches returns to stage 1 before the schedule ends; expected a larger "
             "run.max_microbatches, or run.drain: true",
             (long long)microbatches);
 }

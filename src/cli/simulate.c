@@ -185,7 +185,7 @@ static petra_status print_table(const petra_simulated *result) {
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\nmethod   ", (long long)config->data.batch, words_of(result)->samples);
   PETRA_TRY(petra_describe_method(config, stdout));
-  printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
+  printf("; program %s, %lld engine%s per device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(petra_describe_costs(config, stdout));
   fputs("\nlinks    ", stdout);
@@ -199,7 +199,8 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   if (isfinite(f->low_s))
     printf(" (%.6g .. %.6g with all costs at their quartiles%s)", f->low_s, f->high_s,
-           f->ranks > 1 ? "; the upper one is at least a ninth above, for what is in no profile" : "");
+           f->ranks > 1 ? "; the upper one is at least a ninth above the prediction, for work that no profile covers"
+                        : "");
   if (isfinite(labels_per_s(result)))
     printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
@@ -262,7 +263,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
-    petra_stop_say("stopped; a simulation has nothing to go on from");
+    petra_stop_say("stopped; a simulation cannot be resumed");
   }
   if (arguments->fit || arguments->vary) {
     status = fit(arguments, config);

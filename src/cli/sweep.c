@@ -32,12 +32,13 @@ static petra_status read_arguments(petra_sweep *sweep, const petra_arguments *ar
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
   if (arguments->slurm && (arguments->json || arguments->cell))
-    return petra_fail(PETRA_USAGE, "--slurm prints a script: it goes with neither --json nor --cell");
+    return petra_fail(PETRA_USAGE, "--slurm prints a script and cannot be combined with --json or --cell");
   if (arguments->slurm && strcmp(arguments->input, "-") == 0)
     return petra_fail(PETRA_USAGE,
                       "--slurm with a grid from standard input, which the tasks cannot read; expected a file");
   if (arguments->cell && (arguments->json || arguments->jobs))
-    return petra_fail(PETRA_USAGE, "--cell runs one cell and no summary: it goes with neither --json nor --jobs");
+    return petra_fail(PETRA_USAGE,
+                      "--cell runs one cell without a summary and cannot be combined with --json or --jobs");
   if (arguments->jobs)
     PETRA_TRY(read_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
   return PETRA_OK;
@@ -104,7 +105,7 @@ static petra_status report(const petra_sweep *sweep, int stopped) {
     if (sweep->cell[c].state == PETRA_CELL_FAILED)
       petra_log(PETRA_LOG_ERROR, "%s: %s", sweep->cell[c].directory, sweep->cell[c].reason);
   if (stopped)
-    return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command goes on from here",
+    return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command continues the sweep",
                       sweep->directory, stopped, strsignal(stopped));
   if (failed > 0 && sweep->only < 0)
     return petra_fail(PETRA_CHILD,

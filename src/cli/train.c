@@ -44,7 +44,7 @@ static void print_end(petra_run *run) {
   if (petra_run_plan(run)->config->cluster.replicas > 1)
     printf(" in %lld replicas", (long long)petra_run_plan(run)->config->cluster.replicas);
   if (losses == 0)
-    printf(", too few for a loss to come back");
+    printf(", too few to produce a loss");
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5%s}\n", petra_run_directory(run),
@@ -70,7 +70,7 @@ static petra_status rehearse(const petra_arguments *arguments, const petra_confi
                   (json_int_t)result->plan->program.microbatches, "time_per_microbatch_s",
                   petra_json_real(result->pace.measured), "predicted_s", petra_json_real(result->pace.predicted)));
   } else if (ranks->rank == 0 && !arguments->quiet) {
-    printf("%lld microbatches with %s on %d stage%s, slept", (long long)result->plan->program.microbatches,
+    printf("%lld microbatches with %s on %d stage%s, rehearsed", (long long)result->plan->program.microbatches,
            result->plan->method.name, result->plan->stages, result->plan->stages == 1 ? "" : "s");
     if (isfinite(result->pace.measured))
       printf(": %.6g s per microbatch, simulated %.6g s", result->pace.measured, result->pace.predicted);
@@ -98,10 +98,10 @@ static petra_status tell_complete(const petra_arguments *arguments, const petra_
 static petra_status read_config(const petra_arguments *arguments, petra_config **out) {
   const int launched = petra_launcher_size(NULL);
   if (arguments->resume && arguments->overwrite)
-    return petra_fail(PETRA_USAGE, "--resume and --overwrite; expected one of them");
+    return petra_fail(PETRA_USAGE, "both --resume and --overwrite; expected one of them");
   if (arguments->input && strcmp(arguments->input, "-") == 0 && launched > 1)
-    return petra_fail(
-        PETRA_USAGE, "a config from standard input reaches the first of %d processes alone; expected a file", launched);
+    return petra_fail(PETRA_USAGE,
+                      "a config from standard input reaches only the first of %d processes; expected a file", launched);
   PETRA_TRY(petra_arguments_config(arguments, "train", out));
   return (*out)->run.mode == PETRA_MODE_EXECUTE
              ? PETRA_OK

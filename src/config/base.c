@@ -68,7 +68,7 @@ static petra_status check_chain(const petra_config_loader *in, const petra_confi
     print_chain(&next, chain, sizeof chain);
     if (same)
       return petra_config_fail_at(in->origin, line, key, "a cycle: %s; expected a file that is not among them", chain);
-    return petra_config_fail_at(in->origin, line, key, "%s: more than %d files; expected at most as many", chain,
+    return petra_config_fail_at(in->origin, line, key, "%s: more than %d files; expected at most that many", chain,
                                 MAX_FILES);
   }
   return PETRA_OK;

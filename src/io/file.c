@@ -74,7 +74,7 @@ petra_status petra_file_check_replaceable(const char *path) {
   if (stat(path, &about) != 0 || S_ISREG(about.st_mode) ||
       S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
     return PETRA_OK;
-  return petra_fail(PETRA_IO, "%s: cannot replace: this is no regular file; expected the name of a file", path);
+  return petra_fail(PETRA_IO, "%s: cannot replace: not a regular file; expected the name of a file", path);
 }
 
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {

@@ -236,10 +236,10 @@ static petra_status open_set(const reader *r, const char *group, const char *nam
   hid_t set = -1;
   PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
+    return petra_fail(PETRA_DATA, "%s: %s is not a data set", r->file->path, path);
   if (!petra_hdf5_extent(set, expected, 1, count)) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type; expected a list of %s, one a stage",
+    return petra_fail(PETRA_DATA, "%s: %s has another shape or type; expected a list of %s, one per stage",
                       r->file->path, path, expected == H5T_INTEGER ? "integers" : "floating point numbers");
   }
   *out = set;
@@ -322,7 +322,7 @@ static petra_status read_spread(const reader *r, petra_profile_part part, double
   for (int32_t i = 0; done && i < SPREAD * r->profile->stages; i++)
     done = isfinite(values[i]);
   if (!done)
-    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type, or not finite; expected %d numbers a stage",
+    return petra_fail(PETRA_DATA, "%s: %s has another shape or type, or is not finite; expected %d numbers per stage",
                       r->file->path, path, SPREAD);
   for (int32_t j = 0; j < r->profile->stages; j++) {
     petra_spread *spread = &r->profile->stage[j].part[part];

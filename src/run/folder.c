@@ -39,8 +39,8 @@ petra_status petra_folder_make(const char *path) {
     kept = *slash;
     *slash = 0;
     if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
-      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
-                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+      status = petra_fail(PETRA_IO, "%s: cannot create this folder: %s", part,
+                          errno == EEXIST ? "a file with that name exists" : strerror(errno));
     *slash = kept;
   }
   petra_free(part);
@@ -93,7 +93,7 @@ petra_status petra_folder_try_lock(const char *path, int operation, int *out) {
 petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
   PETRA_TRY(petra_folder_try_lock(path, operation, out));
   if (*out < 0)
-    return petra_fail(PETRA_IO, "%s: another %s is writing into this folder; expected %s", path, holder, expected);
+    return petra_fail(PETRA_IO, "%s: another %s is writing to this folder; expected %s", path, holder, expected);
   return PETRA_OK;
 }
 
@@ -124,7 +124,7 @@ petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark) {
   if (made >= 0)
     close(made);
   petra_status status =
-      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write into this folder: %s", path, strerror(errno));
+      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write to this folder: %s", path, strerror(errno));
   petra_free(file);
   return status;
 }

@@ -43,8 +43,8 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   if (other_length && measured && begin->read % run->plan.program.batches != 0)
     return petra_config_fail(
         run->config, "run.epochs",
-        "%lld microbatches in all, and the run that wrote %s, within an epoch, had another number; "
-        "with cluster.cost.model: measured expected a run as long, or one from the beginning",
+        "%lld microbatches in all, but the run that wrote %s in the middle of an epoch had another number; with "
+        "cluster.cost.model: measured, expected a run of the same length, or one from the beginning",
         (long long)run->plan.program.microbatches, run->checkpoint.path);
   if (other_length && !by_arrival && !measured)
     PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, begin, run->checkpoint.path));
@@ -55,7 +55,7 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
 
 static void print_resumed(const petra_run *run) {
   if (!run->resume)
-    petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint.path);
+    petra_utf8_print(stdout, "no %s: the run starts from the beginning\n", run->checkpoint.path);
   else
     petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint.path,
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);

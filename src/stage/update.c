@@ -26,7 +26,7 @@ petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, 
   if (*version > stage->updates)
     return petra_fail(PETRA_SCHEDULE,
                       "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; "
-                      "expected at least a microbatch a stage between updates",
+                      "expected at least one microbatch per stage between updates",
                       stage->options.number, (long long)microbatch, (long long)*version, (long long)stage->updates);
   return PETRA_OK;
 }

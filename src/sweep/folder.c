@@ -82,7 +82,7 @@ static petra_status refuse_runs(const petra_sweep *sweep, const petra_config *ba
     const bool there = access(path, F_OK) == 0;
     petra_free(path);
     if (there)
-      return petra_fail(PETRA_CONFIG, "%s: holds a run (%s); expected another folder for the sweep (--output)",
+      return petra_fail(PETRA_CONFIG, "%s: contains a run (%s); expected another folder for the sweep (--output)",
                         sweep->directory, marks[i]);
   }
   return PETRA_OK;
