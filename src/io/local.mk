@@ -10,3 +10,4 @@ libpetra_a_SOURCES += \
 	src/io/weights.c src/io/weights.h \
 	src/io/weights_compare.c src/io/weights_compare.h
 EXTRA_DIST += docs/hdf5-schema.md
+EXTRA_DIST += src/io/README.md
