@@ -61,7 +61,7 @@ static void pack(const seal *s, unsigned char *out) {
 }
 
 static petra_status damaged(const char *name, const char *what) {
-  return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
+  return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected the file as petra wrote it", name, what);
 }
 
 /* Finds the seal in the first `got` bytes of a file; its state is NONE if there is none. Returns false if it is
@@ -83,7 +83,7 @@ static bool find_seal(const unsigned char *in, size_t got, seal *out) {
 
 static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
   if (!find_seal(in, got, out))
-    return damaged(name, "its seal does not hold");
+    return damaged(name, "its seal does not match");
   if (out->state == PETRA_SEAL_NONE)
     return PETRA_OK;
   if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
@@ -107,7 +107,7 @@ petra_status petra_seal_check_image(const char *name, const void *image, size_t 
   PETRA_TRY(unpack(name, image, size, &s));
   if (s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
       s.digest != XXH64((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES, 0))
-    return damaged(name, "its seal does not hold");
+    return damaged(name, "its seal does not match");
   return PETRA_OK;
 }
 

@@ -79,12 +79,12 @@ static void prepare_line(const checkpoints *c) {
   if (c->options.every.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
   else if (c->written > 0)
-    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, and --resume "
-                   "then begins at microbatch %lld of %lld",
+    petra_stop_say("stopping after the next checkpoint; a second signal ends the run at once, and --resume then starts "
+                   "at microbatch %lld of %lld",
                    (long long)c->written, (long long)program_of(c)->microbatches);
   else
-    petra_stop_say("stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, "
-                   "without one");
+    petra_stop_say("stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a "
+                   "checkpoint");
 }
 
 /* The last line of a run that a signal ends. */
@@ -197,8 +197,8 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   if (c->done < c->resumed && c->done + count == c->resumed &&
       (c->read != c->written || (int64_t)XXH64_digest(&c->order) != c->resumed_order))
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: its %lld actions, with %lld microbatches read, are not the first ones of this "
-                      "run, with %lld; expected a checkpoint of this run",
+                      "%s: item /begin: its %lld actions read %lld microbatches, but the first actions of this run "
+                      "differ and read %lld; expected a checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed, (long long)c->written, (long long)c->read);
   if (c->options.measure && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
@@ -222,7 +222,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   petra_worker *worker = again ? c->counting : c->options.worker;
   if (again && c->done + count > c->resumed)
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: its %lld actions end in the middle of what starts together; expected a "
+                      "%s: item /begin: its %lld actions end in the middle of actions that start together; expected a "
                       "checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
@@ -235,7 +235,7 @@ static petra_status finish(petra_worker *base) {
   const checkpoints *c = of_worker(base);
   if (c->done < c->resumed)
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      "%s: item /begin: %lld actions, but the run has %lld; expected a checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed, (long long)c->done);
   return petra_worker_finish(c->options.worker);
 }
@@ -301,11 +301,11 @@ petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_e
   PETRA_TRY(c.left <= 0 ? PETRA_OK : status);
   if (c.left == 0 && (int64_t)XXH64_digest(&c.order) == begin->order)
     return PETRA_OK;
-  return petra_config_fail(plan->config, "run.epochs",
-                           "%lld microbatches in all, and the run that wrote %s had another number: near its end the "
-                           "shorter of the two leaves out actions that the longer one has done by then; expected a run "
-                           "as long, or one from the beginning",
-                           (long long)plan->program.microbatches, path);
+  return petra_config_fail(
+      plan->config, "run.epochs",
+      "%lld microbatches in all, but the run that wrote %s had another number: near its end, the shorter run omits "
+      "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
+      (long long)plan->program.microbatches, path);
 }
 
 int64_t petra_checkpoints_every(const petra_period *every, int64_t batches) {

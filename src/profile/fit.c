@@ -30,9 +30,9 @@ static petra_status simulate(const petra_config *config, double *seconds) {
   PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
   *seconds = petra_run_simulated(simulation)->figures.time_per_microbatch_s;
   if (!(*seconds > 0))
-    status = petra_config_fail(
-        config, "run.max_microbatches",
-        "no time per microbatch comes out that could be fitted; expected more microbatches, or costs");
+    status =
+        petra_config_fail(config, "run.max_microbatches",
+                          "the simulation gives no time per microbatch to fit; expected more microbatches, or costs");
 done:
   petra_run_destroy(simulation);
   return status;

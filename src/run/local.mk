@@ -19,3 +19,4 @@ libpetra_a_SOURCES += \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/training.c \
 	src/run/worker_sleep.c src/run/worker_sleep.h
+EXTRA_DIST += src/run/README.md

@@ -5,7 +5,7 @@
 
 #include "record/run_h5_pace.h"
 #include "plan/placement.h"
-#include "execute/rank_times.h"
+#include "distributed/rank_times.h"
 #include "run/run.h"
 
 /* All ranks come here, each with its own times (which become those of all at rank 0); rank 0 with the log writes. The

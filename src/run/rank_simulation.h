@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a schedule takes on ranks that have several stages each. A rank is one device with one engine, and does its actions in
- * the order in which all ranks of an executed run go through the schedule (execute/worker_ranks.h): that of the virtual executor
+ * the order in which all ranks of an executed run go through the schedule (distributed/worker_ranks.h): that of the virtual executor
  * over all stages, whatever their times. It waits for messages alone; a message between its own stages takes no time, one for
  * another rank takes its link, and both ranks time to turn tensors into it and back. So there are two runs of the executor:
  * one over the stages, whose order is kept, and one over the ranks, which goes by that order.
@@ -15,7 +15,7 @@
 #define PETRA_RUN_RANK_SIMULATION_H
 
 #include "plan/virtual_cluster.h"
-#include "execute/rank_times.h"
+#include "distributed/rank_times.h"
 
 typedef struct petra_placed petra_placed;
 

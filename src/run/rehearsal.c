@@ -23,16 +23,15 @@ static petra_status check(const petra_run *run) {
   const petra_config *config = run->config;
   if (run->options.resume)
     return petra_fail(PETRA_UNSUPPORTED,
-                      "--resume: with cluster.stages there is nothing to go on from; expected no --resume");
+                      "--resume: a rehearsal (cluster.stages) cannot be resumed; expected no --resume");
   if (run->plan.method.program->arrival)
-    return petra_config_fail(config, "method.name",
-                             "%s takes messages as they come; cluster.stages with run.mode: execute wants a method "
-                             "with a fixed order",
-                             run->plan.method.name);
-  if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(
-        config, "cluster.cost.model",
-        "measured: cluster.stages compute nothing that could be measured; expected unit or constant");
+        config, "method.name",
+        "%s runs actions as messages arrive; cluster.stages with run.mode: execute needs a method with a fixed order",
+        run->plan.method.name);
+  if (config->cluster.cost.model == PETRA_COST_MEASURED)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "measured: cluster.stages compute nothing to measure; expected unit or constant");
   if (config->cluster.replicas != 1)
     return petra_config_fail(config, "cluster.replicas",
                              "%lld: cluster.stages with run.mode: execute have no gradients to average; expected 1",
@@ -49,7 +48,7 @@ static petra_status check(const petra_run *run) {
 
 static petra_status prepare(petra_run *run) {
   char stages[64];
-  petra_stop_say("stopped; a rehearsal has nothing to go on from");
+  petra_stop_say("stopped; a rehearsal cannot be resumed");
   PETRA_TRY(petra_allocate(&run->rehearsal, 1, sizeof *run->rehearsal));
   petra_rehearsal *r = run->rehearsal;
   PETRA_TRY(petra_plan_simulated(&run->plan, run->config, 0));

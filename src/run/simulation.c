@@ -56,7 +56,7 @@ static petra_status make_plan(petra_run *run) {
   if (run->config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(
         run->config, "cluster.cost.model",
-        "measured: nothing is computed that could be measured; expected another model, or petra train");
+        "measured: a simulation computes nothing to measure; expected another model, or petra train");
   PETRA_TRY(petra_plan_simulated(&run->plan, run->config, 0));
   PETRA_TRY(petra_plan_check_norms(&run->plan));
   return petra_plan_load_profile(&run->plan);
@@ -99,7 +99,7 @@ static petra_status plan_memory(petra_run *run) {
   if (strcmp(accounting, "strict") == 0)
     counted = PETRA_ACCOUNTING_STRICT;
   else if (!measured && strcmp(accounting, "paper") != 0)
-    return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
+    return petra_fail(PETRA_USAGE, "--memory: unknown accounting '%s'; expected measured, paper or strict", accounting);
   if (run->config->cluster.stages > 0)
     return run->options.memory
                ? petra_config_fail(

@@ -5,7 +5,7 @@
 
 #include "exec/observer.h"
 #include "record/run_h5_simulate.h"
-#include "execute/rank_times.h"
+#include "distributed/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"
 #include "sim/observer_critical.h"

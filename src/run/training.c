@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/checkpoints.h"
-#include "execute/consistency_check.h"
+#include "distributed/consistency_check.h"
 
 #include <string.h>
 

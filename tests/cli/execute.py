@@ -389,7 +389,7 @@ class Execute(ProgramTest):
                  "--set", "cluster.placement=[20, 40]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
-                ["the references of petra-arrival are weights at moments of one clock", 2, "--set", "method.name=petra-arrival",
+                ["the references of petra-arrival need the weights at moments of one clock", 2, "--set", "method.name=petra-arrival",
                  "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
                 ["unknown key", 2, "--set", "run.nothing=1"]]:
@@ -399,12 +399,12 @@ class Execute(ProgramTest):
             self.assertFalse(os.path.exists(self.path("out")), options)
         code, _, lines = self.execute(2, "-", "--output", "out")
         self.assertEqual((code, len(lines)), (2, 1), lines)
-        self.assertIn("a config from standard input reaches the first of 2 processes alone", lines[0])
+        self.assertIn("a config from standard input reaches only the first of 2 processes", lines[0])
 
     def test_ranks_that_differ(self):
         own = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--quiet", "--output"]
         for status, words, *other in [
-                (2, '.. 10) has another run than rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', "out", "--set", "optim.lr=0.3"),
+                (2, '.. 10) differs from rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', "out", "--set", "optim.lr=0.3"),
                 (2, '"with --resume, without --trace" where rank 0 has "without --resume, without --trace"', "out", "--resume")]:
             command = ["mpirun", "-n", "1", *own, "out", ":", "-n", "1", *own, *other]
             done = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60)
