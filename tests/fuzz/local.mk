@@ -4,9 +4,7 @@
 check_PROGRAMS += tests/test_fuzz_corpus
 TESTS += tests/test_fuzz_corpus
 tests_test_fuzz_corpus_SOURCES = tests/test_fuzz_corpus.c tests/fuzz/fuzz.c tests/fuzz/fuzz.h tests/fuzz/fuzz_config.c \
-  tests/fuzz/fuzz_run.c tests/fuzz/fuzz_run.h tests/fuzz/fuzz_schedule.c tests/harness.h
-tests_test_fuzz_corpus_CPPFLAGS = $(TESTS_CPPFLAGS)
-tests_test_fuzz_corpus_LDADD = $(TESTS_LDADD)
+  tests/fuzz/fuzz_run.c tests/fuzz/fuzz_run.h tests/fuzz/fuzz_schedule.c
 EXTRA_DIST += tests/fuzz/README.md tests/fuzz/run tests/fuzz/entry.c tests/fuzz/config.dict tests/fuzz/schedule.dict \
   tests/fuzz/corpus
 
