@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A probe whose stages are elsewhere (exec/probe_tap.h, probe_replay.h): several taps, whose parcels come late and at random,
+/* A probe whose stages are elsewhere (probe/probe_tap.h, probe_replay.h): several taps, whose parcels come late and at random,
  * and the rows that an emulated run's own probe finds, bit for bit. */
 #include "base/mem.h"
 #include "harness.h"
-#include "io/checkpoint.h"
-#include "run/execution_probe.h"
+#include "checkpoint/checkpoint_file.h"
+#include "probe/execution_probe.h"
 #include "tolerances.h"
 #include "training.h"
 
