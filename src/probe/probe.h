@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
- * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker tells the probe what it does; the probe
+ * with two exact ones (docs/semantics/gradient-fidelity.md). The worker tells the probe what it does; the probe
  * keeps copies of weights and images in an account of its own and changes nothing of the training: results are
  * bit-identical. */
 #ifndef PETRA_PROBE_PROBE_H

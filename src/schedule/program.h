@@ -53,7 +53,7 @@ typedef enum petra_program_time {
 } petra_program_time;
 
 /* Which weights the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
- * (docs/semantics.md, "Gradient fidelity"). */
+ * (docs/semantics/gradient-fidelity.md). */
 typedef enum petra_program_moment {
   PETRA_MOMENT_NONE,   /* not defined: of an order from a file that no program has */
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
