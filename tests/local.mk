@@ -28,7 +28,7 @@ C_TESTS = \
   tests/test_schedule tests/test_programs tests/test_closed_forms \
   tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_carrier \
   tests/test_runlog tests/test_weights \
-  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times tests/test_simplex \
+  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate \
   tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
   tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references tests/test_probe_replay \

@@ -17,7 +17,6 @@ libpetra_a_SOURCES += \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
 	src/base/seal.c src/base/seal.h \
-	src/base/simplex.c src/base/simplex.h \
 	src/base/status.c src/base/status.h \
 	src/base/stop.c src/base/stop.h \
 	src/base/table.c src/base/table.h \
