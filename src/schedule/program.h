@@ -191,14 +191,9 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Whether a run of other length, of so many microbatches, goes through the actions of the run of these options up to where stage 1 is about to
- * read `read`, which both have: not where an epoch has fewer microbatches than there are stages, the program evaluates early and
- * one of the two ends before such an evaluation. */
-bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
-                                int64_t microbatches, int64_t read);
-
-/* The same of what a probe computes before that, where the run of so many microbatches is the one that has come there: not where its updates
- * are over, a longer one's are not, and end-to-end networks are at weights that the longer one changes. */
+/* Whether a run of other length, of these options, computes the same in its probes up to where stage 1 is about to read `read` as the
+ * run of so many microbatches that has come there: not if its updates are over, a longer one's are not, and end-to-end networks are at
+ * weights that the longer one changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 
