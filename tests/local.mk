@@ -122,7 +122,7 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
   tests/check_figures tests/check_spills tests/check_mpi_wrapper
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 CLI_TESTS = \
-  tests/cli/execute.py tests/cli/report.py tests/cli/resume.py tests/cli/pages.py tests/cli/bad_input.py tests/cli/no_memory.py \
+  tests/cli/execute.py tests/cli/execute_ends.py tests/cli/report.py tests/cli/resume.py tests/cli/pages.py tests/cli/bad_input.py tests/cli/no_memory.py \
   tests/cli/damage.py tests/cli/usage.py tests/cli/execute_gpu.py tests/cli/simulate.py tests/cli/data.py tests/cli/sweep.py \
   tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/random_runs.py tests/cli/probe.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
@@ -149,15 +149,18 @@ regen-golden: tests/test_schedule
 	  PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_$$script.py $(srcdir)/tests/golden || exit 1; done
 	tests/test_schedule --regen $(srcdir)/tests/golden
 
-# For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it leaves out those that look at
-# sources or draw from made-up logs: nothing that is compiled runs in them. From a release archive, which holds every file that git
+# For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it runs what they can find errors in:
+# tests of compiled code. It leaves out SOURCE_TESTS, and SCRIPT_TESTS, whose subject is a script or a document: the commands of petra
+# that these run are those of other tests. From a release archive, which holds every file that git
 # tracks, it runs these and those that read files of the source tree: what others compute is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
 ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
+SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
+  tests/check_config_doc
 .PHONY: list-compiled-tests list-archive-tests
 list-compiled-tests:
-	@echo $(filter-out $(SOURCE_TESTS),$(TESTS))
+	@echo $(filter-out $(SOURCE_TESTS) $(SCRIPT_TESTS),$(TESTS))
 list-archive-tests:
 	@echo $(filter $(ARCHIVE_TESTS),$(TESTS))
