@@ -130,7 +130,7 @@ CLI_TESTS = \
   tests/cli/memory.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py
-SCRIPTED_TESTS = tests/check_config_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
+SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.
 TESTS += $(CLI_TESTS) $(C_TESTS) $(CUDA_FAKE_TESTS) $(DEVICE_TESTS) $(CUDA_PLANS_TESTS) $(SCRIPTED_TESTS) $(SOURCE_TESTS)
@@ -154,7 +154,7 @@ regen-golden: tests/test_schedule
 # that these run are those of other tests. From a release archive, which holds every file that git
 # tracks, it runs these and those that read files of the source tree: what others compute is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
-ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
+ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \

@@ -3,19 +3,86 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
-#include "cli/epoch_json.h"
 #include "cli/inspect.h"
-#include "cli/pace.h"
 #include "cli/run_facts.h"
-#include "execute/best_weights.h"
+#include "record/run_h5_read.h"
+#include "distributed/best_weights.h"
+#include "record/run_h5_schema.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* How fast an executed run went, beside what was predicted, for petra inspect. */
+
+static json_t *figures_json(const double *row) {
+  return json_pack("{s:o, s:o, s:o, s:o}", "measured", petra_json_real(row[PETRA_PACE_MEASURED]), "predicted",
+                   petra_json_real(row[PETRA_PACE_PREDICTED]), "low", petra_json_real(row[PETRA_PACE_LOW]), "high",
+                   petra_json_real(row[PETRA_PACE_HIGH]));
+}
+
+static json_t *rows_json(const double *rows, int32_t count, const char *name, int first) {
+  json_t *list = json_array();
+  for (int32_t i = 0; i < count; i++) {
+    json_t *object = figures_json(rows + (size_t)i * PETRA_PACE_COLUMNS);
+    petra_json_set(&object, name, json_integer(i + first));
+    petra_json_append(&list, object);
+  }
+  return list;
+}
+
+/* {"microbatch_s": {...}, "ranks": [...], "stages": [...]}; null without /pace. */
+static json_t *pace_json(const petra_runlog_summary *summary) {
+  if (!summary->pace_microbatch_s)
+    return json_null();
+  return json_pack("{s:o, s:o, s:o}", "microbatch_s", figures_json(summary->pace_microbatch_s), "ranks",
+                   rows_json(summary->pace_busy, summary->places, "rank", 0), "stages",
+                   rows_json(summary->pace_stage_s, summary->placed, "stage", 1));
+}
+
+static void cell(petra_table *table, double value) {
+  if (isnan(value))
+    petra_table_cell(table, "-");
+  else
+    petra_table_cell(table, "%.4f", value);
+}
+
+/* Times `scale`; predicted over measured. */
+static void figures(petra_table *table, const double *row, double scale) {
+  cell(table, scale * row[PETRA_PACE_MEASURED]);
+  cell(table, scale * row[PETRA_PACE_PREDICTED]);
+  cell(table, scale * row[PETRA_PACE_LOW]);
+  cell(table, scale * row[PETRA_PACE_HIGH]);
+  cell(table, row[PETRA_PACE_MEASURED] > 0 ? row[PETRA_PACE_PREDICTED] / row[PETRA_PACE_MEASURED] : NAN);
+}
+
+/* Tables by rank and by stage, of a run that has /pace. */
+static petra_status pace_print(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {{"", PETRA_TABLE_LEFT},           {"measured", PETRA_TABLE_RIGHT},
+                                               {"predicted", PETRA_TABLE_RIGHT}, {"low", PETRA_TABLE_RIGHT},
+                                               {"high", PETRA_TABLE_RIGHT},      {"ratio", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  petra_table_cell(table, "ms a microbatch");
+  figures(table, summary->pace_microbatch_s, 1e3);
+  for (int32_t r = 0; r < summary->places; r++) {
+    petra_table_cell(table, "rank %d busy", r);
+    figures(table, summary->pace_busy + (size_t)r * PETRA_PACE_COLUMNS, 1);
+  }
+  for (int32_t j = 0; j < summary->placed; j++) {
+    petra_table_cell(table, "stage %d (rank %lld) ms", j + 1, (long long)summary->of_stage[j]);
+    figures(table, summary->pace_stage_s + (size_t)j * PETRA_PACE_COLUMNS, 1e3);
+  }
+  printf("\npace: measured, and as petra simulate predicts it from the costs; low, high: with all costs at their "
+         "quartiles,\nhigh of the whole is at least a ninth above, for what is in no profile;\nratio: predicted over "
+         "measured; of a stage: in actions, a microbatch\n");
+  return petra_table_print(table, stdout);
+}
 
 static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
   const petra_runlog_stage *row = &summary->stage[j];
@@ -40,60 +107,51 @@ static petra_status print_run_json(const petra_runlog_summary *summary, const ch
                 petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
                 "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
                 (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
-                "stages", stages, "pace", petra_pace_json(summary)));
+                "stages", stages, "pace", pace_json(summary)));
 }
 
-/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
+/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. Decimals below 0 are
+ * significant digits. */
 static void real_cell(petra_table *table, int decimals, double value) {
   if (isnan(value))
     petra_table_cell(table, "-");
+  else if (decimals < 0)
+    petra_table_cell(table, "%.*g", -decimals, value);
   else
     petra_table_cell(table, "%.*f", decimals, value);
 }
 
+/* The columns of the log that have a title, the rate before the wall time; of tokens two more that follow from the loss. */
 static petra_status print_epochs(const petra_runlog_summary *summary) {
-  enum { PLAIN = 9, TOKENS = 2, RECALIBRATED = 3 };
-  static const petra_table_column of_tokens[TOKENS] = {{"eval perplexity", PETRA_TABLE_RIGHT},
-                                                       {"eval bits/token", PETRA_TABLE_RIGHT}};
-  static const petra_table_column recalibrated[RECALIBRATED] = {
-      {"recal. loss", PETRA_TABLE_RIGHT}, {"recal. top-1 %", PETRA_TABLE_RIGHT}, {"recal. top-5 %", PETRA_TABLE_RIGHT}};
+  const petra_column_group *group = petra_runlog_epoch_group(summary->samples, summary->recalibrated);
   const bool tokens = summary->samples == PETRA_SAMPLE_TOKENS;
-  petra_table_column columns[PLAIN + RECALIBRATED] = {{"epoch", PETRA_TABLE_RIGHT},
-                                                      {"train loss", PETRA_TABLE_RIGHT},
-                                                      {"train top-1 %", PETRA_TABLE_RIGHT},
-                                                      {"eval loss", PETRA_TABLE_RIGHT},
-                                                      {"eval top-1 %", PETRA_TABLE_RIGHT},
-                                                      {"eval top-5 %", PETRA_TABLE_RIGHT},
-                                                      {"lr", PETRA_TABLE_RIGHT},
-                                                      {tokens ? "tokens/s" : "images/s", PETRA_TABLE_RIGHT},
-                                                      {"wall s", PETRA_TABLE_RIGHT}};
-  const int more = tokens ? TOKENS : summary->recalibrated ? RECALIBRATED : 0;
+  const petra_column *order[PETRA_RUNLOG_MAX_COLUMNS];
+  petra_table_column columns[PETRA_RUNLOG_MAX_COLUMNS + 2];
+  int count = 0;
   petra_table *table;
-  memcpy(columns + PLAIN, tokens ? of_tokens : recalibrated, (size_t)more * sizeof *columns);
-  PETRA_TRY(petra_table_create(columns, PLAIN + more, &table));
+  for (int c = 0; c < group->count; c++) {
+    order[c] = &group->columns[c];
+    if (order[c]->offset == offsetof(petra_runlog_epoch, rate)) {
+      order[c] = order[c - 1];
+      order[c - 1] = &group->columns[c];
+    }
+  }
+  for (; count < group->count; count++)
+    columns[count] = (petra_table_column){order[count]->title, PETRA_TABLE_RIGHT};
+  if (tokens) {
+    columns[count++] = (petra_table_column){"eval perplexity", PETRA_TABLE_RIGHT};
+    columns[count++] = (petra_table_column){"eval bits/token", PETRA_TABLE_RIGHT};
+  }
+  PETRA_TRY(petra_table_create(columns, count, &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
     petra_table_cell(table, "%d", row->epoch + 1);
-    real_cell(table, 4, row->train_loss);
-    real_cell(table, 2, 100 * row->train_top1);
-    real_cell(table, 4, row->eval_loss);
-    real_cell(table, 2, 100 * row->eval_top1);
-    real_cell(table, 2, 100 * row->eval_top5);
-    if (isnan(row->lr))
-      petra_table_cell(table, "-");
-    else
-      petra_table_cell(table, "%.4g", row->lr);
-    real_cell(table, 0, row->rate);
-    petra_table_cell(table, "%.1f", row->wall_s);
+    for (int c = 1; c < group->count; c++)
+      real_cell(table, order[c]->decimals, order[c]->scale * petra_column_real(order[c], row));
     if (tokens) {
       real_cell(table, 3, exp(row->eval_loss));
       real_cell(table, 4, row->eval_loss / M_LN2);
     }
-    if (!summary->recalibrated)
-      continue;
-    real_cell(table, 4, row->eval_loss_recalibrated);
-    real_cell(table, 2, 100 * row->eval_top1_recalibrated);
-    real_cell(table, 2, 100 * row->eval_top5_recalibrated);
   }
   return petra_table_print(table, stdout);
 }
@@ -229,7 +287,7 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
     PETRA_TRY(print_memory(summary));
   if (summary->ranks)
     PETRA_TRY(print_ranks(summary));
-  return summary->pace_microbatch_s ? petra_pace_print(summary) : PETRA_OK;
+  return summary->pace_microbatch_s ? pace_print(summary) : PETRA_OK;
 }
 
 petra_status petra_inspect_run(const petra_arguments *arguments) {

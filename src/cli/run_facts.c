@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/run_facts.h"
 
+#include "io/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "plan/describe.h"
+#include "record/run_h5_schema.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +23,7 @@ bool petra_is_folder(const char *path) {
 petra_status petra_run_log_path(const char *place, char **out) {
   if (!petra_is_folder(place))
     return petra_duplicate_string(out, place);
-  PETRA_TRY(petra_folder_tell_aside(place));
+  PETRA_TRY(petra_folder_report_aside(place));
   return petra_join_path(place, "run.h5", out);
 }
 
@@ -109,4 +113,23 @@ const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts) {
 
 const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts) {
   return last_finite(facts, offsetof(petra_runlog_epoch, eval_top1));
+}
+
+json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
+  const petra_column_group *group = petra_runlog_epoch_group(samples, recalibrated);
+  json_t *object = json_object();
+  for (int c = 0; c < group->count; c++)
+    petra_json_set(&object, group->columns[c].name,
+                   group->columns[c].type == PETRA_COLUMN_I32
+                       ? json_integer(row->epoch)
+                       : petra_json_real(petra_column_real(&group->columns[c], row)));
+  return object;
+}
+
+json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
+  return object;
 }

@@ -12,3 +12,4 @@ libpetra_a_SOURCES += \
 	src/profile/profile_pipeline.c src/profile/profile_pipeline.h \
 	src/profile/profile_spread.c \
 	src/profile/simplex.c src/profile/simplex.h
+EXTRA_DIST += src/profile/README.md

@@ -81,7 +81,7 @@ static bool is_wanted(const petra_probe_pass *pass, int b) {
   return false;
 }
 
-/* Graphs are kept from block `lowest` on. */
+/* Keeps graphs from block `lowest` on. */
 static petra_status forward(const petra_probe_pass *pass, int lowest, petra_block_graph *graphs) {
   petra_streams streams = {{petra_tensor_retain(pass->images), NULL}};
   petra_status status = PETRA_OK;
@@ -108,8 +108,8 @@ static petra_status add(const petra_probe_pass *pass, int b, const petra_tensor_
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a
- * block that is only passed through. */
+/* Turns *gradients, of the block's outputs, into that of its inputs. The filters' gradients of a block that is only
+ * passed through are not needed. */
 static petra_status backward(const petra_probe_pass *pass, int b, petra_block_graph *graph, petra_streams *gradients) {
   const petra_block *block = &pass->model->blocks[b];
   petra_tensor_set own;
