@@ -5,7 +5,7 @@
 
 #include "io/hdf5_file.h"
 #include "record/run_h5.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 
 /* A group of columns while it is written: rows are buffered and appended in blocks. */
 typedef struct petra_columns {
