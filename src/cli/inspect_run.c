@@ -9,7 +9,7 @@
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
 #include "distributed/best_weights.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 

@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 #include "group/ranks.h"
 
 #include <assert.h>

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/simplex.h"
+#include "profile/simplex.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

@@ -115,7 +115,7 @@ class Rehearsal(ProgramTest):
                    "cluster.cost.forward_s=600", "--set", "cluster.timeout_s=2", "--output", "out", "--quiet"]
         with subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
-            stopped = execute.Execute.rank_of(self, process, 2)
+            stopped = execute.Ranks.rank_of(self, process, 2)
             time.sleep(2)  # all have begun to sleep, as a rule
             os.kill(stopped, signal.SIGSTOP)
             error = process.communicate(timeout=60)[1].decode()
