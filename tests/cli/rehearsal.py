@@ -78,7 +78,7 @@ class Rehearsal(ProgramTest):
                 ["zb-h1", 6, 2, "--set", "method.accumulate=6"], ["ddg", 4, 4], ["delayed", 3, 1]]:
             options = [*SLEEP, "--set", f"method.name={method}", "--set", f"cluster.stages={stages}", "--set", "run.max_microbatches=24", "--set", "run.drain=true", *options]
             out = self.fine(ranks, "train", *options, "--set", "run.mode=execute", "--output", "slept")
-            self.assertRegex(out, rf"24 microbatches with {method} on {stages} stages, slept: \S+ s per microbatch, simulated \S+ s; written: slept/")
+            self.assertRegex(out, rf"24 microbatches with {method} on {stages} stages, rehearsed: \S+ s per microbatch, simulated \S+ s; written: slept/")
             self.good("simulate", *options, "--set", "cluster.placement=[]", "--output", "simulated", "--quiet")
             found, times = self.actions("slept")
             self.assertEqual(found, self.actions("simulated")[0], (method, options))
