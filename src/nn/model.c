@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What models of all families have in common. */
+/* The common parts of models of all families. */
 #include "base/mem.h"
 #include "nn/block.h" /* circle: a model is a table of blocks */
 #include "nn/model_private.h"
 
-/* The families: what a network of one is called, and whether it reads tokens or is made of layers. */
+/* The families: the name of a network, and whether it reads tokens or consists of layers. */
 static const struct {
   const char *title;
   bool tokens, transformer;
@@ -20,7 +20,7 @@ petra_tensor_kind petra_family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
-/* What a family has beside depth and width: "cifar stem", "4 heads, context 128". */
+/* Describes the properties of a family in addition to depth and width: "cifar stem", "4 heads, context 128". */
 static char *details(const petra_config *config, char *text, size_t size) {
   const petra_family family = config->model.family;
   const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters and statistics of a block: those of its units, of its layers, and its own; and W of those that it
- * computes. */
+/* The parameters and statistics of a block: those of its units, of its layers, and its own; and the weight gradients
+ * that W computes. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 #include "nn/model.h"
@@ -124,12 +124,12 @@ petra_status petra_block_weight_gradients(const petra_compute *compute, const pe
 
 /* --- parameters that the network's output does not depend on --- */
 
-/* A convolution that makes constants of constants; its batch norm then takes them away. */
+/* Returns true for a convolution that turns constants into constants, which its batch norm then removes. */
 static bool forgets_constants(const petra_unit *unit) {
   return unit->kernel == 1 && unit->geometry.pad == 0;
 }
 
-/* Whether nothing behind `block` sees a constant added to a channel of one of its output streams. */
+/* Returns true if nothing after `block` depends on a constant added to a channel of one of its output streams. */
 static bool constants_are_lost(const petra_model *model, const petra_block *block) {
   for (const petra_block *next = block + 1; next < model->blocks + model->block_count; next++) {
     if ((next->ops != &petra_revblock_ops && next->ops != &petra_downsample_ops) || !forgets_constants(&next->units[0]))
