@@ -74,8 +74,9 @@ typedef struct petra_norm_backward {
   const petra_tensor *dy;
   petra_tensor *dx;              /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
-  const petra_tensor *
-      dsecond; /* NULL; or, if the backend divides streams: dy is an activation and has the first channels of the gradient, and this one the rest */
+  /* NULL; or, if the backend divides streams: dy is an activation and has the first channels of the gradient, and this
+   * one the rest. */
+  const petra_tensor *dsecond;
 } petra_norm_backward;
 
 /* SGD with momentum over a set of tensors (PyTorch's form): g += decay * p; v = momentum * v + g (first step: v = g);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra report: a page of figures, drawn by analysis/petra_report.py, which takes the place of this process. */
+/* petra report: a page of figures, drawn by analysis/petra_report.py, which replaces this process. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
@@ -14,7 +14,7 @@
 enum { PATH_BYTES = 4096 };
 static const char SCRIPT[] = "petra_report.py";
 
-/* The folder of this program; false where the system does not tell. */
+/* Gets the folder of this program; returns false if the system does not tell it. */
 static bool own_folder(char out[PATH_BYTES]) {
   const ssize_t length = readlink("/proc/self/exe", out, PATH_BYTES - 1);
   char *slash = NULL;
@@ -47,7 +47,7 @@ static bool set(const char *name, const char **out) {
   return *out && **out;
 }
 
-/* Takes the place of this process; returns only where that fails. */
+/* Replaces this process; returns only on failure. */
 static petra_status start(const char **line) {
   const char *python;
   if (set("PETRA_PYTHON", &python) || set("PYTHON", &python)) {
@@ -59,7 +59,7 @@ static petra_status start(const char **line) {
                       python, strerror(errno));
   }
   static const char *const found[] = {PETRA_PYTHON,
-                                      "python3"}; /* by configure, which may have been another machine's */
+                                      "python3"}; /* from configure, which may have run on another machine */
   for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
     line[0] = found[i];
     execvp(found[i], (char *const *)(uintptr_t)line);
@@ -79,7 +79,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(find_script(&script));
   petra_status status = petra_allocate(&line, (size_t)arguments->input_count + 8, sizeof *line);
   if (status == PETRA_OK) {
-    line[at++] = "-B"; /* leaves no compiled modules where it is installed */
+    line[at++] = "-B"; /* writes no compiled modules where it is installed */
     line[at++] = script;
     line[at++] = "--output";
     line[at++] = arguments->output;

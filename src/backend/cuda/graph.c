@@ -70,7 +70,7 @@ static captured *place_of(cuda_graphs *graphs, uint64_t hash, int lane, const un
   }
 }
 
-/* Whether a segment came before, as far as is known; now it did. */
+/* Returns true if a segment is known to have occurred before; records it. */
 static bool came_before(cuda_graphs *graphs, uint64_t hash) {
   uint64_t *set = graphs->seen[hash % SEEN];
   for (int i = 0; i < WAYS; i++)

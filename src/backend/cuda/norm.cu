@@ -123,7 +123,7 @@ PETRA_DEVICE cuda_channel cuda_norm_channel(const float *mean, const float *vari
   return result;
 }
 
-/* Where a channel is of what may lie in two parts. */
+/* The position of a channel in data that may lie in two parts. */
 typedef struct cuda_part {
   bool second;
   int32_t channel, stride; /* in the part */

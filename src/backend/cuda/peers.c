@@ -53,7 +53,7 @@ static petra_status leave(cuda_peers *peers, petra_status status) {
   return status;
 }
 
-/* Whether a communicator has done what it was asked for; under the lock. */
+/* Returns true if a communicator has done what was requested; called under the lock. */
 static petra_status settled(const cuda_peers *peers, int lane, const char *what, bool *is) {
   ncclResult_t state = ncclSuccess;
   PETRA_TRY(check(ncclCommGetAsyncError(peers->comm[lane], &state), what));

@@ -20,7 +20,7 @@ typedef struct cuda_command {
   size_t read_bytes, written_bytes;
 } cuda_command;
 
-/* In place of graphs and of launches one by one, for a program that counts them: has to launch the commands. */
+/* An alternative to graphs and single launches, for a program that counts them: it must launch the commands. */
 typedef struct cuda_launcher {
   petra_status (*launch)(void *context, const cuda_lane *lane, const unsigned char *commands, size_t bytes);
   void *context;
