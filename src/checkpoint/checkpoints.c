@@ -290,25 +290,15 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
   return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
 }
 
-static petra_status run_order(order_check *c, const petra_plan *plan, const petra_executor_virtual_options *options) {
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  petra_executor *executor = NULL;
-  petra_worker *worker;
-  PETRA_TRY(petra_worker_cost_create(&counting, &worker));
-  petra_status status = petra_executor_virtual_create(options, &executor);
-  if (status == PETRA_OK)
-    status = executor->ops->run(executor, plan->method.program, &plan->program, worker, &c->base);
-  petra_executor_destroy(executor);
-  petra_worker_cost_destroy(worker);
-  return c->left <= 0 ? PETRA_OK : status;
-}
-
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
                                            const petra_checkpoint_begin *begin, const char *path) {
   static const petra_observer_ops ops = {.started = check_started};
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   order_check c = {.base.ops = &ops, .left = begin->actions};
   XXH64_reset(&c.order, 0);
-  PETRA_TRY(run_order(&c, plan, executor));
+  const petra_status status =
+      petra_worker_cost_run(executor, &counting, plan->method.program, &plan->program, &c.base, NULL);
+  PETRA_TRY(c.left <= 0 ? PETRA_OK : status);
   if (c.left == 0 && (int64_t)XXH64_digest(&c.order) == begin->order)
     return PETRA_OK;
   return petra_config_fail(plan->config, "run.epochs",

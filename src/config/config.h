@@ -76,12 +76,6 @@ typedef enum {
   PETRA_WEIGHTS_DOUBLE_BUFFER,
   PETRA_WEIGHTS_NONE /* inversion only: nothing is inverted */
 } petra_weights;
-/* Returns the version (a number of updates) that F and B of a microbatch read from a double buffer: that of the update
- * before last, counted by the microbatch's window of k. */
-static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
-  const int64_t window = microbatch / accumulate;
-  return window > 0 ? window - 1 : 0;
-}
 /* What a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;

@@ -197,15 +197,9 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Returns true if a run of another length, `microbatches`, executes the same actions as the run of these options up to
- * where stage 1 is about to read `read`, which both have. This is false if an epoch has fewer microbatches than there
- * are stages, the program evaluates early and one of the two runs ends before such an evaluation. */
-bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
-                                int64_t microbatches, int64_t read);
-
-/* The same for the computations of a probe before that point, if the run of `microbatches` is the one that has reached
- * it. It is false if the updates of that run are over, those of a longer run are not, and end-to-end networks are at
- * weights that the longer run changes. */
+/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is about
+ * to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are over, those of
+ * a longer run are not, and end-to-end networks are at weights that the longer run changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 
