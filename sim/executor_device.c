@@ -86,7 +86,7 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
                                   petra_cost_exchange_bytes(executor->settings.replicas, cost->gradient_bytes), &packet,
                                   &exchange->done));
   if (!exchange->done)
-    PETRA_TELL(petra_observer, executor->observers, sent, observer, ended->stage, &packet, executor->now_ns);
+    PETRA_NOTIFY(petra_observer, executor->observers, sent, observer, ended->stage, &packet, executor->now_ns);
   return PETRA_OK;
 }
 

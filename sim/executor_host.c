@@ -14,7 +14,7 @@ typedef struct lane {
   petra_engine reader;     /* positioned at the next action to be issued */
   int64_t issued, started; /* actions of the engine in their order, including E */
   int64_t evaluations;     /* E among the actions that are issued and not started, which take no room */
-  bool asked;              /* in the queue of its host, or being issued */
+  bool requested;          /* in the queue of its host, or being issued */
 } lane;
 
 typedef struct host {
@@ -52,14 +52,14 @@ static void advance(petra_executor_virtual *executor, int32_t index) {
 
 static void ask(petra_hosts *hosts, int32_t index) {
   lane *l = &hosts->lanes[index];
-  if (l->asked || !l->reader.waiting)
+  if (l->requested || !l->reader.waiting)
     return;
-  l->asked = true;
+  l->requested = true;
   hosts->asking[hosts->asking_count++] = index;
 }
 
 /* With cluster.host.ahead: requests an action as soon as there is room. */
-static void ask_ahead(petra_executor_virtual *executor, int32_t index) {
+static void request_ahead(petra_executor_virtual *executor, int32_t index) {
   const lane *l = &executor->hosts->lanes[index];
   if (l->issued - l->started - l->evaluations < executor->settings.host.ahead)
     ask(executor->hosts, index);
@@ -79,7 +79,7 @@ void petra_host_started(petra_executor_virtual *executor, int32_t device, int en
   lane *l = &executor->hosts->lanes[index];
   l->started++;
   l->evaluations -= kind == PETRA_ACTION_EVALUATE;
-  ask_ahead(executor, index);
+  request_ahead(executor, index);
 }
 
 static int64_t issue_ns(const petra_executor_virtual *executor, const petra_action *action) {
@@ -122,10 +122,10 @@ petra_status petra_host_issued(petra_executor_virtual *executor, int32_t index) 
   lane *l = &executor->hosts->lanes[index];
   host *h = host_of(executor, index);
   l->issued++;
-  l->asked = false;
+  l->requested = false;
   h->busy = false;
   advance(executor, index);
-  ask_ahead(executor, index);
+  request_ahead(executor, index);
   return serve(executor, h);
 }
 
@@ -159,16 +159,16 @@ petra_status petra_hosts_create(petra_executor_virtual *executor) {
     hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->places];
   for (size_t l = 0; l < lanes; l++) {
     advance(executor, (int32_t)l);
-    ask_ahead(executor, (int32_t)l);
+    request_ahead(executor, (int32_t)l);
   }
   return PETRA_OK;
 }
 
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts) {
-  int64_t most = 0;
+  int64_t maximum = 0;
   for (int32_t h = 0; h < hosts->count; h++)
-    most = hosts->hosts[h].busy_ns > most ? hosts->hosts[h].busy_ns : most;
-  return most;
+    maximum = hosts->hosts[h].busy_ns > maximum ? hosts->hosts[h].busy_ns : maximum;
+  return maximum;
 }
 
 void petra_hosts_destroy(petra_hosts *hosts) {

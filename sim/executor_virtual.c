@@ -110,8 +110,8 @@ static void count_forward(petra_executor_virtual *executor, int32_t device, cons
   if (++dev->in_flight > executor->counts[device].in_flight_max)
     executor->counts[device].in_flight_max = dev->in_flight;
   /* A microbatch is in flight from its forward at stage 1 to its backward there. */
-  int64_t most = 2 * (2 * (int64_t)executor->options->stages - 1);
-  if (executor->program->arrival && action->stage == 1 && dev->in_flight > most && executor->runaway < 0)
+  int64_t maximum = 2 * (2 * (int64_t)executor->options->stages - 1);
+  if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->runaway < 0)
     executor->runaway = action->microbatch;
 }
 
@@ -153,10 +153,10 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     PETRA_TRY(petra_hosts_serve(executor));
   if (count == 0)
     return PETRA_OK;
-  PETRA_TELL(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
+  PETRA_NOTIFY(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
-  PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
-             executor->results, count);
+  PETRA_NOTIFY(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
+               executor->results, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i], executor->prices_ns[i]));
   return PETRA_OK;
@@ -184,7 +184,7 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
   PETRA_TRY(petra_fabric_send(executor->fabric, executor->now_ns, source, target, bytes, &packet, &arrived));
   if (arrived)
     return deliver(executor, &packet);
-  PETRA_TELL(petra_observer, executor->observers, sent, observer, action->stage, &packet, executor->now_ns);
+  PETRA_NOTIFY(petra_observer, executor->observers, sent, observer, action->stage, &packet, executor->now_ns);
   return PETRA_OK;
 }
 
@@ -227,7 +227,7 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   PETRA_TRY(send_results(executor, &row.action));
   if (executor->exchanges)
     PETRA_TRY(petra_exchange_count(executor, &row.action));
-  PETRA_TELL(petra_observer, executor->observers, ended, observer, &row);
+  PETRA_NOTIFY(petra_observer, executor->observers, ended, observer, &row);
   return PETRA_OK;
 }
 
@@ -266,7 +266,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
       bool arrived;
       PETRA_TRY(petra_fabric_event(executor->fabric, &event, &packet, &arrived));
       if (arrived) {
-        PETRA_TELL(petra_observer, executor->observers, arrived, observer, &packet, executor->now_ns);
+        PETRA_NOTIFY(petra_observer, executor->observers, arrived, observer, &packet, executor->now_ns);
         PETRA_TRY(deliver(executor, &packet));
       }
     }

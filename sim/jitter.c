@@ -9,7 +9,7 @@
 #include <gsl/gsl_randist.h>
 #include <math.h>
 
-enum { STAGE_BITS = 17, MOST_FAILURES = 10000 };
+enum { STAGE_BITS = 17, MAX_FAILURES = 10000 };
 
 bool petra_jitter_is_none(const petra_jitter_options *o) {
   bool random = o->law != PETRA_JITTER_NONE && o->scale > 0;
@@ -171,11 +171,11 @@ static petra_status add_failures(const petra_jitter_options *options, int32_t st
     double until_s = exponential(rng, options->failure_mean_s);
     if (until_s >= work_s)
       return PETRA_OK;
-    if (failures == MOST_FAILURES)
+    if (failures == MAX_FAILURES)
       return petra_fail(PETRA_CONFIG,
                         "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d "
                         "takes %g s and failed %d times; expected a mean not much below an action",
-                        options->failure_mean_s, stage, work_s, MOST_FAILURES);
+                        options->failure_mean_s, stage, work_s, MAX_FAILURES);
     *total_s += until_s + options->restart_s;
   }
 }
@@ -186,8 +186,8 @@ static bool fitted_duration(petra_jitter_quantiles *quantiles, double u, double 
   if (!fitted_quantile(quantiles, u, &quantile))
     return false;
   const double least = cost_ns * (quantile * (1 - fit_error) * slow),
-               most = cost_ns * (quantile * (1 + fit_error) * slow);
-  if (!(most < 9e18) || llround(least) != llround(most))
+               maximum = cost_ns * (quantile * (1 + fit_error) * slow);
+  if (!(maximum < 9e18) || llround(least) != llround(maximum))
     return false;
   *out = llround(least);
   return true;

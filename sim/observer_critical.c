@@ -90,10 +90,10 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
                       .before = *last,
                       .stage = row->action.stage,
                       .kind = row->action.kind};
-  if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
+  if (critical->records.count == PETRA_CRITICAL_MAX_ACTIONS)
     return petra_fail(PETRA_CONFIG,
                       "the critical path of more than %lld actions was asked for; expected fewer microbatches",
-                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
+                      (long long)PETRA_CRITICAL_MAX_ACTIONS);
   *last = critical->records.count;
   return append(&critical->records, &one);
 }

@@ -44,7 +44,7 @@ typedef struct petra_critical_path {
 } petra_critical_path;
 
 /* The maximum number of actions: about 3 GB. */
-#define PETRA_CRITICAL_MOST_ACTIONS INT64_C(50000000)
+#define PETRA_CRITICAL_MAX_ACTIONS INT64_C(50000000)
 
 typedef struct petra_critical petra_critical;
 

@@ -84,8 +84,8 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
 static bool lets_go(const memory_observer *observer, const petra_memory_shared *shared, int32_t owner, int place,
                     const petra_action *action, petra_memory_until now) {
   const petra_memory_until until = shared->until[place];
-  const int32_t stage = owner + PETRA_MEMORY_HELD_FROM + place;
-  return until == PETRA_MEMORY_NOT_HELD || (stage == action->stage && until == now) ||
+  const int32_t stage = owner + PETRA_MEMORY_KEPT_FROM + place;
+  return until == PETRA_MEMORY_NOT_KEPT || (stage == action->stage && until == now) ||
          petra_microbatch_set_has(&observer->stage[stage - 1].done[until], action->microbatch);
 }
 
@@ -98,7 +98,7 @@ static void release_of(memory_observer *observer, int32_t owner, int acting, int
   for (int i = 0; i < about->shared_count; i++) {
     const petra_memory_shared *shared = &about->shared[i];
     bool last = shared->until[acting] == now;
-    for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++)
+    for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++)
       last = last && lets_go(observer, shared, owner, place, action, now);
     if (!last)
       continue;
@@ -113,8 +113,8 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
   if (!backward && action->kind != PETRA_ACTION_WEIGHT_GRADIENT)
     return PETRA_OK;
   const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
-  for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++) {
-    const int32_t owner = action->stage - PETRA_MEMORY_HELD_FROM - place;
+  for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++) {
+    const int32_t owner = action->stage - PETRA_MEMORY_KEPT_FROM - place;
     if (owner >= 1 && owner <= observer->options.stages)
       release_of(observer, owner, place, now_ns, action, now);
   }

@@ -50,7 +50,7 @@ typedef enum petra_memory_of {
 
 /* Until when an action of a stage keeps a tensor of its microbatch. */
 typedef enum petra_memory_until {
-  PETRA_MEMORY_NOT_HELD,
+  PETRA_MEMORY_NOT_KEPT,
   PETRA_MEMORY_UNTIL_BACKWARD,
   PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT,
   PETRA_MEMORY_UNTILS
@@ -58,11 +58,11 @@ typedef enum petra_memory_until {
 
 /* Bytes in the account of one stage that several actions of it and of its neighbours keep until the last of them ends:
  * streams pass through reversible blocks unchanged. Their release is not part of any of the changes. */
-enum { PETRA_MEMORY_HELD_FROM = -1, PETRA_MEMORY_HELD_STAGES = 4, PETRA_MEMORY_SHARED_MOST = 16 };
+enum { PETRA_MEMORY_KEPT_FROM = -1, PETRA_MEMORY_KEPT_STAGES = 4, PETRA_MEMORY_SHARED_MAX = 16 };
 typedef struct petra_memory_shared {
   int64_t bytes;
   petra_memory_category category;
-  petra_memory_until until[PETRA_MEMORY_HELD_STAGES]; /* counted from the stage below */
+  petra_memory_until until[PETRA_MEMORY_KEPT_STAGES]; /* counted from the stage below */
 } petra_memory_shared;
 
 /* An action may take more or less memory as the run proceeds: B if the weights have changed since its F or are
@@ -80,7 +80,7 @@ typedef struct petra_memory_stage {
   int64_t mitigates_after;    /* for this many updates U is LATER */
   int64_t taken_bytes; /* messages: samples that stage 1 takes before anything else in its F; also part of `change` */
   /* Used if W is split from B. */
-  petra_memory_shared shared[PETRA_MEMORY_SHARED_MOST];
+  petra_memory_shared shared[PETRA_MEMORY_SHARED_MAX];
   int shared_count;
   int64_t input_bytes; /* input_buffer, for each microbatch between its F and its B (W) except one */
   /* weight_buffer, for each older version with which a microbatch between its F and its B was forwarded. */

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 4, STAGES = 10 };
+enum { RANKS_MAX = 4, STAGES = 10 };
 
 #define NETWORK                                                                                                        \
   "model.depth=18", "model.width=1", "data.batch=2", "device.threads=1", "device.backend=ref",                         \
@@ -48,7 +48,7 @@ typedef struct rig {
   training *run;
   int ranks;
   int32_t rank_of[STAGES];
-  end ends[RANKS_MOST];
+  end ends[RANKS_MAX];
   petra_stage_observer counter; /* the last one in the run's list, which those of the taps follow */
   petra_stage_observer *groups; /* a list */
   petra_probe_replay *replay;
@@ -273,9 +273,9 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   if (r->cut > 0 && r->past_actions >= r->cut)
     PETRA_TRY(go_through_checkpoint(r));
   PETRA_TRY(remember(r, actions, count));
-  PETRA_TELL(petra_stage_observer, r->groups, begins, observer, virtual_ns, actions, count);
+  PETRA_NOTIFY(petra_stage_observer, r->groups, begins, observer, virtual_ns, actions, count);
   PETRA_TRY(r->whole->ops->perform(r->whole, virtual_ns, actions, count, results));
-  PETRA_TELL(petra_stage_observer, r->groups, done, observer);
+  PETRA_NOTIFY(petra_stage_observer, r->groups, done, observer);
   r->waits += petra_probe_replay_waits(r->replay);
   return rand_r(&r->seed) % 3 == 0 ? petra_probe_replay_advance(r->replay, false) : PETRA_OK;
 }

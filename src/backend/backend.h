@@ -439,7 +439,7 @@ petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra
 bool petra_backend_takes_images(const petra_backend *backend);
 
 /* Gets the current memory of the backend; no operation may run meanwhile. */
-petra_backend_memory petra_backend_held(petra_backend *backend);
+petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

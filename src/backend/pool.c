@@ -146,7 +146,7 @@ static petra_status grow(site *s) {
   return PETRA_OK;
 }
 
-static int count_held(const site *s) {
+static int count_in_use(const site *s) {
   int held = 0;
   for (int i = 0; i < s->size; i++)
     held += s->slot[i] && s->slot[i]->references > 0;
@@ -156,7 +156,7 @@ static int count_held(const site *s) {
 /* The next slot's tensor is still in use. If at least half of the ring is, it is too small; otherwise this tensor is in
  * use for longer than those for which the ring exists, perhaps for ever, and leaves the ring. */
 static petra_status make_way(site *s) {
-  if (2 * count_held(s) >= s->size)
+  if (2 * count_in_use(s) >= s->size)
     return grow(s);
   s->slot[s->next]->in_ring = false;
   s->slot[s->next] = NULL;

@@ -111,7 +111,7 @@ bool petra_backend_takes_images(const petra_backend *backend) {
   return backend->ops->upload_images;
 }
 
-petra_backend_memory petra_backend_held(petra_backend *backend) {
+petra_backend_memory petra_backend_memory_in_use(petra_backend *backend) {
   petra_backend_memory memory = {petra_tensor_pool_bytes(backend), -1, -1};
   if (backend->ops->held)
     backend->ops->held(backend, &memory);

@@ -23,7 +23,7 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
  * that lie within the memory are requested. Memory that began at a huge page would leave a gap of up to a huge page
  * before the next block: address space, and resident memory too if the kernel makes every possible page huge, since the
  * allocator writes into the gap. */
-static void ask_for_huge_pages(void *memory, size_t bytes) {
+static void request_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const size_t before = (size_t)(-(uintptr_t)memory % PETRA_HUGE_BYTES);
   if (before < bytes && bytes - before >= PETRA_HUGE_BYTES)
@@ -47,7 +47,7 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
   }
   if (!memory)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);
-  ask_for_huge_pages(memory, bytes);
+  request_huge_pages(memory, bytes);
   memcpy(out, &memory, sizeof memory);
   return PETRA_OK;
 }

@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 /* Process-wide, like signals themselves. One of the two lines may be written while the handler reads the other. */
-static volatile sig_atomic_t asked, deferred, current, told, forgotten;
+static volatile sig_atomic_t requested, deferred, current, reported, forgotten;
 static char lines[2][PETRA_STOP_LINE];
 
-void petra_stop_tell(void) {
+void petra_stop_report(void) {
   const char *line = lines[current];
-  if (told || forgotten || !*line)
+  if (reported || forgotten || !*line)
     return;
-  told = 1;
+  reported = 1;
   if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\n", 1) < 0)
     return;
   if (write(STDERR_FILENO, line, strlen(line)) < 0)
@@ -43,9 +43,9 @@ void petra_stop_alive(int64_t silent_ns) {
 
 static void on_signal(int number) {
   const int before = errno;
-  asked = number;
+  requested = number;
   forget_if_silent();
-  petra_stop_tell();
+  petra_stop_report();
   errno = before;
 }
 
@@ -82,7 +82,7 @@ void petra_stop_end(const char *format, ...) {
   va_start(arguments, format);
   say(format, arguments);
   va_end(arguments);
-  told = deferred = 0;
+  reported = deferred = 0;
 }
 
 void petra_stop_forget(void) {
@@ -98,15 +98,15 @@ void petra_stop_release(void) {
 }
 
 bool petra_stop_signalled(void) {
-  return asked != 0;
+  return requested != 0;
 }
 
 void petra_stop_defer(bool defers) {
   deferred = defers;
 }
 
-petra_status petra_stop_asked(void) {
-  return asked && !deferred ? PETRA_STOPPED : PETRA_OK;
+petra_status petra_stop_requested(void) {
+  return requested && !deferred ? PETRA_STOPPED : PETRA_OK;
 }
 
 /* Process-wide, like the alarm itself. */

@@ -24,7 +24,7 @@ void petra_stop_say(const char *format, ...) __attribute__((format(printf, 1, 2)
 void petra_stop_alive(int64_t silent_ns);
 
 /* Writes the line unless a signal has written it. */
-void petra_stop_tell(void);
+void petra_stop_report(void);
 
 /* Removes the line. */
 void petra_stop_forget(void);
@@ -39,7 +39,7 @@ bool petra_stop_signalled(void);
 void petra_stop_defer(bool deferred);
 
 /* Returns PETRA_STOPPED after a signal that is not deferred, else PETRA_OK. */
-petra_status petra_stop_asked(void);
+petra_status petra_stop_requested(void);
 
 /* Ends the run in this process, whichever process received the signal: the end is no longer deferred, and
  * petra_stop_report writes this new line even if a signal has written another one. */

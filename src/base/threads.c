@@ -92,8 +92,8 @@ static int cores_by_affinity(void) {
 int petra_threads_cores(void) {
   const int cores = cores_by_affinity();
   const double quota = ceil(petra_threads_quota(""));
-  const int most = quota > 0 && quota < cores ? (int)quota : cores;
-  return most > 1 ? most : 1;
+  const int maximum = quota > 0 && quota < cores ? (int)quota : cores;
+  return maximum > 1 ? maximum : 1;
 }
 
 /* --- threads --- */

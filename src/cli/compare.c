@@ -146,7 +146,7 @@ static petra_status compare_configs(comparison *c) {
   for (int i = 0; i < c->count; i++)
     configs[i] = c->run[i].config;
   c->config = json_array();
-  petra_status status = petra_config_tell_differences(configs, c->count, note_key, c);
+  petra_status status = petra_config_report_differences(configs, c->count, note_key, c);
   petra_free(configs);
   return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "no memory for what differs in the configs")
                                           : status;
@@ -390,5 +390,5 @@ const petra_command petra_command_compare = {
         "by side, and\n"
         "of each run beside the first whether losses and weights (weights.h5) are equal to the bit.\n",
     .inputs_least = 2,
-    .inputs_most = PETRA_MAX_INPUTS,
+    .inputs_max = PETRA_MAX_INPUTS,
     .run = run};

@@ -105,25 +105,25 @@ static void channel_moments(const split_report *report, int channel, double *mea
   *mean /= 255;
 }
 
-static void class_range(const split_report *report, int64_t *least, int64_t *most, int32_t *empty) {
-  *least = INT64_MAX, *most = 0, *empty = 0;
+static void class_range(const split_report *report, int64_t *least, int64_t *maximum, int32_t *empty) {
+  *least = INT64_MAX, *maximum = 0, *empty = 0;
   for (int32_t c = 0; c < report->set->classes; c++) {
     int64_t count = report->class_count[c];
     *least = count < *least ? count : *least;
-    *most = count > *most ? count : *most;
+    *maximum = count > *maximum ? count : *maximum;
     *empty += count == 0;
   }
 }
 
 static void print_images(const split_report *report) {
   const image_findings *found = report->more;
-  int64_t least, most;
+  int64_t least, maximum;
   int32_t empty;
-  class_range(report, &least, &most, &empty);
+  class_range(report, &least, &maximum, &empty);
   printf("%lld images as %d x %d, %d classes; stored: %d .. %d wide, %d .. %d high\n", (long long)report->labels,
          report->set->width, report->set->height, report->set->classes, found->width_min, found->width_max,
          found->height_min, found->height_max);
-  printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least, (long long)most,
+  printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least, (long long)maximum,
          empty);
   if (found->turned > 0)
     printf("       " PETRA_DATA_TURNED "\n", (long long)found->turned);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* The maximum number of options of a subcommand, including shared ones. */
-enum { PETRA_OPTIONS_MOST = 20 };
+enum { PETRA_OPTIONS_MAX = 20 };
 
 /* Prints the text of `petra SUBCOMMAND --help`. `options` are all that the subcommand accepts; those without help are
  * for scripts and are omitted, here and below. */

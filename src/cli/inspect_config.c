@@ -105,7 +105,7 @@ static void megabytes(petra_table *table, int64_t bytes) {
 
 /* Row 4 is the memory that is needed in any case; inputs and weights add the excess of row 1. */
 static void add_stage(petra_table *table, const memory_row *rows, int stage, const char *name) {
-  const petra_ledger_bytes *most = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
+  const petra_ledger_bytes *maximum = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
   petra_table_cell(table, "%d", stage + 1);
   petra_table_cell(table, "%s", name);
   megabytes(table, least->parameters);
@@ -113,8 +113,8 @@ static void add_stage(petra_table *table, const memory_row *rows, int stage, con
   megabytes(table, least->input);
   megabytes(table, least->input_buffer);
   megabytes(table, petra_ledger_total(least));
-  megabytes(table, most->input_buffer - least->input_buffer);
-  megabytes(table, most->weight_buffer);
+  megabytes(table, maximum->input_buffer - least->input_buffer);
+  megabytes(table, maximum->weight_buffer);
 }
 
 static petra_status print_stages(const petra_plan *plan, const memory_row *rows) {

@@ -21,7 +21,7 @@ bool petra_is_folder(const char *path) {
 petra_status petra_run_log_path(const char *place, char **out) {
   if (!petra_is_folder(place))
     return petra_duplicate_string(out, place);
-  PETRA_TRY(petra_folder_tell_aside(place));
+  PETRA_TRY(petra_folder_report_aside(place));
   return petra_join_path(place, "run.h5", out);
 }
 

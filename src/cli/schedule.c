@@ -15,7 +15,7 @@
 
 /* --- a chart of a schedule under unit costs: a row per device (two with two engines), a column per unit of time --- */
 
-enum { LINE = 120, MOST_CELLS = 100000 };
+enum { LINE = 120, MAX_CELLS = 100000 };
 
 /* The action in a unit of time of one row. */
 typedef struct cell {
@@ -119,24 +119,24 @@ static petra_status draw(chart *c, FILE *out) {
 
 /* Returns PETRA_USAGE, logged, for a chart that no screen holds: more than 100,000 cells. */
 static petra_status gantt_check(int64_t rows, int64_t units) {
-  if (units <= MOST_CELLS / rows)
+  if (units <= MAX_CELLS / rows)
     return PETRA_OK;
   return petra_fail(PETRA_USAGE,
                     "a chart of %lld rows and at least %lld units of time is too large for any screen; expected at "
                     "most %d cells, rows times units",
-                    (long long)rows, (long long)units, MOST_CELLS);
+                    (long long)rows, (long long)units, MAX_CELLS);
 }
 
 /* Returns true if the chart is surely too large: a device is busy for at least a unit in each F, B and W. */
 static int64_t least_units(const petra_schedule *s, int engines) {
-  int64_t most = 0;
+  int64_t maximum = 0;
   for (int32_t d = 0; d < s->devices; d++) {
     int64_t passes = 0;
     for (int64_t i = s->first[d]; i < s->first[d + 1]; i++)
       passes += s->entries[i].action.kind <= PETRA_ACTION_WEIGHT_GRADIENT;
-    most = passes > most ? passes : most;
+    maximum = passes > maximum ? passes : maximum;
   }
-  return most / engines;
+  return maximum / engines;
 }
 
 /* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters per line. Refuses charts

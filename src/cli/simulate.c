@@ -85,7 +85,7 @@ static petra_status fit_print_json(const petra_fit *fit) {
 }
 
 /* With more stages than this the table shows only the first and the last few. */
-enum { MOST_ROWS = 40, END_ROWS = 10 };
+enum { MAX_ROWS = 40, END_ROWS = 10 };
 
 static json_t *critical_json(const petra_simulated *result) {
   json_t *parts = json_object();
@@ -192,7 +192,7 @@ static petra_status print_stages(const petra_simulated *result) {
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, count, &table));
   for (int32_t j = 0; j < stages; j++) {
-    if (stages > MOST_ROWS && j == END_ROWS) {
+    if (stages > MAX_ROWS && j == END_ROWS) {
       for (int c = 0; c < count; c++)
         petra_table_cell(table, "...");
       j = stages - END_ROWS;
@@ -346,7 +346,7 @@ static petra_status run(const petra_arguments *arguments) {
 done:
   petra_simulation_destroy(simulation);
   if (status == PETRA_STOPPED)
-    petra_stop_tell();
+    petra_stop_report();
   petra_config_destroy(config);
   return status;
 }

@@ -16,12 +16,12 @@
 
 enum { MAX_JOBS = 1024 };
 
-static petra_status read_integer(const char *option, const char *text, long least, long most, int *out) {
+static petra_status read_integer(const char *option, const char *text, long least, long maximum, int *out) {
   char *end = NULL;
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (end == text || *end || errno || value < least || value > most || strspn(text, "0123456789") != strlen(text))
-    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, most);
+  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
+    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
   *out = (int)value;
   return PETRA_OK;
 }
@@ -84,7 +84,7 @@ static int count_state(const petra_sweep *sweep, petra_sweep_state state) {
   return count;
 }
 
-static void tell_start(const petra_sweep *sweep) {
+static void report_start(const petra_sweep *sweep) {
   if (sweep->options.json || sweep->options.quiet)
     return;
   if (sweep->only >= 0)
@@ -130,7 +130,7 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
     PETRA_TRY(petra_sweep_keep_settings(sweep));
   if (arguments->slurm)
     return petra_sweep_print_slurm(sweep);
-  tell_start(sweep);
+  report_start(sweep);
   PETRA_TRY(petra_sweep_run(sweep, &stopped));
   if (sweep->only < 0)
     PETRA_TRY(petra_sweep_summarize(sweep));

@@ -77,8 +77,8 @@ static petra_status print_value(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-static petra_status tell_key(const petra_config_key *key, const petra_config *const *configs, int count,
-                             petra_config_teller tell, void *context) {
+static petra_status report_key(const petra_config_key *key, const petra_config *const *configs, int count,
+                               petra_config_reporter report, void *context) {
   char **values;
   size_t size;
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
@@ -86,22 +86,22 @@ static petra_status tell_key(const petra_config_key *key, const petra_config *co
   for (int i = 0; i < count && status == PETRA_OK; i++)
     status = petra_text_print(print_value, &(key_value){key, configs[i]}, key->path, &values[i], &size);
   if (status == PETRA_OK)
-    status = tell(context, key->path, key->role, values);
+    status = report(context, key->path, key->role, values);
   for (int i = 0; i < count; i++)
     petra_free(values[i]);
   petra_free(values);
   return status;
 }
 
-petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
-                                           void *context) {
+petra_status petra_config_report_differences(const petra_config *const *configs, int count,
+                                             petra_config_reporter report, void *context) {
   for (int k = 0; k < petra_config_key_count; k++) {
     const petra_config_key *key = &petra_config_keys[k];
     bool same = true;
     for (int i = 1; i < count && same; i++)
       same = petra_config_compare_value(key, configs[0], configs[i]) == 0;
     if (!same)
-      PETRA_TRY(tell_key(key, configs, count, tell, context));
+      PETRA_TRY(report_key(key, configs, count, report, context));
   }
   return PETRA_OK;
 }

@@ -383,10 +383,10 @@ petra_status petra_config_compare_text(const char *path, const char *text, const
 /* Calls `report` for each key whose value differs between any of the `count` configs, in the order of the keys.
  * values[i], as YAML, is that of configs[i]. Stops if `report` does not return PETRA_OK, and returns its status.
  * Errors: PETRA_NO_MEMORY. */
-typedef petra_status (*petra_config_teller)(void *context, const char *key, petra_config_role role,
-                                            char *const *values);
-petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
-                                           void *context);
+typedef petra_status (*petra_config_reporter)(void *context, const char *key, petra_config_role role,
+                                              char *const *values);
+petra_status petra_config_report_differences(const petra_config *const *configs, int count,
+                                             petra_config_reporter report, void *context);
 
 /* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default
  * (that of the config's optimiser, if it has one), except those in the list (ended by NULL). Prints `before` before the

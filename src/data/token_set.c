@@ -80,7 +80,7 @@ static const struct {
  * vocabulary of more than 65,536). With this many tokens of 16 bits that is only so in a file that was made to look
  * like it. */
 static bool is_wide(const uint8_t *bytes, size_t size) {
-  enum { FEWEST = 16, HIGH_MOST = 3, LOW_LEAST = 16 };
+  enum { FEWEST = 16, HIGH_MAX = 3, LOW_LEAST = 16 };
   int largest[2] = {0, 0};
   for (size_t i = 0; i + 1 < size; i += 2) {
     const int value = bytes[i] | bytes[i + 1] << 8;
@@ -88,7 +88,7 @@ static bool is_wide(const uint8_t *bytes, size_t size) {
       largest[i / 2 % 2] = value;
   }
   const bool little = largest[1] == 0 && largest[0] > 0, big = largest[0] == 0 && largest[1] > 0;
-  return size >= 4 * FEWEST && (little || big || (largest[1] <= HIGH_MOST && largest[0] >= LOW_LEAST));
+  return size >= 4 * FEWEST && (little || big || (largest[1] <= HIGH_MAX && largest[0] >= LOW_LEAST));
 }
 
 /* Checks whether a file without a header is something other than tokens of 16 bits. */

@@ -63,14 +63,14 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
   PETRA_TRY(petra_array_reserve(&w->own, &w->own_capacity, 2 * (int64_t)count, sizeof *w->own));
-  petra_action_result *asked = w->own + count;
-  memcpy(asked, results, (size_t)count * sizeof *asked);
+  petra_action_result *requested = w->own + count;
+  memcpy(requested, results, (size_t)count * sizeof *requested);
   for (int i = 0; i < count; i++)
     if (actions[i].kind == PETRA_ACTION_UPDATE)
       PETRA_TRY(average(w, actions[i].stage));
   for (int r = 0; r < w->replicas; r++) {
     petra_worker *worker = w->replica[r].worker;
-    memcpy(w->own, asked, (size_t)count * sizeof *asked);
+    memcpy(w->own, requested, (size_t)count * sizeof *requested);
     PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->own));
     PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
     merge(w, r, results, count);

@@ -24,7 +24,7 @@ struct petra_best_ranks {
   bool changed;                /* since the file was written */
   copy *first, **last;         /* evaluations whose value is not known here, in their order */
   petra_way *in, **out;        /* from the rank of the last stage; at that rank to each rank, NULL: none */
-  int64_t told;                /* moments sent, or heard */
+  int64_t reported;            /* moments sent, or heard */
 };
 
 static const char awaited[] = "the result of an evaluation";
@@ -55,16 +55,16 @@ static petra_status decide(petra_best_ranks *b, const petra_weights_moment *mome
   return PETRA_OK;
 }
 
-static petra_status tell(petra_best_ranks *b, const petra_weights_moment *moment) {
+static petra_status report(petra_best_ranks *b, const petra_weights_moment *moment) {
   for (int r = 0; r < b->ranks->count; r++) {
     void *buffer;
     if (!b->out[r])
       continue;
     PETRA_TRY(petra_way_buffer(b->out[r], 0, "room for the result of an evaluation", &buffer));
     memcpy(buffer, moment, sizeof *moment);
-    PETRA_TRY(petra_way_send(b->out[r], b->told, sizeof *moment));
+    PETRA_TRY(petra_way_send(b->out[r], b->reported, sizeof *moment));
   }
-  b->told++;
+  b->reported++;
   return PETRA_OK;
 }
 
@@ -80,7 +80,7 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   if (!evaluation)
     return PETRA_OK;
   const petra_weights_moment moment = c->moment;
-  PETRA_TRY(tell(b, &moment));
+  PETRA_TRY(report(b, &moment));
   return decide(b, &moment);
 }
 
@@ -91,12 +91,12 @@ static petra_status hear(petra_best_ranks *b, bool wait) {
     const void *data;
     size_t size;
     int64_t number;
-    PETRA_TRY(wait ? petra_way_take(b->in, b->told, awaited, &data, &size)
+    PETRA_TRY(wait ? petra_way_take(b->in, b->reported, awaited, &data, &size)
                    : petra_way_poll(b->in, &number, &data, &size));
     if (!data)
       return PETRA_OK;
     memcpy(&moment, data, sizeof moment);
-    PETRA_TRY(petra_way_done(b->in, b->told++));
+    PETRA_TRY(petra_way_done(b->in, b->reported++));
     PETRA_TRY(decide(b, &moment));
   }
   return PETRA_OK;

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways numbered behind those of the boundaries: to rank 0, between replicas, from the last stage. */
 enum { WAY_NEWS, WAY_PROBE, WAY_LINKS, WAY_REPLICAS, WAY_BEST };
@@ -47,19 +47,19 @@ static petra_status set_bytes(petra_execution *e) {
     petra_plan_stage_summary(e->plan, j, &summary);
     e->forward_bytes[j] = summary.forward_bytes;
     e->backward_bytes[j] = summary.backward_bytes;
-    if (summary.forward_bytes > MESSAGE_MOST || summary.backward_bytes > MESSAGE_MOST)
+    if (summary.forward_bytes > MESSAGE_MAX || summary.backward_bytes > MESSAGE_MAX)
       return petra_config_fail(
           e->plan->config, "data.batch",
           "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
           "run.mode: execute, a smaller batch",
-          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MOST);
-    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MOST)
+          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MAX);
+    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MAX)
       return petra_config_fail(
           e->plan->config, "cluster.replicas",
           "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less than "
           "%lld with run.mode: execute, more stages",
           e->placement.replicas, j + 1, (long long)(summary.gradient_bytes / e->placement.replicas),
-          (long long)MESSAGE_MOST);
+          (long long)MESSAGE_MAX);
   }
   return PETRA_OK;
 }
@@ -201,10 +201,10 @@ petra_status petra_execution_observer(petra_execution *e, petra_stage_observer *
   if (e->ranks->rank == 0 && replicas > 1)
     PETRA_TRY(petra_replica_losses_create(replicas, log, &e->losses));
   for (int i = 0; i < replicas; i++) {
-    petra_stage_observer *told =
+    petra_stage_observer *reported =
         petra_news_observer(&e->news[i], e->losses ? petra_replica_losses_of(e->losses, i) : log);
     if (i == e->placement.replica)
-      *out = told;
+      *out = reported;
   }
   return PETRA_OK;
 }

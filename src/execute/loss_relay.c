@@ -25,7 +25,7 @@ static petra_status send_item(petra_news *news, const item *what) {
   void *buffer;
   PETRA_TRY(petra_way_buffer(news->way, 0, "room for what rank 0 is told", &buffer));
   memcpy(buffer, what, sizeof *what);
-  return petra_way_send(news->way, news->told++, sizeof *what);
+  return petra_way_send(news->way, news->reported++, sizeof *what);
 }
 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
@@ -57,7 +57,7 @@ petra_stage_observer *petra_news_observer(petra_news *news, petra_stage_observer
 static petra_status hear(petra_news *news, const void *data) {
   item what;
   memcpy(&what, data, sizeof what);
-  PETRA_TRY(petra_way_done(news->way, news->told++));
+  PETRA_TRY(petra_way_done(news->way, news->reported++));
   switch ((item_kind)what.kind) {
   case ITEM_LOSS:
     return news->log->ops->loss(news->log, what.microbatch, &what.loss, what.lr, what.virtual_ns);
@@ -92,7 +92,7 @@ petra_status petra_news_settle(petra_news *news) {
   if (news->rank > 0)
     return send_item(news, &(const item){.kind = ITEM_MARK});
   for (news->settled--; news->settled < 0;) { /* it may have come before this rank is there */
-    PETRA_TRY(petra_way_take(news->way, news->told, "the losses of the last stage", &data, &size));
+    PETRA_TRY(petra_way_take(news->way, news->reported, "the losses of the last stage", &data, &size));
     PETRA_TRY(hear(news, data));
   }
   return PETRA_OK;

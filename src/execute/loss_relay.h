@@ -10,7 +10,7 @@ typedef struct petra_news {
   petra_stage_observer base; /* at the rank of the last stage */
   int rank;
   petra_way *way;            /* to rank 0; NULL: rank 0 has the last stage, or this is another rank */
-  int64_t told, settled;     /* news sent, or heard; marks that came, less those that were waited for */
+  int64_t reported, settled; /* news sent, or heard; marks that came, less those that were waited for */
   petra_stage_observer *log; /* of rank 0 */
 } petra_news;
 

@@ -200,16 +200,16 @@ static petra_status finish(petra_worker *base) {
 }
 
 /* Sizes of the stages that are here; *most: bytes of the largest piece. */
-static petra_status set_sizes(replica_exchange *x, size_t *most) {
-  *most = 0;
+static petra_status set_sizes(replica_exchange *x, size_t *maximum) {
+  *maximum = 0;
   for (int32_t stage = 1; stage <= x->options.stages.count; stage++) {
     exchange *e = &x->of_stage[stage - 1];
     if (!petra_stages_has(&x->options.stages, stage))
       continue;
     PETRA_TRY(petra_shared_size_of(stage_of(x, stage), &e->size));
     for (int i = 0; i < x->replicas; i++)
-      if (piece_bytes(x, e, i) > *most) {
-        *most = piece_bytes(x, e, i);
+      if (piece_bytes(x, e, i) > *maximum) {
+        *maximum = piece_bytes(x, e, i);
         x->largest = stage;
       }
   }
@@ -234,7 +234,7 @@ petra_status petra_replica_exchange_create(const petra_replica_exchange_options 
   const size_t replicas = (size_t)placement->replicas;
   replica_exchange *x;
   petra_status status;
-  size_t most;
+  size_t maximum;
   PETRA_TRY(petra_allocate(&x, 1, sizeof *x + (size_t)options->stages.count * sizeof *x->of_stage));
   x->base.ops = &ops;
   x->options = *options;
@@ -244,8 +244,8 @@ petra_status petra_replica_exchange_create(const petra_replica_exchange_options 
   PETRA_TRY_GOTO(status, petra_allocate(&x->in, replicas, sizeof(petra_way *)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&x->out, replicas, sizeof(petra_way *)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&x->pieces, replicas, sizeof *x->pieces), fail);
-  PETRA_TRY_GOTO(status, set_sizes(x, &most), fail);
-  PETRA_TRY_GOTO(status, open_ways(x, most), fail);
+  PETRA_TRY_GOTO(status, set_sizes(x, &maximum), fail);
+  PETRA_TRY_GOTO(status, open_ways(x, maximum), fail);
   *out = &x->base;
   return PETRA_OK;
 fail:

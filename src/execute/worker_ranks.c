@@ -48,7 +48,7 @@ static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petr
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)base;
-  PETRA_TELL(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
+  PETRA_NOTIFY(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++) {
     PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false));
     const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
@@ -58,7 +58,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
       PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
   PETRA_TRY(petra_transport_ranks_step(w->options.transport));
-  PETRA_TELL(petra_stage_observer, w->options.groups, done, observer);
+  PETRA_NOTIFY(petra_stage_observer, w->options.groups, done, observer);
   return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
 }
 

@@ -41,7 +41,7 @@ struct petra_way {
   buffer *posted[PREPOSTED]; /* in the order in which they are filled */
   int receiving[PREPOSTED];
   buffer *first, **last, *free; /* what has come, in order; buffers for what comes */
-  int64_t finished, told;       /* messages done with; what the sender was told */
+  int64_t finished, reported;   /* messages done with; what the sender was told */
 };
 
 static petra_status take_buffer(petra_way *way, buffer **out) {
@@ -109,8 +109,8 @@ static petra_status progress_in(petra_way *way) {
   }
   PETRA_TRY(post_receives(way));
   wire->ops->done(wire, &way->ack_request, &size);
-  if (way->ack_request == PETRA_WIRE_NONE && way->told < way->finished) {
-    way->ack = way->told = way->finished;
+  if (way->ack_request == PETRA_WIRE_NONE && way->reported < way->finished) {
+    way->ack = way->reported = way->finished;
     PETRA_TRY(wire->ops->send(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id + 1, &way->ack, sizeof way->ack,
                               &way->ack_request));
   }

@@ -106,14 +106,14 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
   if (network->backend->lanes > 1)
-    status = petra_crew_create(network->backend->lanes, &options.crew);
+    status = petra_thread_pool_create(network->backend->lanes, &options.pool);
   for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
     status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
   if (status == PETRA_OK)
     status = petra_evaluate(&options, snapshots, out);
   for (int32_t j = 0; j < stages.count; j++)
     petra_snapshot_destroy(snapshots[j]);
-  petra_crew_destroy(options.crew);
+  petra_thread_pool_destroy(options.pool);
   petra_free(snapshots);
   return status;
 }

@@ -68,9 +68,9 @@ static void free_list(tensor_list *list) {
 /* free_list is due whatever comes back; `list` has snapshots and room. */
 static petra_status make_list(const petra_network *network, tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
-  const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
-  PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
+  const size_t maximum = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
   for (int j = 0; j < partition->stages; j++)
     for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
       PETRA_TRY(add_block(list, network, j, b));

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 
-static const size_t PARCEL_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+static const size_t PARCEL_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* A parcel of rank 0 to itself. */
 typedef struct own_parcel {
@@ -134,14 +134,14 @@ static petra_status capacity_of(const petra_execution_probe *p, int rank, size_t
     const int *first = &plan->partition.first[j];
     if (p->rank_of[j] != rank % places) /* all replicas have the same stages at a place */
       continue;
-    const size_t most =
-        petra_parcel_most(&plan->model, first[0], first[1], (int32_t)plan->config->data.batch, element_bytes);
-    if (most > PARCEL_MOST)
+    const size_t maximum =
+        petra_parcel_max(&plan->model, first[0], first[1], (int32_t)plan->config->data.batch, element_bytes);
+    if (maximum > PARCEL_MAX)
       return petra_config_fail(plan->config, "probe.per_epoch",
                                "a probe needs %zu bytes of stage %d in one message; expected at most %zu with "
                                "run.mode: execute, a smaller batch",
-                               most, j + 1, PARCEL_MOST);
-    *out = most > *out ? most : *out;
+                               maximum, j + 1, PARCEL_MAX);
+    *out = maximum > *out ? maximum : *out;
   }
   return PETRA_OK;
 }

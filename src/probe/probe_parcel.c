@@ -81,15 +81,15 @@ const int32_t *petra_parcel_labels(const petra_parcel *parcel, const petra_backe
   return (const int32_t *)(const void *)((const unsigned char *)data + labels_at(parcel, backend));
 }
 
-size_t petra_parcel_most(const petra_model *model, int first, int end, int32_t samples, const size_t *element_bytes) {
+size_t petra_parcel_max(const petra_model *model, int first, int end, int32_t samples, const size_t *element_bytes) {
   const size_t labels = (size_t)samples * (size_t)petra_model_labels(model);
-  int64_t streams = samples * petra_block_input_elements(&model->blocks[first]), most = 0;
+  int64_t streams = samples * petra_block_input_elements(&model->blocks[first]), maximum = 0;
   size_t bytes = 0;
   for (int kind = 0; kind < PETRA_TENSOR_KINDS; kind++)
     bytes = element_bytes[kind] > bytes ? element_bytes[kind] : bytes;
   for (int b = first; b < end; b++) {
     const int64_t parameters = petra_block_parameters(model, &model->blocks[b]);
-    most = parameters > most ? parameters : most;
+    maximum = parameters > maximum ? parameters : maximum;
   }
-  return sizeof(petra_parcel) + (size_t)(streams > most ? streams : most) * bytes + labels * sizeof(int32_t);
+  return sizeof(petra_parcel) + (size_t)(streams > maximum ? streams : maximum) * bytes + labels * sizeof(int32_t);
 }

@@ -49,7 +49,7 @@ const int32_t *petra_parcel_labels(const petra_parcel *parcel, const petra_backe
 
 /* The largest parcel of blocks [first, end) and microbatches of `images` images; element_bytes[kind] are those of the
  * backend. */
-size_t petra_parcel_most(const petra_model *model, int first, int end, int32_t samples, const size_t *element_bytes);
+size_t petra_parcel_max(const petra_model *model, int first, int end, int32_t samples, const size_t *element_bytes);
 
 /* Where parcels go, in order: `room` gives a place for `bytes`, `send` sends them from there. */
 typedef struct petra_parcel_outlet {

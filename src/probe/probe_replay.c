@@ -168,13 +168,14 @@ static void count_update(petra_probe_replay *replay, int32_t stage) {
 static petra_status done(petra_stage_observer *observer) {
   petra_probe_replay *replay = (petra_probe_replay *)observer;
   /* Otherwise the probe is where the schedule is, and waits for nothing. */
-  const bool told = petra_probe_replay_waits(replay) || replay->demand.count > 0 || petra_probe_is_open(replay->probe);
+  const bool reported =
+      petra_probe_replay_waits(replay) || replay->demand.count > 0 || petra_probe_is_open(replay->probe);
   const int64_t before = replay->end - replay->first;
   for (int i = 0; i < replay->count; i++) {
     const petra_action *action = &replay->actions[i];
     if (action->kind != PETRA_ACTION_UPDATE)
       PETRA_TRY(push_pass(replay, action));
-    else if (told)
+    else if (reported)
       PETRA_TRY(push(replay, PETRA_STEP_UPDATE, action->stage, action->microbatch));
     else
       count_update(replay, action->stage);
@@ -212,8 +213,8 @@ static bool is_ready(const petra_probe_replay *replay, const petra_replay_step *
 
 static petra_status update(petra_probe_replay *replay, const petra_replay_step *at) {
   const petra_partition *partition = replay->options.partition;
-  petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
-  PETRA_TRY(told->ops->updating(told, at->stage, at->number));
+  petra_stage_observer *reported = petra_probe_observer(replay->probe, 0);
+  PETRA_TRY(reported->ops->updating(reported, at->stage, at->number));
   for (int b = partition->first[at->stage - 1]; b < partition->first[at->stage]; b++)
     petra_tensor_set_release(&replay->gradients[b]);
   replay->gradients_in = 0;
@@ -221,7 +222,7 @@ static petra_status update(petra_probe_replay *replay, const petra_replay_step *
   return PETRA_OK;
 }
 
-static petra_status tell_done(petra_probe_replay *replay) {
+static petra_status report_done(petra_probe_replay *replay) {
   petra_stage_observer *last = petra_probe_observer(replay->probe, replay->options.replicas - 1);
   return last->ops->done(last);
 }
@@ -236,7 +237,7 @@ petra_status petra_probe_replay_advance(petra_probe_replay *replay, bool wait) {
       if (at.kind == PETRA_STEP_UPDATE)
         PETRA_TRY(update(replay, &at));
       else if (at.kind == PETRA_STEP_DONE)
-        PETRA_TRY(tell_done(replay));
+        PETRA_TRY(report_done(replay));
       continue;
     }
     const int rank = replay->options.rank_of[at.replica * replay->options.partition->stages + at.stage - 1];

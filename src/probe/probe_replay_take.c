@@ -42,19 +42,19 @@ static petra_status take_gradients(petra_probe_replay *replay, const petra_parce
 
 static petra_status take_images(petra_probe_replay *replay, const petra_replay_step *at, const petra_parcel *parcel,
                                 const void *data) {
-  petra_stage_observer *told = petra_probe_observer(replay->probe, at->replica);
+  petra_stage_observer *reported = petra_probe_observer(replay->probe, at->replica);
   petra_tensor *images[PETRA_BLOCK_TENSORS] = {NULL};
   petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, images);
   if (status == PETRA_OK)
-    status = told->ops->read(told, parcel->number, images[0],
-                             petra_parcel_labels(parcel, replay->options.backend, data), parcel->labels);
+    status = reported->ops->read(reported, parcel->number, images[0],
+                                 petra_parcel_labels(parcel, replay->options.backend, data), parcel->labels);
   petra_tensor_release(&images[0]);
   return status;
 }
 
 static petra_status take_streams(petra_probe_replay *replay, const petra_replay_step *at, const petra_parcel *parcel,
                                  const void *data) {
-  petra_stage_observer *told = petra_probe_observer(replay->probe, at->replica);
+  petra_stage_observer *reported = petra_probe_observer(replay->probe, at->replica);
   petra_streams streams = {{NULL, NULL}};
   if (parcel->count > 2)
     return petra_fail(PETRA_INTERNAL, "a probe's parcel has %d streams", parcel->count);
@@ -62,14 +62,14 @@ static petra_status take_streams(petra_probe_replay *replay, const petra_replay_
   if (status == PETRA_OK)
     replay->input_in = at->kind == PETRA_STEP_FORWARD;
   if (status == PETRA_OK)
-    status = (parcel->kind == PETRA_PARCEL_INPUT ? told->ops->input : told->ops->reconstructed)(
-        told, parcel->stage, parcel->number, &streams);
+    status = (parcel->kind == PETRA_PARCEL_INPUT ? reported->ops->input : reported->ops->reconstructed)(
+        reported, parcel->stage, parcel->number, &streams);
   petra_streams_release(&streams);
   return status;
 }
 
 static petra_status take_forwarded(petra_probe_replay *replay, const petra_parcel *parcel) {
-  petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
+  petra_stage_observer *reported = petra_probe_observer(replay->probe, 0);
   const int32_t j = parcel->stage - 1;
   const petra_weights_key key = {parcel->version, replay->source.ops->predicts(&replay->source, parcel->stage)};
   const petra_tensor_set *read;
@@ -79,7 +79,7 @@ static petra_status take_forwarded(petra_probe_replay *replay, const petra_parce
   PETRA_TRY(
       replay->source.ops->weights(&replay->source, parcel->stage, key, replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
-  PETRA_TRY(told->ops->forwarded(told, parcel->stage, parcel->number));
+  PETRA_TRY(reported->ops->forwarded(reported, parcel->stage, parcel->number));
   petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);
   return PETRA_OK;
 }

@@ -106,7 +106,7 @@ static petra_status done(petra_stage_observer *observer) {
 
 /* --- of the stages that are here --- */
 
-static bool is_told(const petra_probe_tap *tap, int32_t stage, int64_t microbatch) {
+static bool is_reported(const petra_probe_tap *tap, int32_t stage, int64_t microbatch) {
   return petra_stages_has(&tap->options.stages, stage) && petra_probe_demand_probed(&tap->demand, microbatch);
 }
 
@@ -115,14 +115,14 @@ static petra_status read(petra_stage_observer *observer, int64_t microbatch, con
   petra_probe_tap *tap = (petra_probe_tap *)observer;
   petra_parcel parcel = {.kind = PETRA_PARCEL_READ, .stage = 1, .number = microbatch, .labels = count};
   petra_tensor *tensors[] = {(petra_tensor *)images}; /* which is only read */
-  return is_told(tap, 1, microbatch) ? send(tap, &parcel, tensors, 1, labels) : PETRA_OK;
+  return is_reported(tap, 1, microbatch) ? send(tap, &parcel, tensors, 1, labels) : PETRA_OK;
 }
 
 /* Streams of a stage whose B, as an action of its own, reconstructs its input. */
 static petra_status send_streams(petra_probe_tap *tap, petra_parcel_kind kind, int32_t stage, int64_t microbatch,
                                  const petra_streams *streams) {
   petra_parcel parcel = {.kind = kind, .stage = stage, .number = microbatch};
-  if (stage == 1 || !is_told(tap, stage, microbatch) || petra_program_fused(tap->options.program_options, stage) ||
+  if (stage == 1 || !is_reported(tap, stage, microbatch) || petra_program_fused(tap->options.program_options, stage) ||
       !petra_stage_reconstructs(petra_stages_get(&tap->options.stages, stage)))
     return PETRA_OK;
   return send(tap, &parcel, streams->tensor, 2, NULL);
@@ -139,7 +139,7 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
 
 static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   petra_probe_tap *tap = (petra_probe_tap *)observer;
-  if (!is_told(tap, stage, microbatch) || !sends_weights(tap, stage))
+  if (!is_reported(tap, stage, microbatch) || !sends_weights(tap, stage))
     return PETRA_OK;
   const petra_stage *s = petra_stages_get(&tap->options.stages, stage);
   petra_parcel parcel = {
@@ -151,7 +151,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
 
 static petra_status updating(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   petra_probe_tap *tap = (petra_probe_tap *)observer;
-  if (!is_told(tap, stage, microbatch) || !sends_weights(tap, stage))
+  if (!is_reported(tap, stage, microbatch) || !sends_weights(tap, stage))
     return PETRA_OK;
   for (int b = tap->options.partition->first[stage - 1]; b < tap->options.partition->first[stage]; b++) {
     petra_parcel parcel = {.kind = PETRA_PARCEL_GRADIENTS, .stage = stage, .number = microbatch, .block = b};

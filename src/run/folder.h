@@ -56,7 +56,7 @@ petra_status petra_folder_begun(petra_folder *folder);
 void petra_folder_put_back(petra_folder *folder);
 
 /* For a command that only reads: a line if a killed --overwrite has set a run aside in this folder. */
-petra_status petra_folder_tell_aside(const char *path);
+petra_status petra_folder_report_aside(const char *path);
 
 /* PETRA_CONFIG where the folder has a log or a checkpoint: of a run, begun or complete, that a file named `what` would
  * change. Only `path` of the folder is read. */

@@ -77,10 +77,10 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observer *told = petra_training_log_observer(run->log);
+  petra_stage_observer *reported = petra_training_log_observer(run->log);
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
-    PETRA_TRY(petra_execution_observer(run->execution, told, &told));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
+    PETRA_TRY(petra_execution_observer(run->execution, reported, &reported));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, reported);
   if (petra_run_keeps_best(run) && run->execution)
     PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
   else if (run->best)

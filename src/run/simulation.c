@@ -78,7 +78,7 @@ static petra_status plan(petra_simulation *s) {
 
 static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   (void)base, (void)now_ns, (void)actions, (void)count;
-  return petra_stop_asked();
+  return petra_stop_requested();
 }
 
 /* petra simulate catches signals if an earlier run may have to be put back. */

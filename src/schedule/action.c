@@ -19,14 +19,14 @@ void petra_action_print(const petra_action *action, char *text, size_t size) {
   snprintf(text, size, "%d%c%lld", action->stage, letters[action->kind], (long long)action->microbatch);
 }
 
-#define MOST_STAGES 100000
+#define MAX_STAGES 100000
 #define LAST_MICROBATCH 999999999999
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch) {
-  if (stage < 1 || stage > MOST_STAGES)
-    return "a stage of 1 .. " TEXT(MOST_STAGES);
+  if (stage < 1 || stage > MAX_STAGES)
+    return "a stage of 1 .. " TEXT(MAX_STAGES);
   if (microbatch < 0 || microbatch > LAST_MICROBATCH)
     return "a microbatch of 0 .. " TEXT(LAST_MICROBATCH);
   return kind >= 0 && kind < PETRA_ACTION_KINDS ? NULL : "a kind of 0 .. 4";

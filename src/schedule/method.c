@@ -93,7 +93,7 @@ const char *petra_keep_name(petra_keep keep) {
   return petra_config_choice_name("method.keep", (int)keep);
 }
 
-enum { MOST_PROGRAMS = 32 };
+enum { MAX_PROGRAMS = 32 };
 
 /* Appends ", name". */
 static void append_name(char *names, size_t size, const char *name) {
@@ -117,7 +117,7 @@ static petra_status find_preset(const petra_config *config, petra_method *out) {
 }
 
 static petra_status override_program(const petra_config *config, petra_method *method) {
-  const char *list[MOST_PROGRAMS] = {NULL};
+  const char *list[MAX_PROGRAMS] = {NULL};
   char names[256] = "preset", near[PETRA_NEAREST_LONGEST];
   if (strcmp(config->method.program, "preset") == 0)
     return PETRA_OK;
@@ -126,7 +126,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
     method->program = program;
     return PETRA_OK;
   }
-  assert(petra_program_count() < MOST_PROGRAMS);
+  assert(petra_program_count() < MAX_PROGRAMS);
   for (int i = 0; i < petra_program_count(); i++) {
     list[i] = petra_program_get(i)->name;
     append_name(names, sizeof names, list[i]);

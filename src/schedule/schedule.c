@@ -29,20 +29,20 @@ static int64_t losses(const petra_program_options *options) {
 /* A schedule under construction. */
 typedef struct builder {
   petra_schedule *schedule;
-  int64_t entries, entries_most;
-  int64_t devices_most;
+  int64_t entries, entries_max;
+  int64_t devices_max;
   size_t bar; /* number of characters that end its rounds; 0: none has ended */
 } builder;
 
 static petra_status add_entry(builder *b, petra_action action, int64_t round) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_most, b->entries + 1, sizeof *b->schedule->entries));
+  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_max, b->entries + 1, sizeof *b->schedule->entries));
   b->schedule->entries[b->entries++] = (petra_schedule_entry){action, round};
   return PETRA_OK;
 }
 
 /* Starts the next device with the next entry; its end is set as well, for now. */
 static petra_status add_device(builder *b) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_most, (int64_t)b->schedule->devices + 2,
+  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_max, (int64_t)b->schedule->devices + 2,
                                 sizeof *b->schedule->first));
   b->schedule->first[b->schedule->devices++] = b->entries;
   return PETRA_OK;

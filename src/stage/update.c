@@ -81,16 +81,16 @@ static const petra_tensor_set *gradients_of(const petra_stage *stage, int b) {
 /* *out = min(1, c / (|g| + 1e-6)), with |g| over all parameters of the stage (Pascanu et al. 2013; the addend is
  * PyTorch's). NaN if the norm is not a number. */
 static petra_status clip_factor(const petra_stage *stage, double *out) {
-  const double most = stage->options.optim.clip;
+  const double maximum = stage->options.optim.clip;
   double squares = 0, square;
-  for (int b = 0; b < stage->blocks && most > 0; b++)
+  for (int b = 0; b < stage->blocks && maximum > 0; b++)
     for (int i = 0; i < gradients_of(stage, b)->count; i++) {
       const petra_tensor *gradient = gradients_of(stage, b)->tensor[i];
       PETRA_TRY(petra_op_dot(stage->compute.backend, gradient, gradient, &square));
       squares += square;
     }
-  const double factor = most / (sqrt(squares) + 1e-6);
-  *out = most == 0 || factor > 1 ? 1 : factor;
+  const double factor = maximum / (sqrt(squares) + 1e-6);
+  *out = maximum == 0 || factor > 1 ? 1 : factor;
   return PETRA_OK;
 }
 

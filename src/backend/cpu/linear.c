@@ -7,13 +7,13 @@
 
 /* Number of rows that one thread processes at once, so that what it computes from them stays in its cache. Fewer with
  * more threads. */
-enum { ROWS_MOST = 256, ROWS_LEAST = 32 };
+enum { ROWS_MAX = 256, ROWS_LEAST = 32 };
 
 static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x) {
   const int64_t rows = petra_tensor_rows(x), share = (rows + backend->threads - 1) / backend->threads;
   if (x->kind == PETRA_TENSOR_MATRIX)
     return rows;
-  return share > ROWS_MOST ? ROWS_MOST : share < ROWS_LEAST ? ROWS_LEAST : share;
+  return share > ROWS_MAX ? ROWS_MAX : share < ROWS_LEAST ? ROWS_LEAST : share;
 }
 
 static petra_status multiply(const petra_tensor *rows, const cpu_product *product) {

@@ -140,7 +140,7 @@ void cuda_conv_graph_drop(cuda_conv_graph *graph);
 
 /* The reasons why configurations were rejected. */
 typedef struct cuda_plan_refusals {
-  int asked, notes, workspace, unfinished;
+  int requested, notes, workspace, unfinished;
   int last; /* cuDNN's status of the last that did not finalize */
 } cuda_plan_refusals;
 
