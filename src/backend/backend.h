@@ -39,7 +39,7 @@ typedef struct petra_pool_geometry {
   int window, stride, pad;
 } petra_pool_geometry;
 
-/* How a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
+/* Selects how a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
 typedef enum petra_join {
   PETRA_JOIN_NONE,         /* y = act(z) */
   PETRA_JOIN_ADD,          /* y = addend + act(z)  (RevNet forward: the stream that is added to) */

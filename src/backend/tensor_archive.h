@@ -30,7 +30,7 @@ typedef struct petra_tensor_archive {
   bool fused;     /* the last stage's F and B are one action */
 } petra_tensor_archive;
 
-/* What a place may hold when it is read. */
+/* Specifies what a place may hold when it is read. */
 typedef enum petra_presence { PETRA_ABSENT, PETRA_PRESENT, PETRA_OPTIONAL } petra_presence;
 
 typedef struct petra_tensor_form {

@@ -20,7 +20,7 @@
 /* One of the four rows of table 3. */
 typedef struct memory_row {
   bool inputs_kept, weights_kept;
-  petra_ledger_bytes *stage; /* one a stage */
+  petra_ledger_bytes *stage; /* one per stage */
   int64_t total_bytes;
   double saving; /* against the first row, 0 .. 1 */
 } memory_row;

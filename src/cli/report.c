@@ -14,7 +14,7 @@
 enum { PATH_BYTES = 4096 };
 static const char SCRIPT[] = "petra_report.py";
 
-/* Gets the folder of this program; returns false if the system does not tell it. */
+/* Gets the folder of this program; returns false if the system does not provide it. */
 static bool own_folder(char out[PATH_BYTES]) {
   const ssize_t length = readlink("/proc/self/exe", out, PATH_BYTES - 1);
   char *slash = NULL;

@@ -162,7 +162,7 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   if (!is_empty(root))
     status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
-  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
+  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
     petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin.file);
   yaml_document_delete(&document);
 done:

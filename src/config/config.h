@@ -76,7 +76,7 @@ typedef enum {
   PETRA_WEIGHTS_DOUBLE_BUFFER,
   PETRA_WEIGHTS_NONE /* inversion only: nothing is inverted */
 } petra_weights;
-/* What a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
+/* Selects what a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
 typedef enum {
@@ -354,7 +354,7 @@ petra_status petra_config_changed(const petra_config *config, const char *key, b
  * another type. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
-/* What a key decides about a run, from the most to the least important. */
+/* Classifies what a key decides about a run, from the most to the least important. */
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* the results and the log */
   PETRA_ROLE_LENGTH, /* the length of the run */

@@ -167,7 +167,7 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* Reads and checks the labels of one file. Good records become the set's, up to a total of `most`. The label is the
+/* Reads and checks the labels of one file. Good records become the set's, up to a total of `maximum`. The label is the
  * last of a record's label bytes. */
 static petra_status read_labels(const cifar_format *format, int from, int64_t maximum, int64_t *problems, cifar *self) {
   uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];

@@ -26,7 +26,7 @@ typedef struct petra_resize_axis {
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out);
 
-/* Which part of a large image the network gets to see: a random window in training, the centre in evaluation.
+/* The part of a large image that the network sees: a random window in training, the centre in evaluation.
  *
  * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6
  * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn as the field has come to draw it: up to

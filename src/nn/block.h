@@ -16,7 +16,8 @@ typedef struct petra_loss {
   int64_t ticket;     /* 0: complete; otherwise petra_backend_collect gets the numbers */
 } petra_loss;
 
-/* What a block with a loss compares its output with, and where its loss goes; other blocks ignore it. */
+/* The labels with which a block with a loss compares its output, and the destination of its loss; other blocks ignore
+ * it. */
 typedef struct petra_target {
   const int32_t *labels;
   petra_loss *loss; /* NULL: not wanted */

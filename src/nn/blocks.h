@@ -16,7 +16,7 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 
 /* Outputs are NULL before. If a function fails, the caller releases what the function has put there. */
 
-/* Where the output of a unit or a layer goes: to a stream (also by a sum), or only to the next unit or layer. */
+/* The destination of a unit's or a layer's output: a stream (also by a sum), or only the next unit or layer. */
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
 /* Returns the kind of the tensor that the block computes for `output` if its streams are of kind `stream`. All tensors

@@ -173,7 +173,7 @@ typedef struct petra_kernel_list {
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;
 
-/* What a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
+/* Counts what a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
  *   convolution forward    2 N out in k^2 pixels FLOPs on the matrix units; reads x and w, writes y
  *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no gradient)
  *     weight gradient      the same FLOPs; reads x and dy, writes dw

@@ -47,7 +47,7 @@ typedef struct choice {
 } choice;
 
 /* Returns the first position in [low, b) from which the last part costs no more than the parts before it or, if
- * `before` is NULL, than `most`; b if there is none. */
+ * `before` is NULL, than `maximum`; b if there is none. */
 static int first_below(const int64_t *sum, const choice *before, int low, int b, int64_t maximum) {
   int high = b;
   while (low < high) {

@@ -88,7 +88,7 @@ static void record_places(petra_record *record, int b, petra_tensor **places[REC
   petra_block_graph_places(&record->block[b].graph, places + 2);
 }
 
-/* What a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
+/* Gets what a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
 static petra_status record_forms_of(const petra_stage *stage, bool backward, bool fused, record_forms *out) {
   petra_stage_options options = stage->options;
   petra_stage *dry = NULL;

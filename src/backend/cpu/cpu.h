@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the `cpu` backend: layouts, the handle and what its files offer each other.
+/* The internals of the `cpu` backend: layouts, the handle and the functions that its files share.
  *
  * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
  * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 3 channels, that is for

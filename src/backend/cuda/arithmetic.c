@@ -68,7 +68,7 @@ static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   return true;
 }
 
-/* Sums one after another, as of the gradients of a block, are one launch: most are of a few hundred numbers. */
+/* Consecutive sums, such as those of a block's gradients, share a launch, since most have a few hundred numbers. */
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_tensor, tensor);

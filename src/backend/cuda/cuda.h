@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the `cuda` backend: its handle and what its files offer each other.
+/* The internals of the `cuda` backend: its handle and the functions that its files share.
  *
  * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as
  * commands, the tensors that each reads and writes with them (segment.h); the commands of an action of a stage make

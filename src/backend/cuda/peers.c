@@ -39,7 +39,7 @@ static petra_status check(ncclResult_t result, const char *what) {
   return petra_fail(PETRA_BACKEND, "NCCL: %s: %s (NCCL_DEBUG=INFO tells more)", what, ncclGetErrorString(result));
 }
 
-/* The lock, unless the lanes were given up: PETRA_CHILD then, not locked. */
+/* Locks, unless the lanes were cancelled: then returns PETRA_CHILD without the lock. */
 static petra_status enter(cuda_peers *peers) {
   pthread_mutex_lock(&peers->lock);
   if (!peers->given_up)

@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* Which configuration of cuDNN's each shape takes: choices that were measured, kept in a file of text.
+/* The configuration of cuDNN's for each shape: choices that were measured, stored in a text file.
  *
  *   petra plans 1
  *   library: cuDNN 9.19.0
