@@ -107,56 +107,56 @@ static inline int64_t cpu_strip_step(int64_t count) {
   return (count + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
 }
 
-#define CPU_SEQUENCE_KERNELS(X)                                                                                                            \
+#define CPU_SEQUENCE_KERNELS(X)                                                                                                \
   /* y is what the product of a linear layer is added to: 0, b, addend + b or addend - b. b may be NULL: 0; y may be
-   * addend. */                       \
-  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),                        \
-    (join, b, addend, rows, count, y))                                                                                                     \
-  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                                           \
-  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                                         \
-    (x, rows, step, columns, sum))                                                                                                         \
-  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                                         \
-  X(void, layer_norm_sums,                                                                                                                 \
-    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,                               \
-     int64_t columns, double *dscale, double *dshift),                                                                                     \
-    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                                         \
-  /* If y is NULL, computes only mean and deviation. */                                                                                    \
-  X(void, layer_norm,                                                                                                                      \
-    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                                     \
-     float *deviation, float *y),                                                                                                          \
-    (x, scale, shift, rows, count, mean, deviation, y))                                                                                    \
-  /* dx may be dy. */                                                                                                                      \
-  X(void, layer_norm_backward,                                                                                                             \
-    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,                         \
-     int64_t count, float *dx),                                                                                                            \
-    (x, scale, mean, deviation, dy, rows, count, dx))                                                                                      \
-  /* y may be x. */                                                                                                                        \
-  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                                           \
-  /* dx may be dy. */                                                                                                                      \
-  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                                     \
-    (form, x, dy, dx, count))                                                                                                              \
-  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. Of row i the first `keys` + i (at most `count`) are */             \
-  /* real, the others become 0. s = exp(s - largest); the sum is 1 / inverse, its log and the largest together */                          \
-  /* log_sum, whose rows are `step` apart. */                                                                                              \
-  X(void, softmax,                                                                                                                         \
-    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                                   \
-    (s, rows, count, keys, inverse, log_sum, step))                                                                                        \
-  /* The same again: s = exp(s - log_sum). */                                                                                              \
-  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),                        \
-    (s, rows, count, keys, log_sum, step))                                                                                                 \
-  /* Rows of p and dp: dp = p (dp - dy y), dy y being the product of rows of `width`, `step` apart. */                                     \
-  X(void, softmax_backward,                                                                                                                \
-    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,                               \
-     int64_t step),                                                                                                                        \
-    (p, dp, rows, count, y, dy, width, step))                                                                                              \
-  /* y *= factor[i], rows of `width`, `step` apart */                                                                                      \
-  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                                          \
-    (factor, rows, width, step, y))                                                                                                        \
-  /* log of the sum of exp of a row; with gradient != NULL (softmax - onehot) * factor. */                                                 \
-  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),                                 \
-    (row, count, label, factor, gradient))                                                                                                 \
-  /* Counts the other elements that are not worse than that of `label`; a tie goes to the lower. A NaN is never worse than anything, nor \
-   * anything than it. */ \
+   * addend. */           \
+  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),            \
+    (join, b, addend, rows, count, y))                                                                                         \
+  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                               \
+  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                             \
+    (x, rows, step, columns, sum))                                                                                             \
+  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                             \
+  X(void, layer_norm_sums,                                                                                                     \
+    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,                   \
+     int64_t columns, double *dscale, double *dshift),                                                                         \
+    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                             \
+  /* If y is NULL, computes only mean and deviation. */                                                                        \
+  X(void, layer_norm,                                                                                                          \
+    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                         \
+     float *deviation, float *y),                                                                                              \
+    (x, scale, shift, rows, count, mean, deviation, y))                                                                        \
+  /* dx may be dy. */                                                                                                          \
+  X(void, layer_norm_backward,                                                                                                 \
+    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,             \
+     int64_t count, float *dx),                                                                                                \
+    (x, scale, mean, deviation, dy, rows, count, dx))                                                                          \
+  /* y may be x. */                                                                                                            \
+  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                               \
+  /* dx may be dy. */                                                                                                          \
+  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                         \
+    (form, x, dy, dx, count))                                                                                                  \
+  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. Of row i the first `keys` + i (at most `count`) are */ \
+  /* real, the others become 0. s = exp(s - largest); the sum is 1 / inverse, its log and the largest together */              \
+  /* log_sum, whose rows are `step` apart. */                                                                                  \
+  X(void, softmax,                                                                                                             \
+    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                       \
+    (s, rows, count, keys, inverse, log_sum, step))                                                                            \
+  /* The same again: s = exp(s - log_sum). */                                                                                  \
+  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),            \
+    (s, rows, count, keys, log_sum, step))                                                                                     \
+  /* Rows of p and dp: dp = p (dp - dy y), dy y being the product of rows of `width`, `step` apart. */                         \
+  X(void, softmax_backward,                                                                                                    \
+    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,                   \
+     int64_t step),                                                                                                            \
+    (p, dp, rows, count, y, dy, width, step))                                                                                  \
+  /* y *= factor[i], rows of `width`, `step` apart */                                                                          \
+  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                              \
+    (factor, rows, width, step, y))                                                                                            \
+  /* log of the sum of exp of a row; with gradient != NULL (softmax - onehot) * factor. */                                     \
+  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),                     \
+    (row, count, label, factor, gradient))                                                                                     \
+  /* Counts the other elements that are not worse than that of `label`; a tie goes to the lower. */                            \
+  /* A NaN is never worse than anything, nor anything than it. */                                                              \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
 #define CPU_KERNEL_DECLARE(result, name, parameters, ...) result cpu_kernel_##name parameters;
