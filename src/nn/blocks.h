@@ -137,10 +137,6 @@ petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, p
 petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const petra_stream_shape *shape,
                                petra_tensor **out);
 
-/* Sets up a vector of `size` entries with the value `initial`; the rest of the spec is 0. */
-void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
-                       double initial);
-
 /* Sets up PART/weight, a matrix with initial values N(0, deviation^2) and weight decay; the rest of the spec is 0. */
 void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
                        double deviation);

@@ -16,7 +16,8 @@ const char *petra_family_title(petra_family family) {
   return families[family].title;
 }
 
-petra_tensor_kind petra_family_reads(petra_family family) {
+/* Returns what a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
+static petra_tensor_kind family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
@@ -95,7 +96,7 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
   const petra_family family = config->model.family;
   *model = (petra_model){
       .family = family, .depth = (int32_t)config->model.depth, .width = (int32_t)config->model.width, .input = *input};
-  if (input->kind != petra_family_reads(family))
+  if (input->kind != family_reads(family))
     return petra_config_fail(
         config, "data.set", "%s has %s, but model.family: %s is a network on %s",
         petra_config_choice_name("data.set", (int)config->data.set), families[family].tokens ? "images" : "tokens",

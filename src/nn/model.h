@@ -117,9 +117,6 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
                               int32_t vocabulary);
 void petra_model_fini(petra_model *model);
 
-/* Returns what a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
-petra_tensor_kind petra_family_reads(petra_family family);
-
 /* Describes the network of a config: "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context
  * 128". */
 void petra_model_describe(const petra_config *config, FILE *out);
