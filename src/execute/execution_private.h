@@ -5,8 +5,6 @@
 
 #include "execute/execution.h"
 
-#include "exec/replica_losses.h"
-#include "execute/best_weights_ranks.h"
 #include "probe/execution_probe.h"
 #include "execute/loss_relay.h"
 #include "execute/rank_times.h"
@@ -17,10 +15,9 @@ struct petra_execution {
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news *news;                        /* of each replica */
-  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
-  petra_execution_probe *probe;            /* NULL: none */
-  petra_best_ranks *best;                  /* NULL: run.keep: last */
+  petra_loss_relay *relay;
+  petra_execution_probe *probe; /* NULL: none */
+  petra_best *best;             /* borrowed; NULL: run.keep: last */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
