@@ -8,7 +8,7 @@
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>

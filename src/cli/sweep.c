@@ -2,6 +2,7 @@
 /* petra sweep: a grid of runs, each a process of its own in a folder of its own. Complete cells are not run again. */
 #include "sweep/sweep.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -58,7 +59,7 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
  * only summarise may run beside these. Beside a sweep, which writes the summary itself, they write nothing; if they
  * would print nothing either, that is an error. */
 static petra_status lock_folder(petra_sweep *sweep) {
-  PETRA_TRY(petra_folder_make(sweep->directory));
+  PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->only < 0 && sweep->jobs == 0) {
     PETRA_TRY(petra_folder_try_lock(sweep->directory, LOCK_EX, &sweep->lock));
     if (sweep->lock < 0)
@@ -125,8 +126,8 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
     PETRA_TRY(lock_folder(sweep));
   PETRA_TRY(read_cells(sweep));
   if (arguments->slurm)
-    PETRA_TRY(petra_folder_make(sweep->directory));
-  if (sweep->jobs > 0 && sweep->only < 0) /* so that many --cell do not write one file at once */
+    PETRA_TRY(petra_make_folder(sweep->directory));
+  if (sweep->jobs > 0 && sweep->only < 0) /* many --cell write no file at once */
     PETRA_TRY(petra_sweep_keep_settings(sweep));
   if (arguments->slurm)
     return petra_sweep_print_slurm(sweep);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <endian.h>
 #include <xxhash.h>
 

@@ -17,3 +17,4 @@ libpetra_a_SOURCES += \
 	src/probe/probe_store.c src/probe/probe_store.h \
 	src/probe/probe_tap.c src/probe/probe_tap.h \
 	src/probe/probe_window.c
+EXTRA_DIST += src/probe/README.md

@@ -73,9 +73,8 @@ static const double large_bytes = 500e6;
 
 /* A line about a trace that will be large: viewers fail above some hundred MB, and disks are full. */
 static void warn_large(const petra_trace_observer_options *options) {
-  const petra_program_options *program = &options->plan->program;
-  const double passes = (double)program->microbatches * program->stages *
-                        (options->plan->method.program->split_backward ? 3 : 2),
+  const petra_program_options *program = options->program;
+  const double passes = (double)program->microbatches * program->stages * (options->split_backward ? 3 : 2),
                updates = (double)program->microbatches / (double)program->accumulate * program->stages;
   const double bytes = passes * (PASS_BYTES + (options->account ? MEMORY_BYTES : 0)) + updates * UPDATE_BYTES;
   if (bytes > large_bytes)
@@ -86,10 +85,9 @@ static void warn_large(const petra_trace_observer_options *options) {
 
 petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended, .sent = sent, .arrived = arrived};
-  const petra_program_options *program = &options->plan->program;
-  const petra_trace_options trace = {.stages = program->stages,
-                                     .fused_head = !program->split_head,
-                                     .split_backward = options->plan->method.program->split_backward};
+  const petra_program_options *program = options->program;
+  const petra_trace_options trace = {
+      .stages = program->stages, .fused_head = !program->split_head, .split_backward = options->split_backward};
   trace_observer *o;
   PETRA_TRY(petra_allocate(&o, 1, sizeof *o));
   o->base.ops = &ops;

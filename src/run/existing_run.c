@@ -2,12 +2,13 @@
 /* What a folder holds already of an earlier run, and what becomes of it. */
 #include "run/folder.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "checkpoint/checkpoint_file.h"
 #include "record/run_h5_read.h"
-#include "execute/best_weights.h"
+#include "distributed/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "run/plans_file.h"
 

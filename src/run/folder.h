@@ -91,10 +91,6 @@ void petra_folder_fini(petra_folder *folder);
 /* --output, else run.output/run.name; the second makes the folder. Free with petra_free. */
 petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out);
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out);
-petra_status petra_folder_make(const char *path);
-
-/* DIR/name. Free with petra_free. */
-petra_status petra_join_path(const char *directory, const char *name, char **out);
 
 /* Locks a folder with flock's `operation`, LOCK_EX or LOCK_SH; `holder`: who else may have it, for the line of an error,
  * `expected` what to do then. */
