@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference backend: what its element types have in common. */
+/* The reference backend: the parts that its element types share. */
 #ifndef PETRA_BACKEND_REF_H
 #define PETRA_BACKEND_REF_H
 
@@ -9,8 +9,8 @@
 extern const petra_backend_ops petra_ref_ops_f32;
 extern const petra_backend_ops petra_ref_ops_f64;
 
-/* A mask holds one byte per element: for a max-pool, the position of the winner in its window (row-major). The norms
- * keep nothing in it: the sign of their output is computed again. */
+/* A mask has one byte per element: for a max-pool the position of the winner in its window (row-major). Norms store
+ * nothing in it: the sign of their output is recomputed. */
 typedef uint8_t petra_ref_mask;
 
 void petra_ref_destroy(petra_backend *backend);

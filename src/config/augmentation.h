@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What augmentation does to an image before it is normalised. data/augment.h chooses and applies it, or a backend
- * applies it instead (backend/backend.h, petra_images). */
+/* Augmentation of an image before it is normalised. data/augment.h chooses and applies it, or a backend applies it
+ * instead (backend/backend.h, petra_images). */
 #ifndef PETRA_CONFIG_AUGMENTATION_H
 #define PETRA_CONFIG_AUGMENTATION_H
 

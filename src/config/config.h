@@ -356,7 +356,7 @@ petra_status petra_config_changed(const petra_config *config, const char *key, b
  * another type. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
-/* What a key decides about a run, from the most to the least important. */
+/* Classifies what a key decides about a run, from the most to the least important. */
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* the results and the log */
   PETRA_ROLE_LENGTH, /* the length of the run */

@@ -44,11 +44,6 @@ typedef struct petra_config_loader {
   struct yaml_document_s *document;
 } petra_config_loader;
 
-/* Loads a mapping of sections, or of the keys of `section` ("": the whole config), inside the document. `line` is where
- * it begins. */
-petra_status petra_config_apply_section(const petra_config_loader *in, const char *section,
-                                        const struct yaml_node_s *node, int line);
-
 /* A file that is being read, and the file that names it as its base. */
 typedef struct petra_config_file {
   const char *path;                     /* "-": standard input */

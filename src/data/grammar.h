@@ -19,11 +19,12 @@
 
 enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };
 
-/* The tokens are the same in every run; they are generated here, and a byte each in memory. Errors of petra_windows_init. */
+/* Open the set and get its shape. The tokens are the same in every run; they are generated here and take a byte each in
+ * memory. Errors: those of petra_windows_init. */
 petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out);
 
-/* loss(context), nats a token; context >= 1. */
+/* Returns loss(context), nats per token; context >= 1. */
 double petra_grammar_best_loss(int64_t context);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a schedule that passed petra_schedule_check requires of its executor. */
+/* Examines what a schedule that passed petra_schedule_check requires of its executor. */
 #ifndef PETRA_SCHEDULE_EXAMINE_H
 #define PETRA_SCHEDULE_EXAMINE_H
 

@@ -197,8 +197,8 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Returns true if the probes of a run of another length, with these options, compute the same as those of the run of
- * `microbatches` up to where stage 1 is about to read `read`. It is false if the updates of that run are over, those of
+/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is about
+ * to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are over, those of
  * a longer run are not, and end-to-end networks are at weights that the longer run changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);

@@ -32,11 +32,6 @@ petra_status petra_archive_integer(petra_archive *archive, const char *name, con
 petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
                                   int32_t **labels);
 
-/* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
- * there are and which. */
-petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
-                                      petra_tensor_set *set);
-
 /* The same for a set with the form of a block's parameters. */
 petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
                                      const petra_block *block, petra_tensor_set *set);

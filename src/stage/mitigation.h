@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stage does against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
+/* Mitigations of a stage against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
  * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
  * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a probe of gradient fidelity needs of the stages: the weights that they read, the gradient that an update uses,
- * and exact backpropagation through the whole network with given weights. Nothing here changes a stage. Rules:
- * docs/semantics/gradient-fidelity.md. */
+/* The part of the stages that a probe of gradient fidelity uses: the weights that they read, the gradient that an
+ * update uses, and exact backpropagation through the whole network with given weights. Nothing here changes a stage.
+ * Rules: docs/semantics/gradient-fidelity.md. */
 #ifndef PETRA_STAGE_PROBED_STAGE_H
 #define PETRA_STAGE_PROBED_STAGE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stage keeps of each microbatch between its forward and the end of its backward, by microbatch number. */
+/* Records of microbatches: what a stage keeps of each between its forward and the end of its backward, by microbatch
+ * number. */
 #ifndef PETRA_STAGE_RECORD_H
 #define PETRA_STAGE_RECORD_H
 

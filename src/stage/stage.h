@@ -140,8 +140,8 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 
-/* What a stage shares with its replicas, the same stages of other pipelines, which train on different parts of every
- * microbatch. Rules: docs/semantics/replicas.md. */
+/* The tensors that a stage shares with its replicas, the same stages of other pipelines, which train on different parts
+ * of every microbatch. Rules: docs/semantics/replicas.md. */
 
 /* Returns true if all gradients of the next update are there. Until that update the stage then does nothing that
  * changes them or the running statistics (petra_stage_update would refuse it). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels are written in: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
+/* The language of the kernels: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
  * the host. A kernel file keeps to what is both.
  *
  *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value

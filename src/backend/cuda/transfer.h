@@ -19,10 +19,10 @@ void cuda_transfer_destroy(cuda_transfer *transfer);
 petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
 petra_status cuda_send(cuda_backend *cuda, size_t bytes);
 
-/* Where on the device the segment's launches will find this value. */
+/* Gets where the segment's launches will find this value on the device. */
 petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);
 
-/* At the start of every segment, on its lane: what it needs of all this. */
+/* Called at the start of every segment, on its lane: transfers what the segment needs. */
 petra_status cuda_transfer_before(cuda_backend *cuda);
 
 /* Device memory of the lane for a result of at most 64 bytes, until the next result; and what is to come down. */
