@@ -73,14 +73,8 @@ static int64_t version_of(const in_flight *kept, int64_t microbatch) {
 /* The version that F of a microbatch reads. */
 static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
                                     in_flight *kept, const petra_action *action, int64_t *out) {
-  *out = c->updates;
-  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
-    *out = petra_buffered_version(action->microbatch, options->accumulate);
-  } else if (options->sync_period > 0) {
-    if (action->microbatch % options->sync_period == 0)
-      kept->copy = c->updates;
-    *out = kept->copy;
-  }
+  *out = petra_forward_version(options->forward_weights, options->accumulate, options->sync_period, action->microbatch,
+                               c->updates, &kept->copy);
   if (*out > c->updates)
     return petra_fail(PETRA_SCHEDULE,
                       "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",

@@ -11,15 +11,10 @@ libpetra_a_SOURCES += \
 	src/exec/peers_wire.c src/exec/peers_wire.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
-	src/exec/probe_demand.c src/exec/probe_demand.h \
-	src/exec/probe_parcel.c src/exec/probe_parcel.h \
+	src/exec/probe_found.c \
+	src/exec/probe_link.c src/exec/probe_link.h \
 	src/exec/probe_reference.c \
-	src/exec/probe_replay.c src/exec/probe_replay.h \
-	src/exec/probe_replay_private.h \
-	src/exec/probe_replay_take.c \
-	src/exec/probe_source.c src/exec/probe_source.h \
-	src/exec/probe_store.c src/exec/probe_store.h \
-	src/exec/probe_tap.c src/exec/probe_tap.h \
+	src/exec/probe_wave.c \
 	src/exec/probe_window.c \
 	src/exec/replica_losses.c src/exec/replica_losses.h \
 	src/exec/replica_mean.c src/exec/replica_mean.h \

@@ -7,7 +7,6 @@
 
 #include "exec/replica_losses.h"
 #include "run/best_ranks.h"
-#include "run/execution_probe.h"
 #include "run/news.h"
 #include "run/rank_times.h"
 
@@ -19,7 +18,8 @@ struct petra_execution {
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
   petra_news *news;                        /* of each replica */
   petra_replica_losses *losses;            /* of rank 0 where there are replicas */
-  petra_execution_probe *probe;            /* NULL: none */
+  petra_probe *probe;                      /* borrowed; NULL: none */
+  petra_probe_ranks probe_ranks;           /* what it is told of this group */
   petra_best_ranks *best;                  /* NULL: run.keep: last */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */

@@ -16,7 +16,6 @@ libpetra_a_SOURCES += \
 	src/run/execution.c src/run/execution.h src/run/execution_private.h \
 	src/run/execution_checkpoint.c \
 	src/run/execution_gather.c \
-	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/fit.c src/run/fit.h \
 	src/run/fit_read.c src/run/fit_read.h \
 	src/run/folder.c src/run/folder.h \

@@ -39,7 +39,6 @@ struct petra_run {
   /* What is told. */
   petra_training_log *log;
   petra_probe *probe;
-  petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
   petra_best *best;     /* run.keep: best, of the process that writes files; else NULL */
   petra_observer begun; /* with --overwrite: removes the earlier run */

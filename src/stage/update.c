@@ -12,16 +12,13 @@ bool petra_stage_sums(const petra_stage *stage) {
 
 petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
   const petra_stage_rule *rule = &stage->options.rule;
-  *version = stage->updates;
-  if (rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
-    *version = petra_buffered_version(microbatch, rule->accumulate);
-  if (rule->sync_period > 0) {
-    if (microbatch % rule->sync_period == 0 && stage->copy != stage->updates) {
-      petra_versions_hold(&stage->versions, stage->updates, stage->updates);
-      petra_versions_release(&stage->versions, stage->copy, stage->updates);
-      stage->copy = stage->updates;
-    }
-    *version = stage->copy;
+  int64_t copy = stage->copy;
+  *version = petra_forward_version(rule->forward_weights, rule->accumulate, rule->sync_period, microbatch,
+                                   stage->updates, &copy);
+  if (copy != stage->copy) {
+    petra_versions_hold(&stage->versions, copy, stage->updates);
+    petra_versions_release(&stage->versions, stage->copy, stage->updates);
+    stage->copy = copy;
   }
   if (*version > stage->updates)
     return petra_fail(PETRA_SCHEDULE,
