@@ -24,7 +24,7 @@ LINES = ["-", "--", ":", "-."]
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 150
 # Keys that change no result: where files go (docs/config.md), and how a run gets to the same results. tests/check_analysis holds
-# them against src/base/config_keys.c.
+# them against src/config/keys.c.
 NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
                 "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus", "device.streams"}
 # The same where runs are compared: data at another place may be other data.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpirun -n 2 bench/bench_wire: messages there and back between two ranks, by MPI alone (MPI_Send, MPI_Recv) and by the
- * carrier (src/wire/carrier.h), in turn: microseconds one way, for sizes from 4 bytes to 64 MiB. */
+ * carrier (src/group/progress_thread.h), in turn: microseconds one way, for sizes from 4 bytes to 64 MiB. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "wire/carrier.h"
+#include "group/progress_thread.h"
 
 #include <mpi.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@ EXTRA_DIST += scripts/bundle.sh
 # goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another. Without MPI: its library is the machine's own, with
 # parts that it opens while it runs; wire_none.o goes before the archive, whose wire_mpi.o is then not wanted. So does peers_none.o,
 # as NCCL is for runs on several processes alone.
-bundle/wire_none.o: src/wire/wire_none.c
+bundle/wire_none.o: src/group/no_mpi.c
 	$(AM_V_at)$(MKDIR_P) bundle
 	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 

@@ -5,7 +5,7 @@
 #ifndef PETRA_SIM_JITTER_H
 #define PETRA_SIM_JITTER_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>

@@ -15,7 +15,7 @@
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "schedule/action.h"
 #include "sim/engine.h"
 

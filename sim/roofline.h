@@ -8,7 +8,7 @@
 #ifndef PETRA_SIM_ROOFLINE_H
 #define PETRA_SIM_ROOFLINE_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "base/kernel.h"
 #include "base/status.h"
 #include "sim/cost.h"

@@ -5,7 +5,7 @@
  * has to be the head alone. */
 #include "backend/ops.h"
 #include "exec/feed.h"
-#include "run/network.h"
+#include "plan/network.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -320,7 +320,7 @@ tests_test_ledger_SOURCES = tests/test_ledger.c tests/networks.h tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
 
-# src/base/grid, interval
+# src/config/grid, interval
 check_PROGRAMS += tests/test_grid
 TESTS += tests/test_grid
 tests_test_grid_SOURCES = tests/test_grid.c tests/harness.h

@@ -3,9 +3,9 @@
  * microbatches are in flight than the credit, and what was done, put into one order, gives the same losses, evaluation and
  * weights, bit for bit, where it is emulated. */
 #include "base/mem.h"
-#include "exec/transport_ranks.h"
+#include "execute/transport_ranks.h"
 #include "harness.h"
-#include "run/merge.h"
+#include "record/action_merge.h"
 #include "schedule/schedule.h"
 #include "tolerances.h"
 #include "training.h"

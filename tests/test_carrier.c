@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "harness.h"
-#include "wire/carrier.h"
+#include "group/progress_thread.h"
 #include "wire_threads.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Grids: cells, names, overrides, memory that runs out; and the interval over repetitions. */
-#include "base/grid.h"
+#include "config/grid.h"
 #include "base/interval.h"
 #include "base/mem.h"
 #include "harness.h"

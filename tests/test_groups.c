@@ -2,12 +2,12 @@
 /* Actions of a group side by side: the crew, journals, the division of threads, and trainings whose result does not show how
  * many groups there were. */
 #include "backend/journal.h"
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "base/lane.h"
 #include "base/mem.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
-#include "run/groups.h"
+#include "plan/thread_groups.h"
 #include "tolerances.h"
 #include "training.h"
 

@@ -3,10 +3,10 @@
  * balanced by given costs. */
 #include "base/seal.h"
 #include "harness.h"
-#include "io/profile.h"
+#include "io/profile_file.h"
 #include "nn/partition.h"
-#include "run/profile.h"
-#include "run/profile_fit.h"
+#include "profile/profile.h"
+#include "profile/profile_fit.h"
 #include "sim/cost.h"
 
 #include <hdf5.h>

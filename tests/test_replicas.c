@@ -8,7 +8,7 @@
 #include "harness.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
-#include "stage/probe.h"
+#include "stage/probed_stage.h"
 #include "tolerances.h"
 #include "training.h"
 

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "harness.h"
-#include "io/runlog.h"
-#include "io/runlog_read.h"
+#include "record/run_h5.h"
+#include "record/run_h5_read.h"
 #include "io_child.h"
 
 #include <hdf5.h>

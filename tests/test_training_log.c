@@ -2,7 +2,7 @@
 /* Images per second of an epoch: what counts as its time, and what is a pause. */
 #include "harness.h"
 #include "exec/evaluate.h"
-#include "run/training_log.h"
+#include "record/training_log.h"
 #include "tolerances.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * the atomic writing beneath. */
 #include "base/mem.h"
 #include "harness.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "io/weights.h"
 #include "io_child.h"
 

@@ -4,7 +4,7 @@
 #ifndef PETRA_TESTS_WIRE_THREADS_H
 #define PETRA_TESTS_WIRE_THREADS_H
 
-#include "wire/wire.h"
+#include "group/wire.h"
 
 /* The wires of `ranks` ranks; destroying the last of them frees all. */
 void wire_threads_create(int ranks, unsigned seed, petra_wire **wires);

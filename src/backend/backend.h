@@ -20,8 +20,8 @@
 #include "backend/peers.h"
 #include "backend/sequence.h"
 #include "backend/tensors.h"
-#include "base/augmentation.h"
-#include "base/config.h"
+#include "config/augmentation.h"
+#include "config/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/version.h"
 
-#include <config.h>     /* of the build; with quotes it would be src/base/config.h */
+#include <config.h>     /* of the build; with quotes it would be src/config/config.h */
 #include <git_commit.h> /* GIT_COMMIT: made by make, see src/base/version.mk */
 
 const char *petra_version(void) {

@@ -3,7 +3,7 @@
 #ifndef PETRA_CLI_COMMAND_H
 #define PETRA_CLI_COMMAND_H
 
-#include "base/config.h"
+#include "config/config.h"
 
 #include <stddef.h>
 

@@ -7,7 +7,7 @@
 #include "cli/data_verify.h"
 #include "data/grammar.h"
 #include "data/token_set.h"
-#include "run/plan.h"
+#include "plan/plan.h"
 
 #include <jansson.h>
 #include <stdio.h>

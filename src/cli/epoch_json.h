@@ -3,7 +3,7 @@
 #ifndef PETRA_CLI_EPOCH_JSON_H
 #define PETRA_CLI_EPOCH_JSON_H
 
-#include "io/runlog.h"
+#include "record/run_h5.h"
 
 struct json_t; /* jansson's */
 

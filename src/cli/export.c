@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
-#include "io/csv_export.h"
+#include "record/csv_export.h"
 #include "run/folder.h"
 
 #include <jansson.h>

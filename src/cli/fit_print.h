@@ -3,7 +3,7 @@
 #ifndef PETRA_CLI_FIT_PRINT_H
 #define PETRA_CLI_FIT_PRINT_H
 
-#include "run/fit.h"
+#include "profile/fit.h"
 
 petra_status petra_fit_print(const petra_fit *fit);
 petra_status petra_fit_print_json(const petra_fit *fit);

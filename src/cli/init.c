@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "run/folder.h"
-#include "run/network.h"
+#include "plan/network.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 #include "base/table.h"
 #include "cli/inspect.h"
 #include "cli/memory.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/estimate.h"
 
 #include <jansson.h>

@@ -9,8 +9,8 @@
 #include "cli/inspect.h"
 #include "cli/pace.h"
 #include "cli/run_facts.h"
-#include "run/best.h"
-#include "run/describe.h"
+#include "execute/best_weights.h"
+#include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

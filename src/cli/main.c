@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/presets.h"
-#include "run/ranks.h"
+#include "group/ranks.h"
 
 #include <assert.h>
 #include <fcntl.h>

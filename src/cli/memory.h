@@ -3,7 +3,7 @@
 #ifndef PETRA_CLI_MEMORY_H
 #define PETRA_CLI_MEMORY_H
 
-#include "run/footprint.h"
+#include "predict/memory.h"
 #include "sim/ledger.h"
 
 struct json_t; /* jansson's */

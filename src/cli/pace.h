@@ -3,7 +3,7 @@
 #ifndef PETRA_CLI_PACE_H
 #define PETRA_CLI_PACE_H
 
-#include "io/runlog_read.h"
+#include "record/run_h5_read.h"
 
 #include <jansson.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/presets.h"
 
-#include "base/link_presets.h"
-#include "base/optimiser.h"
+#include "config/link_presets.h"
+#include "config/optimiser.h"
 #include "sim/roofline.h"
 
 #include <string.h>

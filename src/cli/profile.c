@@ -8,12 +8,12 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/folder.h"
 #include "run/libraries.h"
-#include "run/profile.h"
-#include "run/profile_fit.h"
-#include "wire/launcher.h"
+#include "profile/profile.h"
+#include "profile/profile_fit.h"
+#include "group/launcher.h"
 
 #include <errno.h>
 #include <jansson.h>

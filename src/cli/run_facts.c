@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

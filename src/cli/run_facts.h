@@ -3,8 +3,8 @@
 #ifndef PETRA_CLI_RUN_FACTS_H
 #define PETRA_CLI_RUN_FACTS_H
 
-#include "base/config.h"
-#include "io/runlog_read.h"
+#include "config/config.h"
+#include "record/run_h5_read.h"
 
 typedef enum petra_run_state {
   PETRA_RUN_COMPLETE, /* the log says so */

@@ -4,10 +4,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "run/plan.h"
+#include "plan/plan.h"
 #include "cli/command.h"
 #include "cli/gantt.h"
-#include "run/schedule_file.h"
+#include "plan/schedule_file.h"
 
 #include <jansson.h>
 

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/epoch_json.h"
 #include "cli/fit_print.h"
-#include "run/describe.h"
+#include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>

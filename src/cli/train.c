@@ -10,7 +10,7 @@
 #include "run/folder.h"
 #include "run/rehearsal.h"
 #include "run/run.h"
-#include "wire/launcher.h"
+#include "group/launcher.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -16,7 +16,7 @@
 #ifndef PETRA_DATA_AUGMENT_H
 #define PETRA_DATA_AUGMENT_H
 
-#include "base/augmentation.h"
+#include "config/augmentation.h"
 #include "data/dataset.h"
 
 enum { PETRA_AUGMENT_PADDING = 4 };

@@ -4,9 +4,9 @@
 #ifndef PETRA_DATA_DATASET_H
 #define PETRA_DATA_DATASET_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "base/rng.h"
-#include "base/samples.h"
+#include "config/sample_kind.h"
 #include "base/status.h"
 
 #include <stdint.h>

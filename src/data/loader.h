@@ -4,7 +4,7 @@
 #ifndef PETRA_DATA_LOADER_H
 #define PETRA_DATA_LOADER_H
 
-#include "base/augmentation.h"
+#include "config/augmentation.h"
 #include "data/dataset.h"
 
 typedef struct petra_loader petra_loader;

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/aside.h"
+#include "exec/deferred_work.h"
 #include "exec/feed.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef PETRA_EXEC_EVALUATE_H
 #define PETRA_EXEC_EVALUATE_H
 
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "data/loader.h"
 #include "exec/stages.h"
 #include "exec/transport.h"

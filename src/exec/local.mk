@@ -1,33 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
-	src/exec/aside.c src/exec/aside.h \
+	src/exec/deferred_work.c src/exec/deferred_work.h \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
-	src/exec/executor_wall.c src/exec/executor_wall.h \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
-	src/exec/packing.c src/exec/packing.h \
-	src/exec/peers_wire.c src/exec/peers_wire.h \
-	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
-	src/exec/probe_archive.c \
 	src/exec/probe_found.c \
 	src/exec/probe_link.c src/exec/probe_link.h \
-	src/exec/probe_reference.c \
 	src/exec/probe_wave.c \
-	src/exec/probe_window.c \
 	src/exec/replica_losses.c src/exec/replica_losses.h \
 	src/exec/replica_mean.c src/exec/replica_mean.h \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \
+	src/exec/tensor_bytes.c src/exec/tensor_bytes.h \
 	src/exec/transport.h \
 	src/exec/transport_local.c src/exec/transport_local.h \
-	src/exec/transport_peers.c src/exec/transport_peers.h \
-	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
 	src/exec/worker_action.c \
 	src/exec/worker_evaluations.c \
 	src/exec/worker_group.c \
 	src/exec/worker_losses.c \
 	src/exec/worker_replicas.c src/exec/worker_replicas.h \
-	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h
+	src/exec/worker_stage.c src/exec/worker_stage.h \
+	src/exec/worker_stage_private.h

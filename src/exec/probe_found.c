@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is found in a window: each process of replica 0 compares the gradients of its stages; rank 0 gathers the figures and hands
  * them out as a row. */
-#include "exec/probe_private.h"
+#include "probe/probe_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"

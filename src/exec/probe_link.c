@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/packing.h"
+#include "exec/tensor_bytes.h"
 
 #include <string.h>
 

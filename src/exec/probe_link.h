@@ -4,10 +4,10 @@
 #ifndef PETRA_EXEC_PROBE_LINK_H
 #define PETRA_EXEC_PROBE_LINK_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "nn/partition.h"
 #include "nn/tensors.h"
-#include "wire/carrier.h"
+#include "group/progress_thread.h"
 
 typedef enum petra_probe_channel {
   PETRA_PROBE_UP,    /* streams and labels from the stage below; by receiving stage, from 0 */

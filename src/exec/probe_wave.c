@@ -3,7 +3,7 @@
  * are used, as in training, and no running statistics are touched. It goes forward at once, wherever the order has it begin,
  * and back when the gradients have come from above, so that the process may go on with other actions in between. The waves of
  * a process go back in the order in which they were begun: the sums have their order. */
-#include "exec/probe_private.h"
+#include "probe/probe_private.h"
 
 #include "backend/ops.h"
 #include "base/mem.h"

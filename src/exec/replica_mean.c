@@ -2,7 +2,7 @@
 #include "exec/replica_mean.h"
 
 #include "base/log.h"
-#include "exec/packing.h"
+#include "exec/tensor_bytes.h"
 
 static petra_status add_size(void *context, petra_tensor *tensor) {
   petra_shared_size *size = context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mean over the replicas of what a stage shares with them (stage/replica.h), on the host, in the element type of
- * exec/packing.h: (g_0 + g_1 + ... + g_{r-1}) / r, summed and divided in that type, in the order of replicas. Whoever computes a part of
+ * exec/tensor_bytes.h: (g_0 + g_1 + ... + g_{r-1}) / r, summed and divided in that type, in the order of replicas. Whoever computes a part of
  * it, in one process or in several, gets the same bits. */
 #ifndef PETRA_EXEC_REPLICA_MEAN_H
 #define PETRA_EXEC_REPLICA_MEAN_H

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 #include "stage/archive.h"
-#include "stage/probe.h"
+#include "stage/probed_stage.h"
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,

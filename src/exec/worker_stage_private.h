@@ -3,8 +3,8 @@
 #ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 
-#include "base/crew.h"
-#include "exec/aside.h"
+#include "base/thread_pool.h"
+#include "exec/deferred_work.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/version.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "io/hdf5_file.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 
 #include <hdf5.h>
 

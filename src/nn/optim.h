@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: base/optimiser.h. With g
+/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: config/optimiser.h. With g
  * the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step from 1:
  *
  *  sgd     g += d w; v = m v + g (t = 1: v = g); w -= eta (g + m v with Nesterov momentum, v without). PyTorch's form.
@@ -34,7 +34,7 @@
 #ifndef PETRA_NN_OPTIM_H
 #define PETRA_NN_OPTIM_H
 
-#include "base/optimiser.h"
+#include "config/optimiser.h"
 #include "nn/tensors.h"
 
 typedef struct petra_optim {

@@ -3,7 +3,7 @@
 #ifndef PETRA_NN_RATE_H
 #define PETRA_NN_RATE_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "base/status.h"
 
 /* The learning rate as a function of an index: the global tick in lockstep programs, a microbatch in others. */

@@ -4,7 +4,7 @@
 #ifndef PETRA_RUN_ESTIMATE_H
 #define PETRA_RUN_ESTIMATE_H
 
-#include "run/plan.h"
+#include "plan/plan.h"
 
 typedef struct petra_estimate {
   double microbatch_s; /* of an emulation: by the profile all stages, one after the other; NaN: no profile */

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 #ifndef PETRA_RUN_FOLDER_H
 #define PETRA_RUN_FOLDER_H
 
-#include "run/plan.h"
-#include "io/runlog.h"
+#include "plan/plan.h"
+#include "record/run_h5.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #include "run/libraries.h"
 
 #include "data/jpeg.h"
-#include "wire/wire.h"
+#include "group/wire.h"
 
 #include <gsl/gsl_version.h>
 #include <hdf5.h>

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "run/folder.h"
 
 #include <limits.h>

@@ -5,7 +5,7 @@
 #define PETRA_RUN_PLANS_FILE_H
 
 #include "backend/backend.h"
-#include "base/config.h"
+#include "config/config.h"
 
 #define PETRA_PLANS_FILE "plans.txt"
 

@@ -7,11 +7,11 @@
 #include "base/stop.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "run/cluster.h"
-#include "run/actions_gather.h"
-#include "run/execution.h"
-#include "run/pace.h"
-#include "run/trace_observer.h"
+#include "plan/virtual_cluster.h"
+#include "record/actions_gather.h"
+#include "execute/execution.h"
+#include "execute/pace.h"
+#include "record/trace_observer.h"
 #include "run/worker_sleep.h"
 
 struct petra_rehearsal {

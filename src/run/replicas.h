@@ -4,8 +4,8 @@
 #ifndef PETRA_RUN_REPLICAS_H
 #define PETRA_RUN_REPLICAS_H
 
-#include "exec/probe.h"
-#include "run/pipeline.h"
+#include "probe/probe.h"
+#include "plan/pipeline.h"
 
 typedef struct petra_replicas petra_replicas;
 

@@ -3,10 +3,10 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "io/checkpoint.h"
-#include "run/action_log.h"
-#include "run/checkpoints.h"
-#include "run/trace_observer.h"
+#include "checkpoint/checkpoint_file.h"
+#include "record/action_log.h"
+#include "checkpoint/checkpoints.h"
+#include "record/trace_observer.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -5,10 +5,10 @@
 #define PETRA_RUN_RUN_H
 
 #include "exec/executor.h"
-#include "exec/probe.h"
-#include "run/network.h"
-#include "run/ranks.h"
-#include "run/training_log.h"
+#include "probe/probe.h"
+#include "plan/network.h"
+#include "group/ranks.h"
+#include "record/training_log.h"
 
 typedef struct petra_run_options {
   bool files; /* (of rank 0) a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */

@@ -7,13 +7,13 @@
 #include "base/seal.h"
 #include "base/utf8.h"
 #include "data/fingerprint.h"
-#include "io/checkpoint.h"
-#include "run/backend_memory.h"
-#include "run/checkpoints.h"
-#include "run/header.h"
+#include "checkpoint/checkpoint_file.h"
+#include "record/backend_memory.h"
+#include "checkpoint/checkpoints.h"
+#include "run/banner.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
-#include "run/trace_observer.h"
+#include "record/trace_observer.h"
 
 /* --- the beginning --- */
 

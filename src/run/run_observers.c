@@ -3,8 +3,8 @@
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "run/action_log.h"
-#include "run/trace_observer.h"
+#include "record/action_log.h"
+#include "record/trace_observer.h"
 
 #include <stddef.h>
 

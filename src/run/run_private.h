@@ -5,13 +5,13 @@
 
 #include "run/run.h"
 
-#include "run/best.h"
-#include "run/checkpoint_files.h"
-#include "run/cluster.h"
-#include "run/execution.h"
+#include "execute/best_weights.h"
+#include "checkpoint/manifest.h"
+#include "plan/virtual_cluster.h"
+#include "execute/execution.h"
 #include "run/folder.h"
-#include "run/pipeline.h"
-#include "run/probe_log.h"
+#include "plan/pipeline.h"
+#include "probe/probe_log.h"
 #include "run/replicas.h"
 
 struct petra_run {

@@ -4,9 +4,9 @@
 #define PETRA_RUN_SIMULATION_H
 
 #include "exec/observer.h"
-#include "io/runlog_simulate.h"
+#include "record/run_h5_simulate.h"
 #include "run/folder.h"
-#include "run/plan.h"
+#include "plan/plan.h"
 #include "schedule/schedule.h"
 #include "sim/observer_critical.h"
 

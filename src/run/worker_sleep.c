@@ -5,13 +5,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/carrier.h"
+#include "group/progress_thread.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as exec/transport_ranks.c; of a message */
+enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as execute/transport_ranks.c; of a message */
 static const int64_t AGAIN_NS = 100000; /* until the next look for room */
 static const int64_t LONGEST_NAP_NS = 250000000;
 

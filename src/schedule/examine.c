@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "schedule/examine.h"
 
-#include "base/config.h"
+#include "config/config.h"
 #include "base/log.h"
 #include "base/mem.h"
 

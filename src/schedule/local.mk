@@ -15,7 +15,7 @@ libpetra_a_SOURCES += \
 	src/schedule/program_forward_locked.c \
 	src/schedule/program_gpipe.c \
 	src/schedule/program_interleaved.c \
-	src/schedule/program_lockstep.c \
+	src/schedule/program_petra_lockstep.c \
 	src/schedule/program_order.c src/schedule/program_order.h \
 	src/schedule/program_sequential.c \
 	src/schedule/program_zb_h1.c \

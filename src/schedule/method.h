@@ -4,7 +4,7 @@
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "schedule/program.h"
 
 /* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, those after the update before last of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/optimiser.h"
+#include "config/optimiser.h"
 #include "schedule/method.h"
 
 #include <math.h>

@@ -35,7 +35,7 @@
 #ifndef PETRA_STAGE_MITIGATION_H
 #define PETRA_STAGE_MITIGATION_H
 
-#include "base/config.h"
+#include "config/config.h"
 #include "nn/optim.h"
 
 typedef struct petra_stage_mitigation {

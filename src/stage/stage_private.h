@@ -5,7 +5,7 @@
 
 #include "stage/record.h"
 #include "stage/stage.h"
-#include "stage/versions.h"
+#include "stage/weight_stash.h"
 
 /* The tensors of one block. */
 typedef struct petra_stage_sets {

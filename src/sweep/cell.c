@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
-#include "io/atomic_file.h"
-#include "io/runlog_read.h"
+#include "io/file.h"
+#include "record/run_h5_read.h"
 
 #include <errno.h>
 #include <jansson.h>

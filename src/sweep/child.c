@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

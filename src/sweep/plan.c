@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/folder.h"
-#include "run/plan.h"
+#include "plan/plan.h"
 #include "sweep/sweep.h"
 
 #include <stdlib.h>

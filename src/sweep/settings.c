@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
 

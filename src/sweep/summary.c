@@ -4,13 +4,13 @@
 #include "base/interval.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/samples.h"
+#include "config/sample_kind.h"
 #include "base/table.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef PETRA_SWEEP_SWEEP_H
 #define PETRA_SWEEP_SWEEP_H
 
-#include "base/grid.h"
+#include "config/grid.h"
 #include "base/status.h"
 
 #include <sys/types.h>

@@ -4,7 +4,7 @@
 #define PETRA_TESTS_CUDA_HOST_ARITHMETIC_H
 
 #include "backend/cuda/lane.h"
-#include "base/config.h"
+#include "config/config.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 
-#include "base/config.h"
-#include "base/config_keys.h"
+#include "config/config.h"
+#include "config/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>

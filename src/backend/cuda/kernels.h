@@ -17,7 +17,7 @@
 
 #include "backend/cuda/lane.h"
 #include "backend/cuda/sequence_kernels.h"
-#include "base/augmentation.h"
+#include "config/augmentation.h"
 #include "base/status.h"
 
 #include <stdbool.h>

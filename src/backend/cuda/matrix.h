@@ -4,7 +4,7 @@
 #define PETRA_BACKEND_CUDA_MATRIX_H
 
 #include "backend/cuda/lane.h"
-#include "base/config.h"
+#include "config/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>

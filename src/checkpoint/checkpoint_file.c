@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/checkpoint_file.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
+#include "base/version.h"
+#include "io/file.h"
+#include "io/hdf5_image.h"
+
+#include <hdf5.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SCHEMA_VERSION = 5, MOST_GROUPS = 8 };
+
+typedef struct checkpoint {
+  petra_archive base;
+  petra_hdf5_file file;
+  char *path;               /* what file.path is; of a part that is written, its stem */
+  char *temporary;          /* of a part that is written: the file that it is written to; NULL once it has its name */
+  bool lost;                /* HDF5 failed to write to a file on the disk */
+  char *config;             /* of one that is read */
+  hid_t group[MOST_GROUPS]; /* the innermost is the last */
+  int groups;
+} checkpoint;
+
+/* To be returned after a failure of HDF5 to write. */
+static petra_status fail_write(checkpoint *c) {
+  c->lost = true;
+  return petra_hdf5_fail_write(c->file.path, &c->file.errors);
+}
+
+static hid_t innermost(const checkpoint *c) {
+  return c->groups ? c->group[c->groups - 1] : c->file.id;
+}
+
+static petra_status enter(petra_archive *base, const char *name) {
+  checkpoint *c = (checkpoint *)base;
+  petra_status status = PETRA_OK;
+  petra_hdf5_begin(&c->file.errors);
+  bool there = H5Lexists(innermost(c), name, H5P_DEFAULT) > 0;
+  hid_t group = -1;
+  if (c->groups < MOST_GROUPS && (there || !base->reading))
+    group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
+  if (group < 0)
+    status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);
+  else
+    c->group[c->groups++] = group;
+  petra_hdf5_end();
+  return status;
+}
+
+static void leave(petra_archive *base) {
+  checkpoint *c = (checkpoint *)base;
+  petra_hdf5_begin(&c->file.errors);
+  H5Gclose(c->group[--c->groups]);
+  petra_hdf5_end();
+}
+
+static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item, void *values) {
+  petra_status status = PETRA_OK;
+  int64_t found[PETRA_HDF5_RANK];
+  hid_t set = -1;
+  PETRA_TRY(petra_hdf5_open_set(c->path, innermost(c), item->name, true, &set));
+  if (set < 0)
+    return petra_archive_refuse(&c->base, item->name, "is missing");
+  hid_t type = H5Dget_type(set);
+  if (!petra_hdf5_extent(set, H5Tget_class(item->type), item->rank, found) || H5Tequal(type, item->type) <= 0 ||
+      memcmp(found, item->extent, (size_t)item->rank * sizeof *found) != 0 || !petra_hdf5_can_hold(set))
+    status = petra_archive_refuse(&c->base, item->name, "has another type or size than this run's");
+  else if (values && H5Dread(set, item->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+    status =
+        petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, item->name, petra_hdf5_reason(&c->file.errors));
+  H5Tclose(type);
+  H5Dclose(set);
+  return status;
+}
+
+static petra_status values(petra_archive *base, const char *name, petra_archive_type type, int rank,
+                           const int64_t *extent, void *host) {
+  const hid_t types[][2] = {[PETRA_ARCHIVE_U8] = {H5T_STD_U8LE, H5T_NATIVE_UINT8},
+                            [PETRA_ARCHIVE_I64] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
+                            [PETRA_ARCHIVE_F32] = {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
+                            [PETRA_ARCHIVE_F64] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
+  checkpoint *c = (checkpoint *)base;
+  petra_hdf5_set item = {.name = name, .type = types[type][0], .memory = types[type][1], .rank = rank, .values = host};
+  petra_status status = PETRA_OK;
+  size_t bytes = sizeof(double);
+  for (int d = 0; d < rank; d++)
+    bytes *= (size_t)(item.extent[d] = extent[d]);
+  if (!base->reading)
+    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* an image grows by as much */
+  petra_hdf5_begin(&c->file.errors);
+  if (base->reading)
+    status = read_values(c, &item, host);
+  else if (!petra_hdf5_put_set(innermost(c), &item))
+    status = fail_write(c);
+  petra_hdf5_end();
+  return status;
+}
+
+static petra_status allocate(const char *path, bool reading, checkpoint **out) {
+  static const petra_archive_ops ops = {.enter = enter, .leave = leave, .values = values};
+  checkpoint *c;
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  c->base = (petra_archive){.ops = &ops, .reading = reading};
+  c->file.id = -1;
+  petra_status status = petra_duplicate_string(&c->path, path);
+  if (status != PETRA_OK) {
+    petra_checkpoint_destroy(&c->base);
+    return status;
+  }
+  c->base.path = c->file.path = c->path;
+  *out = c;
+  return PETRA_OK;
+}
+
+/* What every file of a checkpoint has. */
+static bool put_head(const checkpoint *c, const char *config) {
+  const char *const texts[][2] = {
+      {"petra_version", petra_version()}, {"git_commit", petra_version_git_commit()}, {"config", config}};
+  return petra_hdf5_put_i32(c->file.id, "schema_version", SCHEMA_VERSION) >= 0 &&
+         petra_hdf5_put_all(c->file.id, texts, sizeof texts / sizeof *texts) >= 0;
+}
+
+static hid_t create_on_disk(const char *path) {
+  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
+  hid_t file = access < 0 || creation < 0 ? -1 : H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+  H5Pclose(access);
+  H5Pclose(creation);
+  return file;
+}
+
+/* In memory, or where it has a temporary file, there. */
+static petra_status create(checkpoint *c, const char *config) {
+  petra_status status = PETRA_OK;
+  petra_hdf5_begin(&c->file.errors);
+  c->file.id = c->temporary ? create_on_disk(c->temporary) : petra_hdf5_image_create();
+  if (c->file.id < 0 || !put_head(c, config))
+    status = fail_write(c);
+  petra_hdf5_end();
+  return status;
+}
+
+petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out) {
+  checkpoint *c;
+  PETRA_TRY(petra_reserve(0));
+  PETRA_TRY(allocate(path, false, &c));
+  petra_status status = create(c, config);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(&c->base);
+  else
+    *out = &c->base;
+  return status;
+}
+
+petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out) {
+  checkpoint *c;
+  PETRA_TRY(petra_reserve(0));
+  PETRA_TRY(allocate(stem, false, &c));
+  petra_status status = petra_checkpoint_part_temporary(stem, &c->temporary);
+  if (status == PETRA_OK) {
+    c->base.path = c->file.path = c->temporary;
+    status = create(c, config);
+  }
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(&c->base);
+  else
+    *out = &c->base;
+  return status;
+}
+
+petra_status petra_checkpoint_write(petra_archive *base) {
+  checkpoint *c = (checkpoint *)base;
+  petra_hdf5_begin(&c->file.errors);
+  petra_status status = petra_hdf5_image_put(&c->file);
+  petra_hdf5_end();
+  return status;
+}
+
+/* The file, which is HDF5's no more, gets its seal. */
+static petra_status seal_part(const checkpoint *c) {
+  int fd = open(c->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  int failure = fd < 0 ? errno : petra_seal_finish(fd, NULL, 0);
+  if (fd >= 0 && close(fd) != 0 && !failure)
+    failure = errno;
+  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", c->temporary, strerror(failure)) : PETRA_OK;
+}
+
+static petra_status name_part(checkpoint *c, uint64_t digest) {
+  char *path;
+  PETRA_TRY(petra_checkpoint_part_path(c->path, digest, &path));
+  petra_status status = PETRA_OK;
+  if (rename(c->temporary, path) != 0)
+    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+  else
+    status = petra_file_sync_folder(path);
+  if (status == PETRA_OK) {
+    petra_free(c->temporary);
+    c->temporary = NULL;
+  }
+  petra_free(path);
+  return status;
+}
+
+petra_status petra_checkpoint_write_part(petra_archive *base, uint64_t *digest) {
+  checkpoint *c = (checkpoint *)base;
+  petra_status status = PETRA_OK;
+  petra_hdf5_begin(&c->file.errors);
+  if (H5Fflush(c->file.id, H5F_SCOPE_LOCAL) < 0 || H5Fclose(c->file.id) < 0)
+    status = fail_write(c);
+  petra_hdf5_end();
+  PETRA_TRY(status);
+  c->file.id = -1;
+  PETRA_TRY(seal_part(c));
+  PETRA_TRY(petra_seal_get_digest(c->temporary, digest));
+  return name_part(c, *digest);
+}
+
+static petra_status check_file(checkpoint *c) {
+  int32_t version;
+  PETRA_TRY(petra_hdf5_get_i32(&c->file, "schema_version", &version));
+  if (version != SCHEMA_VERSION)
+    return petra_fail(PETRA_DATA, "%s: schema version %d; expected a checkpoint of version %d", c->path, (int)version,
+                      SCHEMA_VERSION);
+  return petra_hdf5_get_text(&c->file, "config", &c->config);
+}
+
+petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
+  checkpoint *c;
+  petra_seal seal;
+  PETRA_TRY(petra_seal_check(path, &seal));
+  if (seal != PETRA_SEAL_WHOLE)
+    return petra_fail(PETRA_DATA, "%s: no checkpoint, or one of an earlier petra: it has no seal", path);
+  PETRA_TRY(allocate(path, true, &c));
+  petra_hdf5_begin(&c->file.errors);
+  petra_status status = petra_hdf5_open(&c->file);
+  if (status == PETRA_OK)
+    status = check_file(c);
+  petra_hdf5_end();
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(&c->base);
+  else
+    *out = &c->base;
+  return status;
+}
+
+const char *petra_checkpoint_config(const petra_archive *archive) {
+  return ((const checkpoint *)archive)->config;
+}
+
+void petra_checkpoint_destroy(petra_archive *base) {
+  checkpoint *c = (checkpoint *)base;
+  if (!c)
+    return;
+  petra_hdf5_begin(&c->file.errors);
+  while (c->groups)
+    H5Gclose(c->group[--c->groups]);
+  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* else HDF5 would try to write again */
+    H5Fclose(c->file.id);
+  petra_hdf5_end();
+  if (c->temporary)
+    unlink(c->temporary);
+  petra_free(c->temporary);
+  petra_free(c->config);
+  petra_free(c->path);
+  petra_free(c);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/checkpoint_state.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/worker_stage.h"
+#include "checkpoint/checkpoint_file.h"
+#include "run/folder.h"
+
+#include <string.h>
+
+/* What the walk goes with. */
+typedef struct walk {
+  const petra_checkpoint_state *state;
+  petra_tensor_archive tensors;
+  petra_account **accounts; /* of the stages of each replica, then of the probe; NULL: elsewhere */
+  int64_t *digests;         /* of the parts; 0: there is none */
+  int32_t stages;
+  int probes; /* the part of the probes: the last one */
+} walk;
+
+/* A pipeline that is here: replica 0's, where all are. */
+static const petra_pipeline *any_pipeline(const petra_checkpoint_state *state) {
+  int i = 0;
+  while (!state->pipelines[i])
+    i++;
+  return state->pipelines[i];
+}
+
+/* The pipeline of a part that is not the probes'; NULL: elsewhere. */
+static const petra_pipeline *pipeline_of(const walk *w, int part) {
+  return w->state->pipelines[part / w->stages];
+}
+
+/* Whether a part is of this process; that of the probes, which all processes know alike and read, is of rank 0. */
+static bool has_part(const walk *w, int part) {
+  if (part == w->probes)
+    return w->state->probe && w->state->runlog;
+  const petra_pipeline *pipeline = pipeline_of(w, part);
+  return pipeline && pipeline->network.stage[part % w->stages];
+}
+
+static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_begin *begin) {
+  const petra_network *network = &any_pipeline(state)->network;
+  *w = (walk){.state = state, .stages = network->plan->stages, .probes = state->replicas * network->plan->stages};
+  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->probes + 1, sizeof *w->accounts));
+  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->probes + 1, sizeof *w->digests));
+  for (int part = 0; part < w->probes; part++)
+    if (has_part(w, part))
+      w->accounts[part] = petra_stage_account(pipeline_of(w, part)->network.stage[part % w->stages]);
+  w->accounts[w->probes] = state->probe ? petra_probe_account(state->probe) : NULL;
+  w->tensors = (petra_tensor_archive){.backend = network->backend,
+                                      .accounts = w->accounts,
+                                      .account_count = w->probes + 1,
+                                      .read = begin->read,
+                                      .fused = !network->plan->program.split_head};
+  return PETRA_OK;
+}
+
+static void end_walk(walk *w) {
+  petra_tensor_archive_fini(&w->tensors);
+  petra_free(w->accounts);
+  petra_free(w->digests);
+}
+
+/* The content of a part. */
+static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
+  petra_probe *probe = w->state->probe;
+  petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
+  if (part == w->probes)
+    return petra_probe_archive(probe, &w->tensors);
+  const int32_t stage = part % w->stages + 1;
+  PETRA_TRY(petra_worker_stage_archive_stage(pipeline_of(w, part)->worker, stage, &w->tensors));
+  if (probe)
+    PETRA_TRY(petra_probe_archive_stage(probe, part / w->stages, stage, &w->tensors));
+  return petra_execution_archive(w->state->execution, stage, begin->clock_ns, archive);
+}
+
+/* Parts that checkpoint.h5 does not name. */
+static void remove_others(const walk *w) {
+  const petra_checkpoint_files *files = w->state->files;
+  petra_checkpoint_remove_parts(files->folder, files->stem, (const uint64_t *)w->digests, files->parts);
+}
+
+/* --- writing --- */
+
+static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+  const petra_checkpoint_state *state = w->state;
+  petra_archive *archive;
+  uint64_t digest;
+  PETRA_TRY(petra_checkpoint_create_part(state->files->stem[part], state->config, &archive));
+  petra_status status = archive_part(w, archive, part, begin);
+  if (status == PETRA_OK)
+    status = petra_checkpoint_write_part(archive, &digest);
+  if (status == PETRA_OK)
+    w->digests[part] = (int64_t)digest;
+  petra_checkpoint_destroy(archive);
+  return status;
+}
+
+static petra_status write_parts(walk *w, const petra_checkpoint_begin *begin) {
+  PETRA_TRY(petra_folder_make(w->state->files->folder));
+  for (int part = 0; part <= w->probes; part++)
+    if (has_part(w, part))
+      PETRA_TRY(write_part(w, part, begin));
+  return PETRA_OK;
+}
+
+static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+  char *log;
+  size_t bytes;
+  petra_status status;
+  PETRA_TRY(petra_runlog_image(w->state->runlog, &log, &bytes));
+  begin->log_bytes = (int64_t)bytes;
+  begin->batches = any_pipeline(w->state)->network.plan->program.batches;
+  memcpy(begin->data, w->state->data, sizeof begin->data);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
+                 done);
+  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, log), done);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->probes + 1), done);
+  if (measured_ns)
+    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, begin->actions), done);
+  PETRA_TRY_GOTO(status, petra_training_log_archive(w->state->log, archive), done);
+  status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, begin->read);
+done:
+  petra_free(log);
+  return status;
+}
+
+/* checkpoint.h5, when all parts are there; those of earlier checkpoints go afterwards. */
+static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+  const petra_checkpoint_files *files = w->state->files;
+  petra_archive *archive;
+  for (int part = 0; part < w->probes; part++)
+    if (w->digests[part] == 0)
+      return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
+                        part % w->stages + 1, part / w->stages);
+  begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions that are in it */
+  PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
+  petra_status status = fill(w, archive, begin, measured_ns);
+  if (status == PETRA_OK)
+    status = petra_checkpoint_write(archive);
+  petra_checkpoint_destroy(archive);
+  if (status == PETRA_OK)
+    remove_others(w);
+  return status;
+}
+
+petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
+                                   int64_t *measured_ns) {
+  walk w;
+  petra_status status = begin_walk(&w, state, begin);
+  if (status == PETRA_OK)
+    status = petra_execution_settle(state->execution);
+  if (status == PETRA_OK)
+    status = write_parts(&w, begin);
+  status = petra_execution_collect(state->execution, status, w.digests);
+  if (status == PETRA_OK) { /* after an agreement that failed, or did not come to its end, there is no other */
+    if (state->runlog)
+      status = write_last(&w, begin, measured_ns);
+    status = petra_execution_agree_on(state->execution, status);
+  }
+  end_walk(&w);
+  return status;
+}
+
+/* --- reading --- */
+
+static petra_status read_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+  petra_archive *archive;
+  PETRA_TRY(petra_checkpoint_open_part(w->state->files->stem[part], (uint64_t)w->digests[part], &archive));
+  petra_status status = archive_part(w, archive, part, begin);
+  petra_checkpoint_destroy(archive);
+  return status;
+}
+
+static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra_archive *archive) {
+  if (w->state->runlog)
+    PETRA_TRY(petra_training_log_archive(w->state->log, archive));
+  for (int i = 0; i < w->state->replicas; i++)
+    if (w->state->pipelines[i])
+      PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, begin->read));
+  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->probes + 1));
+  if (w->state->probe)
+    PETRA_TRY(read_part(w, w->probes, begin));
+  for (int part = 0; part < w->probes; part++)
+    if (has_part(w, part))
+      PETRA_TRY(read_part(w, part, begin));
+  for (int i = 0; i < w->state->replicas; i++)
+    if (w->state->pipelines[i])
+      PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
+  if (w->state->runlog) /* what a run left that was stopped while it wrote parts */
+    remove_others(w);
+  return PETRA_OK;
+}
+
+/* No rank goes on, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed what it does
+ * not name. */
+
+petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
+                                   petra_archive *archive) {
+  walk w;
+  petra_status status = begin_walk(&w, state, begin);
+  if (status == PETRA_OK)
+    status = read_all(&w, begin, archive);
+  status = petra_execution_agree_on(state->execution, status);
+  end_walk(&w);
+  return status;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/checkpoints.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/stop.h"
+#include "base/xxh64.h"
+#include "schedule/arrival.h"
+#include "sim/worker_cost.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct checkpoints {
+  petra_observer base;
+  petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
+  petra_checkpoints_options options;
+  petra_worker *counting; /* of `again`; NULL: the run begins at its beginning */
+  petra_worker *made;     /* that one, where it is made here */
+  int64_t done;           /* actions done */
+  int64_t resumed;        /* of these, those that the checkpoint has done */
+  int64_t resumed_order;  /* petra_checkpoint_begin's */
+  int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
+  int64_t measured_capacity;
+  petra_xxh64 order;       /* of all actions done */
+  int64_t every, every_ns; /* options.every: microbatches that stage 1 reads, or time; 0: not so */
+  int64_t read;            /* microbatches that stage 1 has read */
+  int64_t written;         /* of these, at the last checkpoint */
+  int64_t written_done;    /* `done` then */
+  int64_t written_ns;      /* when that was, or when the run began */
+  int64_t began, began_ns; /* by arrival: `written` and its clock when the run goes on */
+} checkpoints;
+
+/* Of an action: a month. */
+static const int64_t LONGEST_NS = INT64_C(2592000000000000);
+/* Of a period, in microbatches or nanoseconds: no run is as long. */
+static const double LONGEST = 1e18;
+
+static const petra_program_options *program_of(const checkpoints *c) {
+  return &c->options.plan->program;
+}
+
+/* Whether stage 1 reads a microbatch with an action of this kind. */
+static bool is_first(const checkpoints *c, petra_action_kind kind) {
+  bool fused = petra_program_fused(program_of(c), 1);
+  return kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
+}
+
+/* Microbatches that stage 1 reads with these actions. */
+static int64_t reads(const checkpoints *c, const petra_action *actions, int count) {
+  int64_t found = 0;
+  for (int i = 0; i < count; i++)
+    found += actions[i].stage == 1 && is_first(c, actions[i].kind);
+  return found;
+}
+
+static void add_to_order(petra_xxh64 *order, const petra_action *actions, int count) {
+  for (int i = 0; i < count; i++) {
+    const int64_t what[] = {actions[i].stage, (int64_t)actions[i].kind, actions[i].microbatch};
+    petra_xxh64_add(order, what, sizeof what);
+  }
+}
+
+/* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
+static bool is_due(const checkpoints *c, const petra_action *actions, int count) {
+  return !c->options.by_arrival && c->every > 0 && c->read > 0 && c->read % c->every == 0 && c->read != c->written &&
+         reads(c, actions, count) > 0;
+}
+
+static bool is_unbegun(const checkpoints *c) {
+  return *c->options.aside && c->written == 0;
+}
+
+/* The line that a signal prints: what the run does next is not known then. */
+static void prepare_line(const checkpoints *c) {
+  if (c->options.every.count == 0)
+    petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
+  else if (c->written > 0)
+    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, and --resume "
+                   "then begins at microbatch %lld of %lld",
+                   (long long)c->written, (long long)program_of(c)->microbatches);
+  else
+    petra_stop_say("stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, "
+                   "without one");
+}
+
+/* The last line of a run that a signal ends. */
+static petra_status stop(const checkpoints *c) {
+  const char *command = c->options.command;
+  if (c->written == 0)
+    petra_stop_end("stopped before the run began; there is nothing to resume");
+  else if (command && strlen(command) < PETRA_STOP_LINE - 100)
+    petra_stop_end("stopped at microbatch %lld of %lld; resume it with: %s", (long long)c->written,
+                   (long long)program_of(c)->microbatches, command);
+  else
+    petra_stop_end("stopped at microbatch %lld of %lld; resume it with the same command and --resume",
+                   (long long)c->written, (long long)program_of(c)->microbatches);
+  return PETRA_STOPPED;
+}
+
+static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
+  PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
+  const int64_t began_ns = petra_clock_ns();
+  petra_training_log_pause(c->options.state.log);
+  PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
+  petra_training_log_go_on(c->options.state.log);
+  petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
+  c->written = begin->read;
+  c->written_done = c->done;
+  c->written_ns = petra_clock_ns();
+  prepare_line(c);
+  if (*c->options.aside) /* not if a meeting is under way, which ends as it was decided */
+    petra_execution_unbegun(c->options.state.execution, false);
+  return PETRA_OK;
+}
+
+static petra_status write_here(checkpoints *c) {
+  return write_one(
+      c, &(petra_checkpoint_begin){
+             .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)petra_xxh64_value(&c->order)});
+}
+
+/* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal. */
+static petra_status look_around(checkpoints *c, int count, bool *due, petra_meeting_end *end) {
+  *end = PETRA_MEETING_GO_ON;
+  if (c->options.state.execution)
+    return petra_execution_meets(c->options.state.execution, c->done, c->done + count, due, end);
+  if (petra_stop_signalled())
+    *end = is_unbegun(c) ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP;
+  *due = *end != PETRA_MEETING_GO_ON || (c->every_ns > 0 && c->read > 0 && c->done != c->written_done &&
+                                         petra_clock_ns() - c->written_ns >= c->every_ns);
+  return PETRA_OK;
+}
+
+/* Ranks may meet again at once. */
+static petra_status write_asked(checkpoints *c, int count) {
+  for (;;) {
+    bool due;
+    petra_meeting_end end;
+    PETRA_TRY(look_around(c, count, &due, &end));
+    if (!due)
+      return PETRA_OK;
+    if (c->read > 0 && c->written_done != c->done && end != PETRA_MEETING_DISCARD)
+      PETRA_TRY(write_here(c));
+    petra_execution_met(c->options.state.execution, true);
+    if (end != PETRA_MEETING_GO_ON)
+      return stop(c);
+  }
+}
+
+static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
+  checkpoints *c = (checkpoints *)base;
+  (void)now_ns;
+  PETRA_TRY(petra_stop_asked());
+  if (c->done < c->resumed || c->options.by_arrival || c->options.every.count == 0)
+    return PETRA_OK;
+  PETRA_TRY(write_asked(c, count));
+  if (!is_due(c, actions, count))
+    return PETRA_OK;
+  PETRA_TRY(write_here(c));
+  petra_execution_met(c->options.state.execution, false);
+  return PETRA_OK;
+}
+
+static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool met, petra_meeting_end end) {
+  checkpoints *c = context;
+  petra_checkpoint_begin begin = {
+      .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
+  if (microbatches > 0 && microbatches != c->written && end != PETRA_MEETING_DISCARD)
+    PETRA_TRY(write_one(c, &begin));
+  petra_execution_met(c->options.state.execution, met);
+  return end == PETRA_MEETING_GO_ON ? PETRA_OK : stop(c);
+}
+
+petra_executor_cuts petra_checkpoints_cuts(petra_observer *base) {
+  checkpoints *c = (checkpoints *)base;
+  return c ? (petra_executor_cuts){c->began, c->began_ns, c->every, write_cut, c} : (petra_executor_cuts){0};
+}
+
+/* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
+static petra_status remember(checkpoints *c, int count, const petra_action_result *results) {
+  PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
+  for (int i = 0; i < count; i++)
+    c->measured[c->done + i] = results[i].measured_ns;
+  return PETRA_OK;
+}
+
+static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
+                            const petra_action_result *results, int count) {
+  checkpoints *c = (checkpoints *)base;
+  (void)now_ns;
+  c->read += reads(c, actions, count);
+  add_to_order(&c->order, actions, count);
+  if (c->done < c->resumed && c->done + count == c->resumed &&
+      (c->read != c->written || (int64_t)petra_xxh64_value(&c->order) != c->resumed_order))
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: its %lld actions, with %lld microbatches read, are not the first ones of this "
+                      "run, with %lld; expected a checkpoint of this run",
+                      c->options.state.files->path, (long long)c->resumed, (long long)c->written, (long long)c->read);
+  if (c->options.measure && c->done >= c->resumed)
+    PETRA_TRY(remember(c, count, results));
+  c->done += count;
+  return PETRA_OK;
+}
+
+/* --- a run that goes on from a checkpoint ---
+ * The actions that the checkpoint has done are counted and nothing else, up to where it was written; from there on the
+ * worker does them. The virtual clock, messages under way and all random draws are then as they were, and nothing of the
+ * executor is in the file. */
+
+static checkpoints *of_worker(petra_worker *again) {
+  return (checkpoints *)((char *)again - offsetof(checkpoints, again));
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  const checkpoints *c = of_worker(base);
+  const bool again = c->done < c->resumed;
+  petra_worker *worker = again ? c->counting : c->options.worker;
+  if (again && c->done + count > c->resumed)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: its %lld actions end in the middle of what starts together; expected a "
+                      "checkpoint of this run",
+                      c->options.state.files->path, (long long)c->resumed);
+  PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
+  for (int i = 0; again && c->options.measure && i < count; i++)
+    results[i].measured_ns = c->measured[c->done + i];
+  return PETRA_OK;
+}
+
+static petra_status finish(petra_worker *base) {
+  const checkpoints *c = of_worker(base);
+  if (c->done < c->resumed)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      c->options.state.files->path, (long long)c->resumed, (long long)c->done);
+  return petra_worker_finish(c->options.worker);
+}
+
+static petra_status read_measured(checkpoints *c, petra_archive *archive) {
+  PETRA_TRY(petra_archive_require(archive, "measured_ns", PETRA_ARCHIVE_I64, c->resumed));
+  PETRA_TRY(petra_allocate(&c->measured, (size_t)c->resumed, sizeof *c->measured));
+  c->measured_capacity = c->resumed;
+  PETRA_TRY(petra_archive_integers(archive, "measured_ns", c->measured, c->resumed));
+  for (int64_t i = 0; i < c->resumed; i++)
+    PETRA_TRY(petra_archive_within(archive, "measured_ns", "a duration", c->measured[i], 0, LONGEST_NS));
+  return PETRA_OK;
+}
+
+static petra_status resume(checkpoints *c) {
+  const petra_plan *plan = c->options.plan;
+  petra_checkpoint_begin begin;
+  bool other_length;
+  PETRA_TRY(petra_checkpoint_read_begin(c->options.resume, plan, c->options.by_arrival, &begin, &other_length));
+  c->written = begin.read;
+  c->written_done = begin.actions;
+  if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
+    c->began = begin.read;
+    c->began_ns = begin.arrived_ns;
+    return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
+  }
+  c->resumed = begin.actions;
+  c->resumed_order = begin.order;
+  if (c->options.measure)
+    PETRA_TRY(read_measured(c, c->options.resume));
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
+  if (!c->options.counting)
+    PETRA_TRY(petra_worker_cost_create(&counting, &c->made));
+  c->counting = c->options.counting ? c->options.counting : c->made;
+  return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
+}
+
+/* --- whether a run does what another one did --- */
+
+typedef struct order_check {
+  petra_observer base;
+  petra_xxh64 order;
+  int64_t left; /* actions */
+} order_check;
+
+static petra_status check_started(petra_observer *base, int64_t now_ns, const petra_action *actions,
+                                  const petra_action_result *results, int count) {
+  order_check *c = (order_check *)base;
+  (void)now_ns, (void)results;
+  add_to_order(&c->order, actions, count);
+  c->left -= count;
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
+}
+
+static petra_status run_order(order_check *c, const petra_plan *plan, const petra_executor_virtual_options *options) {
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
+  petra_executor *executor = NULL;
+  petra_worker *worker;
+  PETRA_TRY(petra_worker_cost_create(&counting, &worker));
+  petra_status status = petra_executor_virtual_create(options, &executor);
+  if (status == PETRA_OK)
+    status = executor->ops->run(executor, plan->method.program, &plan->program, worker, &c->base);
+  petra_executor_destroy(executor);
+  petra_worker_cost_destroy(worker);
+  return c->left <= 0 ? PETRA_OK : status;
+}
+
+petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
+                                           const petra_checkpoint_begin *begin, const char *path) {
+  static const petra_observer_ops ops = {.started = check_started};
+  order_check c = {.base.ops = &ops, .left = begin->actions};
+  petra_xxh64_init(&c.order);
+  PETRA_TRY(run_order(&c, plan, executor));
+  if (c.left == 0 && (int64_t)petra_xxh64_value(&c.order) == begin->order)
+    return PETRA_OK;
+  return petra_config_fail(plan->config, "run.epochs",
+                           "%lld microbatches in all, and the run that wrote %s had another number: near its end the "
+                           "shorter of the two leaves out actions that the longer one has done by then; expected a run "
+                           "as long, or one from the beginning",
+                           (long long)plan->program.microbatches, path);
+}
+
+int64_t petra_checkpoints_every(const petra_period *every, int64_t batches) {
+  const double microbatches = every->count * (every->unit == PETRA_PERIOD_EPOCHS ? (double)batches : 1);
+  return every->unit == PETRA_PERIOD_MINUTES ? 0 : (int64_t)fmin(microbatches, LONGEST);
+}
+
+static void set_period(checkpoints *c) {
+  const petra_period *every = &c->options.every;
+  c->every = petra_checkpoints_every(every, program_of(c)->batches);
+  if (every->unit == PETRA_PERIOD_MINUTES)
+    c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
+  c->written_ns = petra_clock_ns();
+}
+
+/* From here on signals have checkpoints written. One that came before has said that the run has not begun, and ends it here; of
+ * several processes at the first meeting. */
+static petra_status begin_watch(checkpoints *c) {
+  petra_execution *execution = c->options.state.execution;
+  const bool writes = c->options.every.count > 0;
+  if (!writes || !execution)
+    PETRA_TRY(petra_stop_asked());
+  prepare_line(c);
+  if (!writes)
+    return PETRA_OK;
+  petra_stop_defer(true);
+  if (*c->options.aside)
+    petra_execution_unbegun(execution, c->written == 0);
+  petra_execution_meet(execution, c->every_ns, c->options.by_arrival ? c->began : c->resumed);
+  return PETRA_OK;
+}
+
+petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
+                                      petra_worker **worker) {
+  static const petra_observer_ops ops = {.starting = starting, .started = started};
+  static const petra_worker_ops worker_ops = {.perform = perform, .finish = finish};
+  checkpoints *c;
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  c->base.ops = &ops;
+  c->again.ops = &worker_ops;
+  c->options = *options;
+  petra_xxh64_init(&c->order);
+  set_period(c);
+  petra_status status = options->resume ? resume(c) : PETRA_OK;
+  if (status == PETRA_OK)
+    status = begin_watch(c);
+  if (status != PETRA_OK) {
+    petra_checkpoints_destroy(&c->base);
+    return status;
+  }
+  *out = &c->base;
+  *worker = c->resumed > 0 ? &c->again : options->worker;
+  return PETRA_OK;
+}
+
+void petra_checkpoints_destroy(petra_observer *base) {
+  checkpoints *c = (checkpoints *)base;
+  if (!c)
+    return;
+  petra_worker_cost_destroy(c->made);
+  petra_free(c->measured);
+  petra_free(c);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/manifest.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
+#include "checkpoint/checkpoint_file.h"
+#include "run/folder.h"
+#include "schedule/arrival.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages,
+                                         int replicas) {
+  char name[64];
+  PETRA_TRY(petra_join_path(directory, "checkpoint.h5", &files->path));
+  PETRA_TRY(petra_join_path(directory, "checkpoint", &files->folder));
+  const int probes = replicas * stages;
+  PETRA_TRY(petra_allocate(&files->stem, (size_t)probes + 1, sizeof *files->stem));
+  files->parts = probes + 1;
+  for (int part = 0; part < probes; part++) {
+    if (replicas > 1)
+      snprintf(name, sizeof name, "replica-%d-stage-%02d", part / stages, part % stages + 1);
+    else
+      snprintf(name, sizeof name, "stage-%02d", part + 1);
+    PETRA_TRY(petra_join_path(files->folder, name, &files->stem[part]));
+  }
+  return petra_join_path(files->folder, "probes", &files->stem[probes]);
+}
+
+void petra_checkpoint_files_fini(petra_checkpoint_files *files) {
+  for (int i = 0; i < files->parts; i++)
+    petra_free(files->stem[i]);
+  petra_free(files->stem);
+  petra_free(files->folder);
+  petra_free(files->path);
+}
+
+petra_status petra_checkpoint_compare(const char *path, const char *found, const petra_config *expected) {
+  petra_config_difference difference;
+  int order;
+  PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
+  return order == 0
+             ? PETRA_OK
+             : petra_fail(
+                   PETRA_CONFIG,
+                   "%s: was written with %s: %s, and the config has %s; expected the config of the run that is resumed",
+                   path, difference.key, difference.a, difference.b);
+}
+
+petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {
+  petra_archive *archive;
+  *out = NULL;
+  if (access(path, F_OK) != 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_open(path, &archive));
+  petra_status status = petra_checkpoint_compare(path, petra_checkpoint_config(archive), config);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(archive);
+  else
+    *out = archive;
+  return status;
+}
+
+/* What is under way in one has no place in the other. */
+static petra_status check_arrival(const petra_archive *archive, const petra_config *config,
+                                  const petra_program_options *program, bool by_arrival,
+                                  const petra_checkpoint_begin *begin) {
+  const int64_t actions = petra_arrival_actions(program, begin->read);
+  if (by_arrival && begin->arrived_ns < 0)
+    return petra_config_fail(config, "run.mode",
+                             "execute, but %s was written with run.mode: emulate by a method that takes messages as "
+                             "they come; expected run.mode: emulate",
+                             archive->path);
+  if (!by_arrival && begin->arrived_ns >= 0)
+    return petra_config_fail(config, "run.mode",
+                             "emulate, but %s was written with run.mode: execute by a method that takes messages as "
+                             "they come; expected run.mode: execute",
+                             archive->path);
+  return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
+}
+
+/* Of the run that wrote it. */
+static petra_status length_of(petra_archive *archive, const petra_plan *plan, int64_t *microbatches) {
+  const char *text = petra_checkpoint_config(archive);
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){archive->path, text, strlen(text)}, NULL, 0, &config));
+  *microbatches = petra_plan_microbatches(config, plan->program.batches);
+  petra_config_destroy(config);
+  return PETRA_OK;
+}
+
+static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin,
+                                 bool *other_length) {
+  const petra_program_options *program = &plan->program;
+  const petra_program_ops *ops = plan->method.program;
+  int64_t microbatches;
+  PETRA_TRY(length_of(archive, plan, &microbatches));
+  *other_length = microbatches != program->microbatches;
+  if (begin->read >= program->microbatches + !*other_length)
+    return petra_config_fail(
+        plan->config, "run.epochs",
+        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+        (long long)program->microbatches, (long long)begin->read);
+  if (begin->read == microbatches && *other_length)
+    return petra_config_fail(plan->config, "run.epochs",
+                             "%lld microbatches in all, and the run that wrote %s had already read all of its %lld; "
+                             "expected a run as long, or one from the beginning",
+                             (long long)program->microbatches, archive->path, (long long)microbatches);
+  if (!petra_program_begins_alike(ops, program, microbatches, begin->read))
+    return petra_config_fail(plan->config, "run.epochs",
+                             "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
+                             "(%lld) than stages (%d) the two begin with different evaluations; expected a run as "
+                             "long, or one from the beginning",
+                             (long long)program->microbatches, archive->path, (long long)microbatches,
+                             (long long)program->batches, program->stages);
+  if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, begin->read))
+    return petra_config_fail(
+        plan->config, "run.epochs",
+        "%lld microbatches in all, and the run that wrote %s had %lld, none of which made an "
+        "update after the checkpoint: end-to-end gradients of probes may be at other weights than in "
+        "the longer run; expected a run as long, or one from the beginning",
+        (long long)program->microbatches, archive->path, (long long)microbatches);
+  return PETRA_OK;
+}
+
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
+                                         petra_checkpoint_begin *begin, bool *other_length) {
+  const petra_config *config = plan->config;
+  const petra_program_options *program = &plan->program;
+  PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
+  PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin->actions, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin->read, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", begin->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->arrived_ns, -1, INT64_MAX));
+  if (begin->batches != program->batches)
+    return petra_config_fail(config, "data.path",
+                             "%lld microbatches an epoch, and the run that wrote %s had %lld; expected the data that "
+                             "the run began with",
+                             (long long)program->batches, archive->path, (long long)begin->batches);
+  PETRA_TRY(check_length(archive, plan, begin, other_length));
+  return check_arrival(archive, config, program, by_arrival, begin);
+}
+
+petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
+                                         const petra_checkpoint_begin *begin, const int64_t data[2]) {
+  static const char *const names[] = {[PETRA_SPLIT_TRAIN] = "training", [PETRA_SPLIT_EVAL] = "evaluation"};
+  for (int split = 0; split < 2; split++)
+    if (begin->data[split] != data[split])
+      return petra_config_fail(config, "data.path",
+                               "the samples of the %s split are not those that %s was written with; expected the data "
+                               "that the run began with",
+                               names[split], archive->path);
+  return PETRA_OK;
+}
+
+petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log) {
+  char *image;
+  PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes));
+  PETRA_TRY(petra_allocate_raw(&image, (size_t)begin->log_bytes, 1));
+  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, image);
+  if (status == PETRA_OK)
+    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)begin->log_bytes);
+  if (status != PETRA_OK)
+    petra_free(image);
+  else
+    *log = image;
+  return status;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two configs, key by key. */
+#include "config/keys.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#include <string.h>
+
+static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t b_count, size_t size) {
+  return a_count != b_count ? (a_count > b_count) - (a_count < b_count) : memcmp(a, b, (size_t)a_count * size);
+}
+
+/* By their bytes: a number has one form, since none is NaN or -0. */
+int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
+  const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
+  const petra_int_list *integers[] = {a, b};
+  const petra_real_list *reals[] = {a, b};
+  const petra_period *periods[] = {a, b};
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    return strcmp(*(char *const *)a, *(char *const *)b);
+  case PETRA_KEY_INTEGER:
+    return memcmp(a, b, sizeof(int64_t));
+  case PETRA_KEY_REAL:
+    return memcmp(a, b, sizeof(double));
+  case PETRA_KEY_PERIOD:
+    return periods[0]->unit != periods[1]->unit ? (int)periods[0]->unit - (int)periods[1]->unit
+                                                : memcmp(a, b, sizeof(double));
+  case PETRA_KEY_BOOLEAN:
+    return memcmp(a, b, sizeof(bool));
+  case PETRA_KEY_CHOICE:
+  case PETRA_KEY_FLAG_LIST:
+    return memcmp(a, b, sizeof(unsigned));
+  case PETRA_KEY_INTEGER_LIST:
+    return compare_lists(integers[0]->values, integers[0]->count, integers[1]->values, integers[1]->count,
+                         sizeof(int64_t));
+  case PETRA_KEY_REAL_LIST:
+    return compare_lists(reals[0]->values, reals[0]->count, reals[1]->values, reals[1]->count, sizeof(double));
+  }
+  return 0;
+}
+
+/* As much of the value as has room; "" where memory ran out. */
+static void print_start(const petra_config_key *key, const petra_config *config, char out[PETRA_CONFIG_VALUE]) {
+  memset(out, 0, PETRA_CONFIG_VALUE);
+  FILE *stream = fmemopen(out, PETRA_CONFIG_VALUE - 1, "w");
+  if (!stream)
+    return;
+  petra_config_print_value(key, config, stream);
+  fclose(stream);
+}
+
+int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
+                         petra_config_difference *difference) {
+  const petra_config_key *key = petra_config_keys, *end = key + petra_config_key_count;
+  int order = 0;
+  for (; key < end && order == 0; key++) {
+    if (key->role <= last)
+      order = petra_config_compare_value(key, a, b);
+    if (order != 0 && difference) {
+      difference->key = key->path;
+      print_start(key, a, difference->a);
+      print_start(key, b, difference->b);
+    }
+  }
+  return order;
+}
+
+typedef struct key_value {
+  const petra_config_key *key;
+  const petra_config *config;
+} key_value;
+
+static petra_status print_value(const void *context, FILE *out) {
+  const key_value *value = context;
+  petra_config_print_value(value->key, value->config, out);
+  return PETRA_OK;
+}
+
+static petra_status tell_key(const petra_config_key *key, const petra_config *const *configs, int count,
+                             petra_config_teller tell, void *context) {
+  char **values;
+  size_t size;
+  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < count && status == PETRA_OK; i++)
+    status = petra_text_print(print_value, &(key_value){key, configs[i]}, key->path, &values[i], &size);
+  if (status == PETRA_OK)
+    status = tell(context, key->path, key->role, values);
+  for (int i = 0; i < count; i++)
+    petra_free(values[i]);
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
+                                           void *context) {
+  for (int k = 0; k < petra_config_key_count; k++) {
+    const petra_config_key *key = &petra_config_keys[k];
+    bool same = true;
+    for (int i = 1; i < count && same; i++)
+      same = petra_config_compare_value(key, configs[0], configs[i]) == 0;
+    if (!same)
+      PETRA_TRY(tell_key(key, configs, count, tell, context));
+  }
+  return PETRA_OK;
+}
+
+static bool is_listed(const char *const *listed, const char *path) {
+  while (*listed && strcmp(*listed, path) != 0)
+    listed++;
+  return *listed != NULL;
+}
+
+petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
+                                        const char *before, FILE *out) {
+  petra_config *plain;
+  char text[64]; /* defaults of keys of the optimiser are those of this one */
+  const int length = snprintf(text, sizeof text, "optim: {name: %s, lr: 0.1}", config->optim.name);
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){"defaults", text, (size_t)length}, NULL, 0, &plain));
+  for (int i = 0; i < petra_config_key_count; i++) {
+    const petra_config_key *key = &petra_config_keys[i];
+    if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||
+        petra_config_compare_value(key, config, plain) == 0)
+      continue;
+    fprintf(out, "%s%s: ", before, key->path);
+    petra_config_print_value(key, config, out);
+    before = ", ";
+  }
+  petra_config_destroy(plain);
+  return PETRA_OK;
+}
+
+petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
+                                       petra_config_role last, int *order, petra_config_difference *difference) {
+  petra_config *a;
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){path, text, strlen(text)}, NULL, 0, &a));
+  *order = petra_config_compare(a, b, last, difference);
+  petra_config_destroy(a);
+  return PETRA_OK;
+}

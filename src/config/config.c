@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include "config/document.h"
+#include "config/value.h"
+#include "config/link_presets.h"
+#include "config/sample_kind.h" /* circle: whether images are augmented is also a matter of their set */
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/optimiser.h"
+#include "base/utf8.h"
+
+#include <string.h>
+#include <yaml.h>
+
+enum { PATH_BYTES = 160 };
+
+static petra_config_scalar scalar_of(const yaml_node_t *node) {
+  return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
+                               .length = node->data.scalar.length,
+                               .quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
+                               .line = petra_config_line(node)};
+}
+
+static petra_status load_list(const petra_config_loader *in, const petra_config_key *key, const yaml_node_t *node) {
+  petra_config_scalar *items = NULL;
+  petra_status status = PETRA_OK;
+  size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+  PETRA_TRY(petra_allocate(&items, count, sizeof *items));
+  for (size_t i = 0; i < count; i++) {
+    const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
+    if (item->type != YAML_SCALAR_NODE) {
+      status = petra_config_fail_value(in->origin, petra_config_line(item), key,
+                                       item->type == YAML_MAPPING_NODE ? "an item is itself a mapping"
+                                                                       : "an item is itself a list");
+      goto done;
+    }
+    items[i] = scalar_of(item);
+  }
+  status = petra_config_store_list(in->config, key, in->origin, items, count);
+done:
+  petra_free(items);
+  return status;
+}
+
+petra_status petra_config_apply_key(const petra_config_loader *in, int index, const yaml_node_t *node) {
+  int line = petra_config_line(node);
+  const petra_config_key *key = &petra_config_keys[index];
+  if (node->type == YAML_MAPPING_NODE)
+    return petra_config_fail_value(in->origin, line, key, "a mapping");
+  if (node->type == YAML_SEQUENCE_NODE) {
+    if (key->type != PETRA_KEY_INTEGER_LIST && key->type != PETRA_KEY_REAL_LIST && key->type != PETRA_KEY_FLAG_LIST)
+      return petra_config_fail_value(in->origin, line, key, "a list");
+    PETRA_TRY(load_list(in, key, node));
+  } else {
+    petra_config_scalar value = scalar_of(node);
+    PETRA_TRY(petra_config_store(in->config, key, in->origin, &value));
+  }
+  in->config->fresh[index] = true;
+  return petra_config_remember(in->config, index, in->origin, line);
+}
+
+static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section, const char *path) {
+  char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
+  bool found = petra_config_nearest(path, near, sizeof near);
+  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s%s",
+                              petra_config_children(section, names, sizeof names),
+                              origin->file && !origin->set && !*section ? " (or base)" : "",
+                              found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
+}
+
+/* The key of a mapping's pair as a dotted path in `path`. */
+static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
+                              size_t size) {
+  int line = petra_config_line(key);
+  if (key->type != YAML_SCALAR_NODE)
+    return petra_config_fail_at(in->origin, line, section, "a key that is a list or a mapping; expected a name");
+  char name[PETRA_CONFIG_SHOWN];
+  const char *text = (const char *)key->data.scalar.value;
+  petra_utf8_show(name, sizeof name, text, key->data.scalar.length);
+  snprintf(path, size, "%s%s%s", section, *section ? "." : "", *text || key->data.scalar.length ? name : "''");
+  if (strcmp(name, text) != 0)
+    return fail_unknown(in->origin, line, section, path);
+  if (strchr(name, '.'))
+    return petra_config_fail_at(in->origin, line, path,
+                                "a key with a dot; expected nested mappings, 'section: {key: value}'");
+  return PETRA_OK;
+}
+
+petra_status petra_config_apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
+                                        int line) {
+  char names[PETRA_CONFIG_TEXT];
+  if (node->type != YAML_MAPPING_NODE)
+    return petra_config_fail_at(in->origin, line, section, "%s; expected a mapping with any of %s",
+                                node->type == YAML_SEQUENCE_NODE ? "a list"
+                                : node->data.scalar.length == 0  ? "no value"
+                                                                 : "a single value",
+                                petra_config_children(section, names, sizeof names));
+  for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
+    const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
+    const yaml_node_t *value = yaml_document_get_node(in->document, pair->value);
+    char path[PATH_BYTES];
+    PETRA_TRY(pair_path(in, section, key, path, sizeof path));
+    const bool base = !*section && strcmp(path, "base") == 0; /* petra_config_apply_root has read it */
+    int index = petra_config_key_find(path);
+    if (!base && index < 0 && (!*path || !petra_config_is_section(path)))
+      return fail_unknown(in->origin, petra_config_line(key), section, path);
+    PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
+    if (index >= 0)
+      PETRA_TRY(petra_config_apply_key(in, index, value));
+    else if (!base)
+      PETRA_TRY(petra_config_apply_section(in, path, value, petra_config_line(key)));
+  }
+  return PETRA_OK;
+}
+
+static bool is_empty(const yaml_node_t *root) {
+  return !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
+                   root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+}
+
+/* PETRA_CONFIG for a string of a setting that begins or ends with blanks, which YAML drops. */
+static petra_status check_ends(const petra_config_origin *origin, int index, const char *text,
+                               const yaml_node_t *root) {
+  const bool string = petra_config_keys[index].type == PETRA_KEY_STRING && root->type == YAML_SCALAR_NODE &&
+                      root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  return origin->set && string && root->data.scalar.length != strlen(text)
+             ? petra_config_fail_value(origin, 1, &petra_config_keys[index],
+                                       "begins or ends with a blank, which YAML drops")
+             : PETRA_OK;
+}
+
+/* Loads the value of one key. */
+static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
+  yaml_document_t document;
+  PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
+  const petra_config_loader in = {config, origin, &document};
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  petra_status status = is_empty(root) ? petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value")
+                                       : check_ends(origin, index, text, root);
+  if (status == PETRA_OK)
+    status = petra_config_apply_key(&in, index, root);
+  yaml_document_delete(&document);
+  return status;
+}
+
+/* Loads a file, or its text. */
+static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
+  const petra_config_file file = {text->path, from};
+  const bool is_stdin = strcmp(text->path, "-") == 0;
+  const petra_config_origin origin = {is_stdin ? "standard input" : text->path, NULL};
+  yaml_document_t document;
+  char *read = NULL;
+  size_t size = text->size;
+  petra_status status;
+  if (!text->text)
+    PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
+  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
+    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+  PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
+  const petra_config_loader in = {config, &origin, &document};
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  if (!is_empty(root))
+    status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
+  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
+    petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin.file);
+  yaml_document_delete(&document);
+done:
+  petra_free(read);
+  return status;
+}
+
+petra_status petra_config_apply_root(const petra_config_loader *in, const petra_config_file *file,
+                                     const yaml_node_t *root, int line) {
+  char *base;
+  PETRA_TRY(petra_config_find_base(in, file, root, &base));
+  petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
+  petra_free(base);
+  PETRA_TRY(status);
+  PETRA_TRY(petra_config_apply_section(in, "", root, line));
+  return petra_config_end_layer(in->config);
+}
+
+/* The label of `from` for `to` as well: where what it stands for was set. */
+static petra_status share_label(petra_config *config, int from, int to) {
+  char *label = NULL;
+  if (config->labels[from])
+    PETRA_TRY(petra_duplicate_string(&label, config->labels[from]));
+  petra_free(config->labels[to]);
+  config->labels[to] = label;
+  return PETRA_OK;
+}
+
+/* A layer with another optimiser than before: its keys that the layer does not have get the defaults of that optimiser. */
+static petra_status apply_optimiser(petra_config *config) {
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
+  const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
+  if ((int)kind == config->optimiser)
+    return PETRA_OK;
+  if (kind != PETRA_OPTIMISER_SGD && !config->fresh[lr])
+    return petra_config_fail(config, "optim.name",
+                             "%s without optim.lr: no rate suits every problem; expected optim.lr beside it",
+                             config->optim.name);
+  for (int i = 0; i < petra_config_key_count; i++) {
+    const petra_config_key *key = &petra_config_keys[i];
+    bool some;
+    const char *value = petra_optimiser_default(kind, key->path, &some);
+    if (config->fresh[i] || (!some && i != lr))
+      continue;
+    PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
+    PETRA_TRY(share_label(config, name, i));
+  }
+  config->optimiser = (int)kind;
+  return PETRA_OK;
+}
+
+/* A layer with another kind of samples than before: tokens have no augmentation, images the default one, unless it stands beside. */
+static petra_status end_layer_augment(petra_config *config) {
+  const petra_config_origin origin = {"default", NULL};
+  const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
+  const bool tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS;
+  if (tokens == config->of_tokens)
+    return PETRA_OK;
+  config->of_tokens = tokens;
+  if (config->fresh[augment])
+    return PETRA_OK;
+  PETRA_TRY(load_value(config, &origin, augment, tokens ? "[]" : petra_config_keys[augment].default_value));
+  return share_label(config, set, augment);
+}
+
+petra_status petra_config_end_layer(petra_config *config) {
+  const int preset = petra_config_key_find("cluster.link.preset"),
+            latency = petra_config_key_find("cluster.link.latency_s"),
+            bandwidth = petra_config_key_find("cluster.link.bandwidth_Bps");
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
+  const bool chosen = config->fresh[preset];
+  if (chosen && !config->fresh[latency]) {
+    config->cluster.link.latency_s = link->latency_s;
+    PETRA_TRY(share_label(config, preset, latency));
+  }
+  if (chosen && !config->fresh[bandwidth]) {
+    config->cluster.link.bandwidth_Bps = link->bandwidth_Bps;
+    PETRA_TRY(share_label(config, preset, bandwidth));
+  }
+  PETRA_TRY(apply_optimiser(config));
+  PETRA_TRY(end_layer_augment(config));
+  memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
+  return PETRA_OK;
+}
+
+static petra_status load_defaults(petra_config *config) {
+  const petra_config_origin origin = {"default", NULL};
+  for (int i = 0; i < petra_config_key_count; i++) {
+    PETRA_TRY(load_value(config, &origin, i, petra_config_keys[i].default_value));
+    petra_free(config->labels[i]); /* a default was set nowhere */
+    config->labels[i] = NULL;
+  }
+  return petra_config_end_layer(config);
+}
+
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
+  return load_file(config, text, NULL);
+}
+
+petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
+  char section[PATH_BYTES];
+  int index = petra_config_key_find(path);
+  if (index < 0 && *path && petra_config_is_section(path)) {
+    char names[PETRA_CONFIG_TEXT];
+    return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
+                                petra_config_children(path, names, sizeof names));
+  }
+  if (index < 0) { /* the names to choose from are those of the innermost section that exists */
+    snprintf(section, sizeof section, "%s", path);
+    do {
+      char *dot = strrchr(section, '.');
+      *(dot ? dot : section) = 0;
+    } while (*section && !petra_config_is_section(section));
+    return fail_unknown(origin, line, section, path);
+  }
+  *out = index;
+  return PETRA_OK;
+}
+
+static petra_status apply_set(petra_config *config, const char *where, const char *set) {
+  const petra_config_origin origin = {where, set};
+  const char *equals = strchr(set, '=');
+  char path[PATH_BYTES];
+  int index = 0;
+  if (!equals)
+    return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
+  petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
+  PETRA_TRY(petra_config_resolve(&origin, 0, path, &index));
+  const petra_config_key *key = &petra_config_keys[index];
+  if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
+    const petra_config_scalar empty = {.text = "", .quoted = true};
+    PETRA_TRY(petra_config_store(config, key, &origin, &empty));
+    return petra_config_remember(config, index, &origin, 0);
+  }
+  return load_value(config, &origin, index, equals + 1);
+}
+
+static petra_status apply_layer(petra_config *config, const petra_config_sets *layer) {
+  for (int i = 0; i < layer->count; i++)
+    PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
+  return petra_config_end_layer(config);
+}
+
+petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
+  return apply_layer(config, &(petra_config_sets){NULL, sets, count});
+}
+
+/* All zeros, which no config that is used is. */
+static petra_status create_empty(petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
+  PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_create(petra_config **out) {
+  petra_config *config;
+  PETRA_TRY(create_empty(&config));
+  petra_status status = load_defaults(config);
+  if (status == PETRA_OK)
+    *out = config;
+  else
+    petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_changed(const petra_config *config, const char *path, bool *out) {
+  const int index = petra_config_key_find(path);
+  const petra_config_key *key = &petra_config_keys[index];
+  petra_config *plain;
+  PETRA_TRY(create_empty(&plain));
+  petra_status status = load_value(plain, &(petra_config_origin){"default", NULL}, index, key->default_value);
+  if (status == PETRA_OK)
+    *out = petra_config_compare_value(key, config, plain) != 0;
+  petra_config_destroy(plain);
+  return status;
+}
+
+petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+  return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
+}
+
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out) {
+  return petra_config_load_layers(text, &(petra_config_sets){NULL, sets, set_count}, 1, out);
+}
+
+petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
+                                      petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_config_create(&config));
+  if (text->path)
+    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
+  for (int i = 0; i < count; i++)
+    PETRA_TRY_GOTO(status, apply_layer(config, &layers[i]), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
+  return status;
+}
+
+void petra_config_destroy(petra_config *config) {
+  if (!config)
+    return;
+  for (int i = 0; i < petra_config_key_count; i++) {
+    char *member = (char *)config + petra_config_keys[i].offset;
+    if (petra_config_keys[i].type == PETRA_KEY_STRING)
+      petra_free(*(char **)(void *)member);
+    else if (petra_config_keys[i].type == PETRA_KEY_INTEGER_LIST)
+      petra_free(((petra_int_list *)(void *)member)->values);
+    else if (petra_config_keys[i].type == PETRA_KEY_REAL_LIST)
+      petra_free(((petra_real_list *)(void *)member)->values);
+  }
+  for (int i = 0; config->labels && i < petra_config_key_count; i++)
+    petra_free(config->labels[i]);
+  petra_free(config->labels);
+  petra_free(config->fresh);
+  petra_free(config);
+}

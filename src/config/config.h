@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The run's configuration: YAML over one table of keys (config_keys.c), strict. Every key has a default; an unknown
+ * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
+#ifndef PETRA_CONFIG_CONFIG_H
+#define PETRA_CONFIG_CONFIG_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Choices: the order is that of the strings in config_keys.c. */
+typedef enum { PETRA_MODE_EMULATE, PETRA_MODE_EXECUTE } petra_run_mode;
+typedef enum { PETRA_KEEP_LAST, PETRA_KEEP_BEST } petra_keep_weights; /* run.keep */
+typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
+typedef enum {
+  PETRA_SET_CIFAR10,
+  PETRA_SET_CIFAR100,
+  PETRA_SET_SHAPES,
+  PETRA_SET_IMAGEFOLDER,
+  PETRA_SET_HDF5,
+  PETRA_SET_TEXT,
+  PETRA_SET_TOKENS,
+  PETRA_SET_GRAMMAR
+} petra_data_set;
+typedef enum {
+  PETRA_FAMILY_REVNET,
+  PETRA_FAMILY_RESNET,
+  PETRA_FAMILY_GPT,
+  PETRA_FAMILY_REVGPT,
+  PETRA_FAMILY_VIT,
+  PETRA_FAMILY_REVVIT
+} petra_family;
+typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
+typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
+typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
+typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
+typedef enum { PETRA_LR_STEP, PETRA_LR_COSINE, PETRA_LR_WSD } petra_lr_schedule;
+typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale;            /* nn/optim.h */
+typedef enum { PETRA_ROTATE_BOTH, PETRA_ROTATE_SMALLER } petra_rotation_sides; /* nn/optim.h */
+typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
+typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
+typedef enum {
+  PETRA_TRANSPORT_AUTO,
+  PETRA_TRANSPORT_MPI,
+  PETRA_TRANSPORT_NCCL
+} petra_transport_choice;                                                              /* cluster.transport */
+typedef enum { PETRA_GRAPH_AUTO, PETRA_GRAPH_ON, PETRA_GRAPH_OFF } petra_graph_choice; /* device.graph */
+typedef enum {
+  PETRA_COST_UNIT,
+  PETRA_COST_CONSTANT,
+  PETRA_COST_ROOFLINE,
+  PETRA_COST_PROFILE,
+  PETRA_COST_MEASURED,
+  PETRA_COST_KERNELS
+} petra_cost_model;
+typedef enum { PETRA_HOST_CLUSTER, PETRA_HOST_NODE, PETRA_HOST_DEVICE } petra_host_share; /* cluster.host.share */
+typedef enum {
+  PETRA_COST_A100,
+  PETRA_COST_A100_40,
+  PETRA_COST_A100_80,
+  PETRA_COST_H100,
+  PETRA_COST_H200,
+  PETRA_COST_V100,
+  PETRA_COST_CPU_CORE
+} petra_cost_device;
+typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
+enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
+typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
+/* Which weights a pass reads (schedule/method.h has the meaning); preset: those of method.name. */
+typedef enum {
+  PETRA_WEIGHTS_PRESET,
+  PETRA_WEIGHTS_LATEST,
+  PETRA_WEIGHTS_STASHED,
+  PETRA_WEIGHTS_DOUBLE_BUFFER,
+  PETRA_WEIGHTS_NONE /* of the inversion: nothing is inverted */
+} petra_weights;
+/* The version, in updates made, that F and B of a microbatch read from a double buffer: that of the update before last of
+ * its window of k. */
+static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
+  const int64_t window = microbatch / accumulate;
+  return window > 0 ? window - 1 : 0;
+}
+/* The version that F of a microbatch reads at a stage that has made `updates`. With a sync period it reads a copy of the weights,
+ * which is made anew before every microbatch that the period divides; *copy is the version of that copy. */
+static inline int64_t petra_forward_version(petra_weights forward_weights, int64_t accumulate, int64_t sync_period,
+                                            int64_t microbatch, int64_t updates, int64_t *copy) {
+  if (forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
+    return petra_buffered_version(microbatch, accumulate);
+  if (sync_period > 0 && microbatch % sync_period == 0)
+    *copy = updates;
+  return sync_period > 0 ? *copy : updates;
+}
+/* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
+typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
+typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
+typedef enum {
+  PETRA_LINK_NONE,
+  PETRA_LINK_NVLINK3,
+  PETRA_LINK_NVLINK4,
+  PETRA_LINK_PCIE4_X16,
+  PETRA_LINK_PCIE5_X16,
+  PETRA_LINK_10GBE,
+  PETRA_LINK_100GBE,
+  PETRA_LINK_IB_NDR,
+  PETRA_LINK_WAN
+} petra_link_preset_choice; /* cluster.link.preset */
+typedef enum {
+  PETRA_JITTER_NONE,
+  PETRA_JITTER_NORMAL,
+  PETRA_JITTER_LOGNORMAL,
+  PETRA_JITTER_GAMMA,
+  PETRA_JITTER_EXPONENTIAL
+} petra_jitter_model;
+typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
+
+/* A list of integers; `values` is owned by the config. */
+typedef struct petra_int_list {
+  int64_t *values;
+  int64_t count;
+} petra_int_list;
+
+/* What a delayed method does against its delay; the rules are in stage/mitigation.h. */
+typedef enum petra_prediction {
+  PETRA_PREDICTION_NONE,
+  PETRA_PREDICTION_VELOCITY,
+  PETRA_PREDICTION_DIFFERENCE,
+  PETRA_PREDICTION_SPECTRAIN
+} petra_prediction;
+typedef struct petra_mitigation {
+  int64_t lr_rescheduling;       /* K: updates until the rate is the full one; 0: none */
+  double discrepancy_correction; /* decay of the average of updates; 0: none */
+  bool spike_compensation;
+  petra_prediction weight_prediction;
+  double prediction_horizon; /* in delays; of SpecTrain in its version differences */
+  double gradient_shrinking; /* factor a stage; 1: none */
+  double stage_momentum;     /* that the first of many stages comes near; 0: none */
+  int64_t sync_warmup_epochs;
+  bool error_feedback;
+} petra_mitigation;
+
+/* How often something is done. */
+typedef enum petra_period_unit {
+  PETRA_PERIOD_EPOCHS,
+  PETRA_PERIOD_MICROBATCHES,
+  PETRA_PERIOD_MINUTES,
+  PETRA_PERIOD_UNITS
+} petra_period_unit;
+typedef struct petra_period {
+  double count; /* 0: never; whole unless these are minutes */
+  petra_period_unit unit;
+} petra_period;
+
+/* A list of finite numbers; `values` is owned by the config. */
+typedef struct petra_real_list {
+  double *values;
+  int64_t count;
+} petra_real_list;
+
+typedef struct petra_config {
+  struct {
+    char *name;
+    int64_t seed; /* 0 .. 2^63 - 1 */
+    petra_run_mode mode;
+    char *output;                  /* parent folder of the run folder */
+    int64_t epochs;                /* >= 1 */
+    int64_t max_microbatches;      /* 0: no limit; else the run ends after so many */
+    int64_t eval_every;            /* epochs between evaluations; 0: never */
+    petra_period checkpoint_every; /* between checkpoints; 0: none is written */
+    bool keep_checkpoint;          /* when the run is complete */
+    petra_keep_weights keep;       /* which weights weights.h5 has in the end */
+    petra_drain drain;
+    bool trace_actions;
+  } run;
+  struct {
+    petra_data_set set;
+    char *path;
+    int64_t batch; /* samples per microbatch, >= 1 */
+    bool shuffle;
+    unsigned augment;   /* bits of petra_augment_flag */
+    int64_t limit;      /* 0: all; else only the first so many training samples */
+    int64_t eval_limit; /* the same for the evaluation set */
+    int64_t workers;    /* loader threads, 1 .. 256 */
+    int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
+    int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
+    /* Microbatches that an evaluation estimates batch-norm statistics from; 0: it does not. */
+    int64_t recalibrate;
+    char *eval_path;    /* text, tokens: "" or the file of the evaluation split */
+    double eval_share;  /* text, tokens of one file without eval_path: its last part, which is the evaluation split */
+    int64_t vocabulary; /* tokens without a vocabulary in their file: so many different ones; 0: not given */
+  } data;
+  struct {
+    petra_family family;
+    int64_t depth; /* 18, 34, 50; of transformers the number of their blocks */
+    int64_t width; /* channels of one stream in the first group; 64 is the paper's; of transformers its features */
+    petra_stem stem;
+    petra_downsample downsample;
+    int64_t classes;
+    int64_t context;         /* sets of tokens: positions of a window */
+    int64_t heads;           /* transformers: of attention */
+    int64_t patch;           /* vit, revvit: side of a patch, pixels */
+    char *weights;           /* "" or a weights.h5 to start from */
+    bool new_head;           /* the head is initialised, not read from `weights` */
+    bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
+  } model;
+  struct {
+    petra_partition_kind partition;
+    int64_t count;         /* balanced: number of stages */
+    petra_int_list blocks; /* list: blocks per stage */
+  } stages;
+  struct {
+    char *name;         /* a preset of schedule/method.h */
+    int64_t accumulate; /* k >= 1 */
+    char *program;      /* "preset" or a program of schedule/program.h */
+    petra_weights forward_weights, backward_weights, invert_weights;
+    petra_keep keep;
+    int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
+    petra_head_choice head;
+    int64_t chunks;             /* stages on each device, of programs that interleave them */
+    bool early_recompute;       /* gpipe: graphs are computed again before the gradient has come */
+    int64_t credit;             /* arrival: most microbatches in flight; 0: no limit */
+    petra_int_list extra_delay; /* ticks more between F and B: one number for all stages, or one a stage; none: 0 */
+    char *schedule;             /* "" or a file with the order of actions, instead of the method's program */
+    petra_mitigation mitigation;
+  } method;
+  struct {
+    char *name; /* config/optimiser.h says which of the keys below it has */
+    double lr;
+    petra_lr_scaling lr_scaling;
+    double momentum;
+    bool nesterov;
+    double beta1, beta2, epsilon;
+    double momentum_decay; /* nadamw */
+    petra_muon_scale muon_scale;
+    double adam_lr_share; /* muon: rate of what AdamW moves, as a share */
+    petra_rotation_sides rotation_sides;
+    int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
+    double weight_decay;
+    bool decay_norm_and_bias;
+    double clip; /* most of the norm of a stage's gradient; 0: any */
+  } optim;
+  struct {
+    petra_lr_schedule schedule;
+    int64_t warmup_epochs;
+    petra_int_list milestones; /* epochs, rising */
+    double factor;
+    int64_t epochs;       /* of the schedule; cosine, wsd */
+    int64_t decay_epochs; /* of these, the last; wsd */
+    double final;         /* share of the rate at their end; cosine, wsd */
+  } lr;
+  struct {
+    petra_backend_kind backend;
+    petra_precision precision;
+    int64_t threads; /* compute threads; 0: all cores that this process may use */
+    int64_t groups;  /* of these threads; 0: chosen (plan/thread_groups.h) */
+    bool deterministic;
+    petra_graph_choice graph;
+    int64_t streams; /* of cuda, that stages compute on; 0: one a stage, up to 16 */
+    bool wide_gradients;
+    char *plans; /* file of measured choices of convolutions; "": none are measured */
+  } device;
+  struct {
+    int64_t replicas;         /* pipelines on different parts of every microbatch */
+    petra_int_list placement; /* execute: stages of each process; none: balanced */
+    double timeout_s;         /* execute: how long a process may be silent */
+    petra_transport_choice transport;
+    petra_int_list gpus; /* execute: the GPU of each process; none: by its place on its host */
+    int64_t engines;     /* compute engines a device: 1 or 2 */
+    int64_t stages;      /* cost-only runs: so many stages and no model; 0: the stages of the model */
+    struct {
+      int64_t forward_bytes, backward_bytes, gradient_bytes;
+    } message; /* of the stages of cluster.stages */
+    struct {
+      petra_cost_model model;
+      double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
+      petra_cost_device device;                                                 /* cost.model: roofline */
+      petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
+      char *profile;                    /* a file of `petra profile`; cost.model: profile */
+      double launch_s;                  /* of every kernel; cost.model: kernels */
+      struct {
+        double matrix_flops, matrix_bytes, elementwise_bytes;
+      } efficiency; /* shares of the device's peaks; cost.model: kernels */
+    } cost;
+    struct {
+      petra_host_share share;
+      double action_s, kernel_s; /* to issue an action, and for each of its kernels more; both 0: hosts take no time */
+      int64_t ahead;             /* actions of an engine issued and not started; 0: issued when they could start */
+    } host;
+    petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
+    struct {
+      petra_link_preset_choice preset; /* where the two below come from; those it was overridden with stand there */
+      double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
+      petra_link_sharing sharing;
+    } link;
+    int64_t node_size; /* devices that share a network card */
+    double card_Bps;   /* in each direction; 0: infinite */
+    struct {
+      petra_jitter_model model;
+      double scale; /* standard deviation of an action's duration over its mean */
+    } jitter;
+    struct {
+      petra_int_list stages; /* from 1 */
+      double factor;
+    } stragglers;
+    struct {
+      double mean_between_s, duration_s; /* mean_between_s 0: none */
+    } pauses;
+    struct {
+      double mean_between_s, restart_s; /* mean_between_s 0: none */
+    } failures;
+  } cluster;
+  struct {
+    int64_t per_epoch; /* probes of gradient fidelity an epoch; 0: none */
+    bool gradients;    /* log the gradients themselves */
+  } probe;
+  struct {
+    int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
+  } profile;
+  int optimiser;  /* that of the layers before the present one (config/optimiser.h); private */
+  bool of_tokens; /* data.set as the last layer left it is one of tokens; private */
+  bool *fresh;    /* for each key whether the present layer has set it (config_document.h); private */
+  char **labels;  /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
+} petra_config;
+
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
+ * its own folder), which may name another; then applies `sets` in order, each
+ * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
+ * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
+petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
+
+/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file
+ * is read. */
+typedef struct petra_config_text {
+  const char *path;
+  const char *text;
+  size_t size;
+} petra_config_text;
+
+/* The same, of a text. */
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out);
+
+/* Settings "key.path=value", and where they are from, as messages begin; NULL: they are arguments of --set. */
+typedef struct petra_config_sets {
+  const char *where;
+  const char *const *sets;
+  int count;
+} petra_config_sets;
+
+/* The same, with settings from several places, each overriding what came before. */
+petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
+                                      petra_config **out);
+
+void petra_config_destroy(petra_config *config);
+
+/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination; FILE:LINE is where the key was set
+ * ("default" where it was not). Returns PETRA_CONFIG. */
+petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Whether a key has another value than its default. PETRA_NO_MEMORY. */
+petra_status petra_config_changed(const petra_config *config, const char *key, bool *out);
+
+/* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
+petra_status petra_config_number(const petra_config *config, const char *key, double *out);
+
+/* What a key decides about a run, from the most to the least. */
+typedef enum petra_config_role {
+  PETRA_ROLE_RESULT, /* what is computed and logged */
+  PETRA_ROLE_LENGTH, /* how far it goes */
+  PETRA_ROLE_WAY,    /* how it gets there, with the same results: threads that read, where what it reads lies */
+  PETRA_ROLE_PLACE   /* where its own files go */
+} petra_config_role;
+
+enum { PETRA_CONFIG_VALUE = 200 };
+
+/* The first key in which two configs differ, and the beginnings of its values as YAML. */
+typedef struct petra_config_difference {
+  const char *key;
+  char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
+} petra_config_difference;
+
+/* Puts two configs in some order by the values of their keys of the roles up to `last`: below 0, 0 where all are equal,
+ * above 0; where they differ *difference is set (NULL: is not wanted). */
+int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
+                         petra_config_difference *difference);
+
+/* The same of a config's text, found in `path`; keys that have come since had their defaults. *order is what
+ * petra_config_compare gives. Fails as petra_config_load does. */
+petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
+                                       petra_config_role last, int *order, petra_config_difference *difference);
+
+/* Tells each key in whose value not all of `count` configs are equal, in the order of the keys; values[i], as YAML, is that of
+ * configs[i]. What `tell` returns but PETRA_OK ends it and comes back. PETRA_NO_MEMORY. */
+typedef petra_status (*petra_config_teller)(void *context, const char *key, petra_config_role role,
+                                            char *const *values);
+petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
+                                           void *context);
+
+/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default (that of the config's optimiser, where it has one), but for those
+ * listed (ended by NULL), `before` before the first. Nothing where there is none. */
+petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
+                                        const char *before, FILE *out);
+
+/* Prints the value of a key: a string as it is, all else as YAML. */
+void petra_config_print_plain(const petra_config *config, const char *key, FILE *out);
+
+/* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
+petra_status petra_config_print(const petra_config *config, FILE *out);
+
+/* The table of keys: for a terminal (--help-config), or as the Markdown table of docs/config.md. */
+void petra_config_help(FILE *out);
+void petra_config_help_markdown(FILE *out);
+
+/* A line "key PATH VALUE..." for each key with the words that it can have; a text of which there is no list has "FILE", other values
+ * nothing. `print_names` prints " VALUE..." of a text that names something of another table, else returns false. */
+void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path));
+
+/* The string of a choice key's value, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
+const char *petra_config_choice_name(const char *key, int value);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/document.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <string.h>
+#include <yaml.h>
+
+/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. No config comes near so many
+ * bytes; an endless pipe does not fill the memory. */
+enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
+
+static petra_status fail_read(const petra_config_origin *origin, int error) {
+  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file, strerror(error));
+}
+
+static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text, size_t *length) {
+  char *buffer = NULL;
+  PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
+  errno = 0;
+  size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
+  if (ferror(stream)) {
+    petra_status status = fail_read(origin, errno);
+    petra_free(buffer);
+    return status;
+  }
+  buffer[bytes] = 0;
+  *text = buffer;
+  *length = bytes;
+  return PETRA_OK;
+}
+
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
+  if (strcmp(path, "-") == 0)
+    return read_stream(stdin, origin, text, length);
+  FILE *stream = fopen(path, "rb");
+  if (!stream)
+    return fail_read(origin, errno);
+  petra_status status = read_stream(stream, origin, text, length);
+  fclose(stream);
+  return status;
+}
+
+static int line_of(yaml_mark_t mark) {
+  return (int)mark.line + 1;
+}
+
+static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
+  if (!yaml_parser_initialize(parser))
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: no YAML parser");
+  yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
+  yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
+  return PETRA_OK;
+}
+
+/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
+  int lines = 1;
+  for (size_t i = 0; i + 1 < length; i++)
+    lines += text[i] == '\n';
+  int line = line_of(parser->problem_mark);
+  return line < lines ? line : lines;
+}
+
+static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser, const char *text,
+                                size_t length) {
+  if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR) /* a string's copy that failed */
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
+  char quoted[PETRA_CONFIG_QUOTED];
+  return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s%s",
+                              parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
+                              parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines",
+                              petra_config_quoted(origin, quoted, sizeof quoted));
+}
+
+/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
+                                int *depth) {
+  const yaml_char_t *anchor = NULL, *tag = NULL;
+  char quoted[PETRA_CONFIG_QUOTED];
+  int line = line_of(event->start_mark);
+  petra_config_quoted(origin, quoted, sizeof quoted);
+  switch (event->type) {
+  case YAML_DOCUMENT_START_EVENT:
+    if (++*documents > 1)
+      return petra_config_fail_at(origin, line, "", "a second document; expected one");
+    return PETRA_OK;
+  case YAML_ALIAS_EVENT:
+    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself%s", quoted);
+  case YAML_SCALAR_EVENT:
+    anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
+    break;
+  case YAML_SEQUENCE_START_EVENT:
+    anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag;
+    ++*depth;
+    break;
+  case YAML_MAPPING_START_EVENT:
+    anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag;
+    ++*depth;
+    break;
+  case YAML_SEQUENCE_END_EVENT:
+  case YAML_MAPPING_END_EVENT:
+    --*depth;
+    break;
+  default:
+    break;
+  }
+  if (anchor)
+    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value%s", quoted);
+  if (tag)
+    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value%s", quoted);
+  if (*depth > MAX_DEPTH)
+    return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
+  return PETRA_OK;
+}
+
+/* Fails unless the text is UTF-8 of characters that YAML allows. */
+static petra_status check_characters(const petra_config_origin *origin, const char *text, size_t length) {
+  int line = 1;
+  for (size_t at = 0; at < length;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &character);
+    if (bytes == 0)
+      return petra_config_fail_at(origin, line, "", "byte 0x%02x is not UTF-8; expected YAML in UTF-8",
+                                  (unsigned char)text[at]);
+    if (!petra_utf8_is_printable(character))
+      return petra_config_fail_at(origin, line, "",
+                                  "holds the character U+%04X; expected YAML, which allows no such character",
+                                  (unsigned)character);
+    line += character == '\n';
+    at += (size_t)bytes;
+  }
+  return PETRA_OK;
+}
+
+static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
+  yaml_parser_t parser;
+  int documents = 0, depth = 0;
+  bool at_end = false;
+  PETRA_TRY(start_parser(&parser, text, length));
+  petra_status status = PETRA_OK;
+  while (status == PETRA_OK && !at_end) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(&parser, &event)) {
+      status = fail_syntax(origin, &parser, text, length);
+      break;
+    }
+    status = check_event(origin, &event, &documents, &depth);
+    at_end = event.type == YAML_STREAM_END_EVENT;
+    yaml_event_delete(&event);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+/* --- a setting of the command line, of which nothing may be lost --- */
+
+/* A place in a text: libyaml counts characters. */
+typedef struct place {
+  size_t index, byte;
+} place;
+
+/* Moves on to the character number `index`, which is not before the place. */
+static void move_to(place *at, const char *text, size_t length, size_t index) {
+  for (uint32_t character; at->index < index && at->byte < length; at->index++)
+    at->byte += (size_t)petra_utf8_decode(text + at->byte, length - at->byte, &character);
+}
+
+static bool has_line_break(const char *text, size_t length) {
+  for (size_t at = 0; at < length;) {
+    uint32_t c = 0;
+    at += (size_t)petra_utf8_decode(text + at, length - at, &c);
+    if (c == '\n' || c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029)
+      return true;
+  }
+  return false;
+}
+
+/* What stands between two tokens is blank, or dropped by YAML. */
+static petra_status check_gap(const petra_config_origin *origin, const char *text, size_t length) {
+  char shown[PETRA_CONFIG_SHOWN], quoted[PETRA_CONFIG_QUOTED];
+  size_t at = 0;
+  while (at < length && strchr(" \t\r\n", text[at]))
+    at++;
+  if (at == length)
+    return PETRA_OK;
+  return petra_config_fail_at(origin, 1, "", "'%s' is %s and would be lost; expected a value without it%s",
+                              petra_utf8_show(shown, sizeof shown, text + at, length - at),
+                              text[at] == '#' ? "a comment of YAML" : "dropped by YAML",
+                              petra_config_quoted(origin, quoted, sizeof quoted));
+}
+
+static petra_status check_token(const petra_config_origin *origin, const yaml_token_t *token, const char *text,
+                                size_t length) {
+  char quoted[PETRA_CONFIG_QUOTED];
+  const bool scalar = token->type == YAML_SCALAR_TOKEN;
+  petra_config_quoted(origin, quoted, sizeof quoted);
+  if (token->type == YAML_DOCUMENT_START_TOKEN || token->type == YAML_DOCUMENT_END_TOKEN ||
+      token->type == YAML_VERSION_DIRECTIVE_TOKEN || token->type == YAML_TAG_DIRECTIVE_TOKEN)
+    return petra_config_fail_at(origin, 1, "", "a mark of YAML's documents; expected a value without it%s", quoted);
+  if (scalar &&
+      (token->data.scalar.style == YAML_LITERAL_SCALAR_STYLE || token->data.scalar.style == YAML_FOLDED_SCALAR_STYLE))
+    return petra_config_fail_at(
+        origin, 1, "", "'%c' begins a block of YAML and would be lost; expected a value without it%s", text[0], quoted);
+  if (scalar && has_line_break(text, length))
+    return petra_config_fail_at(origin, 1, "",
+                                "a line break, which YAML would make a blank; expected a value of one line%s", quoted);
+  return PETRA_OK;
+}
+
+/* Every character of the setting is blank or in a token that counts. */
+static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
+  yaml_parser_t parser;
+  petra_status status = PETRA_OK;
+  place at = {0, 0};
+  bool at_end = false;
+  PETRA_TRY(start_parser(&parser, text, length));
+  while (status == PETRA_OK && !at_end) {
+    yaml_token_t token;
+    if (!yaml_parser_scan(&parser, &token))
+      break; /* check_events says what is wrong */
+    const size_t end = at.byte;
+    move_to(&at, text, length, token.start_mark.index);
+    const size_t start = at.byte;
+    move_to(&at, text, length, token.end_mark.index);
+    at_end = token.type == YAML_STREAM_END_TOKEN;
+    status = check_gap(origin, text + end, start - end);
+    if (status == PETRA_OK)
+      status = check_token(origin, &token, text + start, at.byte - start);
+    yaml_token_delete(&token);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
+                                        struct yaml_document_s *out) {
+  yaml_parser_t parser;
+  petra_status status = PETRA_OK;
+  if (length > MAX_BYTES)
+    return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
+                      origin->file ? origin->file : "--set", MAX_BYTES);
+  if (!origin->set && length >= 3 &&
+      memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
+    text += 3, length -= 3;
+  PETRA_TRY(check_characters(origin, text, length));
+  if (origin->set)
+    PETRA_TRY(check_setting(origin, text, length));
+  PETRA_TRY(check_events(origin, text, length));
+  PETRA_TRY(start_parser(&parser, text, length));
+  if (!yaml_parser_load(&parser, out))
+    status = fail_syntax(origin, &parser, text, length);
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+int petra_config_line(const yaml_node_t *node) {
+  return line_of(node->start_mark);
+}
+
+petra_status petra_config_check_duplicate(const petra_config_origin *origin, yaml_document_t *document,
+                                          const yaml_node_t *mapping, const yaml_node_pair_t *pair, const char *path) {
+  const yaml_node_t *key = yaml_document_get_node(document, pair->key);
+  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
+    const yaml_node_t *other = yaml_document_get_node(document, p->key);
+    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
+      return petra_config_fail_at(origin, petra_config_line(key), path,
+                                  "the key is there twice; expected it once (first in line %d)",
+                                  petra_config_line(other));
+  }
+  return PETRA_OK;
+}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# src/config: the keys of a config, files with them, grids of a sweep.
+libpetra_a_SOURCES += \
+	src/config/augmentation.h \
+	src/config/base.c \
+	src/config/compare.c \
+	src/config/config.c src/config/config.h \
+	src/config/document.c src/config/document.h \
+	src/config/grid.c src/config/grid.h \
+	src/config/grid_parse.c \
+	src/config/grid_private.h \
+	src/config/keys.c src/config/keys.h \
+	src/config/link_presets.c src/config/link_presets.h \
+	src/config/optimiser.c src/config/optimiser.h \
+	src/config/print.c \
+	src/config/sample_kind.c src/config/sample_kind.h \
+	src/config/suggestions.c \
+	src/config/value.c src/config/value.h

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* gethostname */
+#include "group/ranks.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/stop.h"
+#include "base/watchdog.h"
+#include "group/launcher.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE = 800, ECHOES = 16, BOOT_ID = 40 };
+
+/* Process-wide, like stderr itself: the first line that was held back, if any. The thread of the carrier logs as well. */
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
+static char held[LINE];
+
+static void hold(void *context, petra_log_level level, const char *line) {
+  (void)context;
+  pthread_mutex_lock(&held_lock);
+  if (level == PETRA_LOG_ERROR && !*held)
+    snprintf(held, sizeof held, "%s", line);
+  pthread_mutex_unlock(&held_lock);
+}
+
+void petra_ranks_hold_lines(void) {
+  if (petra_launcher_rank() > 0) {
+    petra_log_set_sink(hold, NULL);
+    petra_stop_forget(); /* rank 0 tells */
+  }
+}
+
+void petra_ranks_release_lines(void) {
+  petra_log_set_sink(NULL, NULL);
+  if (*held) {
+    sleep(5); /* rank 0, which found the same, has ended the run before that */
+    if (!petra_stop_signalled())
+      petra_log(PETRA_LOG_ERROR, "%s", held);
+  }
+}
+
+petra_status petra_ranks_alone(const char *command, const char *expected) {
+  const char *name;
+  const int size = petra_launcher_size(&name);
+  return size == 1
+             ? PETRA_OK
+             : petra_fail(
+                   PETRA_USAGE,
+                   "%d processes were launched (by %s), but petra %s runs in one process, and each would "
+                   "write the same files; expected %s (or %s unset, if each process is to write files of its own)",
+                   size, name, command, expected, name);
+}
+
+/* Before MPI starts, which may end the program itself without a PMI. */
+static petra_status check_launcher(const petra_launch *launch) {
+  if (launch->size > 1 && !petra_wire_mpi_version())
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "%d processes were launched (by %s), but this petra was built without MPI, and each would run "
+                      "alone; expected one process, or ./configure --with-mpi=yes (Debian: libopenmpi-dev)",
+                      launch->size, launch->name);
+  if (petra_launcher_lacks_pmi())
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "srun launched %d processes without a PMI, by which MPI finds the others; expected srun "
+                      "--mpi=pmix, or another of srun --mpi=list that the MPI library knows",
+                      launch->size);
+  return PETRA_OK;
+}
+
+static petra_status check_world(const petra_launch *launch, const petra_wire *wire) {
+  return petra_launcher_fits(launch, wire->ranks)
+             ? PETRA_OK
+             : petra_fail(PETRA_UNSUPPORTED,
+                          "%d processes were launched (by %s), but %s finds %d: this launcher is not one of this MPI "
+                          "library; expected the library's own mpirun, or srun --mpi=pmix if it knows PMIx",
+                          launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
+}
+
+static petra_status start_wire(double timeout_s, petra_wire **out) {
+  const petra_launch launch = petra_launcher_look();
+  petra_wire *wire = NULL;
+  PETRA_TRY(check_launcher(&launch));
+  petra_watchdog_start(timeout_s,
+                       petra_launcher_rank() > 0
+                           ? ""
+                           : "petra: MPI did not start within cluster.timeout_s; one of the processes hangs\n");
+  petra_status status = petra_wire_mpi_create(&wire);
+  if (status == PETRA_OK)
+    status = check_world(&launch, wire);
+  if (status != PETRA_OK)
+    petra_wire_destroy(wire);
+  else
+    *out = wire;
+  petra_watchdog_end();
+  return status;
+}
+
+static petra_status create(double timeout_s, petra_ranks **out) {
+  petra_ranks *ranks;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&ranks, 1, sizeof *ranks));
+  PETRA_TRY_GOTO(status, start_wire(timeout_s, &ranks->wire), fail);
+  ranks->rank = ranks->wire->rank;
+  ranks->count = ranks->wire->ranks;
+  gethostname(ranks->host, sizeof ranks->host - 1);
+  snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
+  ranks->timeout_s = timeout_s;
+  const petra_carrier_options options = {
+      .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * timeout_s)};
+  PETRA_TRY_GOTO(status, petra_carrier_create(&options, &ranks->carrier), fail);
+  *out = ranks;
+  return PETRA_OK;
+fail:
+  petra_wire_destroy(ranks->wire);
+  petra_free(ranks);
+  return status;
+}
+
+petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks **out) {
+  petra_ranks *ranks;
+  if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
+    return before;
+  if (before != PETRA_OK) /* one line is enough, and rank 0 has written its own */
+    petra_log_set_sink(hold, NULL);
+  const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes what they say */
+  petra_status status = create(timeout_s, &ranks);
+  if (status != PETRA_OK) {
+    if (silent) /* rank 0 has said the same, and perhaps nobody ends us */
+      *held = 0;
+    return before != PETRA_OK ? before : status;
+  }
+  petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
+  *out = ranks;
+  return petra_ranks_agree(ranks, before, NULL);
+}
+
+void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
+  snprintf(ranks->name, sizeof ranks->name, "rank %d (%s, %s)", ranks->rank, ranks->host, stages);
+  petra_carrier_rename(ranks->carrier, ranks->name);
+}
+
+/* What a rank tells rank 0, followed by its text. */
+typedef struct report {
+  int32_t status;
+  char name[128], line[LINE];
+} report;
+
+/* Where two texts differ first: the lines, as far as they have room. */
+static void first_difference(const char *a, const char *b, char out[LINE]) {
+  while (*a) {
+    size_t one = strcspn(a, "\n"), other = strcspn(b, "\n");
+    if (one != other || memcmp(a, b, one) != 0) {
+      snprintf(out, LINE, "\"%.*s\" where rank 0 has \"%.*s\"", (int)(other < 300 ? other : 300), b,
+               (int)(one < 300 ? one : 300), a);
+      return;
+    }
+    a += one + (a[one] == '\n');
+    b += other + (b[other] == '\n');
+  }
+  snprintf(out, LINE, "more than rank 0 has");
+}
+
+typedef struct agreement {
+  petra_status status;
+  const char *text; /* rank 0's */
+} agreement;
+
+static petra_status look_at_report(void *context, int rank, const void *data, size_t size) {
+  agreement *found = context;
+  char difference[LINE];
+  report r;
+  memcpy(&r, data, sizeof r);
+  const char *text = (const char *)data + sizeof r;
+  (void)size;
+  if (found->status != PETRA_OK)
+    return PETRA_OK;
+  found->status = (petra_status)r.status;
+  if (rank == 0)
+    found->text = text;
+  else if (r.status == PETRA_STOPPED && petra_stop_signalled())
+    return PETRA_OK; /* as rank 0 was, which has told */
+  else if (r.status == PETRA_STOPPED)
+    petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
+  else if (r.status != PETRA_OK)
+    petra_log(PETRA_LOG_ERROR, "%s: %s", r.name, r.line);
+  else if (strcmp(text, found->text) != 0) {
+    first_difference(found->text, text, difference);
+    found->status = petra_fail(PETRA_CONFIG,
+                               "%s has another run than rank 0: %s; expected the same config, petra, data, "
+                               "number of threads and kind of processor everywhere",
+                               r.name, difference);
+  }
+  return PETRA_OK;
+}
+
+/* In front of what a rank sends: so many bytes, of which gathering (from 1). */
+typedef struct gather_head {
+  uint64_t bytes, number;
+} gather_head;
+
+petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
+                                petra_status (*each)(void *context, int rank, const void *data, size_t size),
+                                void *context) {
+  gather_head head = {size, ++ranks->gathered};
+  if (ranks->rank > 0) {
+    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &head, sizeof head));
+    return petra_carrier_put(ranks->carrier, 0, data, size);
+  }
+  PETRA_TRY(each(context, 0, data, size));
+  petra_status status = PETRA_OK;
+  for (int r = 1; r < ranks->count && status == PETRA_OK; r++) {
+    unsigned char *theirs;
+    PETRA_TRY(petra_carrier_get(ranks->carrier, r, &head, sizeof head));
+    if (head.number != ranks->gathered)
+      return petra_fail(PETRA_INTERNAL, "rank %d is at its gathering %llu, rank 0 at %llu", r,
+                        (unsigned long long)head.number, (unsigned long long)ranks->gathered);
+    PETRA_TRY(petra_allocate(&theirs, head.bytes, 1));
+    status = petra_carrier_get(ranks->carrier, r, theirs, head.bytes);
+    if (status == PETRA_OK)
+      status = each(context, r, theirs, head.bytes);
+    petra_free(theirs);
+  }
+  return status;
+}
+
+typedef struct rows_of {
+  char *rows;
+  size_t size;
+} rows_of;
+
+static petra_status take_row(void *context, int rank, const void *data, size_t size) {
+  const rows_of *all = context;
+  memcpy(all->rows + (size_t)rank * all->size, data, size);
+  return PETRA_OK;
+}
+
+petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t size, void *rows) {
+  rows_of all = {rows, size};
+  return petra_ranks_gather(ranks, row, size, take_row, &all);
+}
+
+petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
+  if (ranks->rank > 0)
+    return petra_carrier_get(ranks->carrier, 0, data, size);
+  for (int r = 1; r < ranks->count; r++)
+    PETRA_TRY(petra_carrier_put(ranks->carrier, r, data, size));
+  return PETRA_OK;
+}
+
+petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text) {
+  agreement found = {PETRA_OK, NULL};
+  unsigned char *data;
+  ranks->agreed = false;
+  const size_t length = text ? strlen(text) : 0;
+  PETRA_TRY(petra_allocate(&data, 1, sizeof(report) + length + 1));
+  report mine = {.status = (int32_t)status};
+  snprintf(mine.name, sizeof mine.name, "%s", ranks->name);
+  snprintf(mine.line, sizeof mine.line, "%s", held);
+  memcpy(data, &mine, sizeof mine);
+  if (length)
+    memcpy(data + sizeof mine, text, length);
+  petra_status sent = petra_ranks_gather(ranks, data, sizeof mine + length + 1, look_at_report, &found);
+  petra_free(data);
+  PETRA_TRY(sent);
+  int32_t verdict = found.status;
+  PETRA_TRY(petra_ranks_share(ranks, &verdict, sizeof verdict));
+  ranks->agreed = verdict != PETRA_OK;
+  if (ranks->agreed && ranks->rank > 0)
+    *held = 0; /* rank 0 has told */
+  return (petra_status)verdict;
+}
+
+/* Which running kernel this is: its processes share the clock. Zeros where it does not say. */
+static void boot_id(char out[BOOT_ID]) {
+  memset(out, 0, BOOT_ID);
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+  if (file && !fgets(out, BOOT_ID, file))
+    memset(out, 0, BOOT_ID);
+  if (file)
+    fclose(file);
+}
+
+void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size) {
+  char kernel[BOOT_ID];
+  boot_id(kernel);
+  snprintf(text, size, "%s %.12s", ranks->host, kernel);
+}
+
+petra_status petra_ranks_hosts(petra_ranks *ranks, int32_t *out) {
+  char mine[sizeof ranks->host + BOOT_ID] = "", *all = NULL;
+  int32_t hosts = 0;
+  petra_ranks_host_id(ranks, mine, sizeof mine);
+  PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof mine));
+  petra_status status = petra_ranks_gather_rows(ranks, mine, sizeof mine, all);
+  for (int r = 0; r < ranks->count && ranks->rank == 0 && status == PETRA_OK; r++) {
+    int same = 0; /* the first rank of its host */
+    while (strcmp(all + (size_t)same * sizeof mine, all + (size_t)r * sizeof mine) != 0)
+      same++;
+    hosts += same == r;
+  }
+  petra_free(all);
+  PETRA_TRY(status);
+  *out = hosts;
+  return petra_ranks_share(ranks, out, sizeof *out);
+}
+
+petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
+  int64_t best_ns = INT64_MAX, theirs_ns = 0;
+  char own[BOOT_ID], first[BOOT_ID];
+  *origin_ns = 0;
+  boot_id(own);
+  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
+    for (int i = 0; i < ECHOES; i++) {
+      PETRA_TRY(petra_carrier_get(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+      theirs_ns = petra_clock_ns();
+      PETRA_TRY(petra_carrier_put(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+    }
+  for (int i = 0; i < ECHOES && ranks->rank > 0; i++) {
+    const int64_t sent_ns = petra_clock_ns();
+    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &sent_ns, sizeof sent_ns));
+    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &theirs_ns, sizeof theirs_ns));
+    const int64_t back_ns = petra_clock_ns();
+    if (back_ns - sent_ns < best_ns) {
+      best_ns = back_ns - sent_ns;
+      *origin_ns = sent_ns + (back_ns - sent_ns) / 2 - theirs_ns;
+    }
+  }
+  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
+    PETRA_TRY(petra_carrier_put(ranks->carrier, r, own, sizeof own));
+  if (ranks->rank > 0)
+    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, first, sizeof first));
+  if (ranks->rank > 0 && *own && memcmp(own, first, sizeof own) == 0)
+    *origin_ns = 0; /* no need to guess */
+  return PETRA_OK;
+}
+
+/* All ranks end together after a signal, whichever of them it came to. */
+static void tell_stopped(petra_ranks *ranks) {
+  petra_watchdog_start(ranks->timeout_s, ""); /* should one not come */
+  *held = 0;
+  if (ranks->rank == 0)
+    petra_stop_tell();
+  for (int r = 0; r < ranks->count; r++)
+    if (r != ranks->rank && (r == 0 || ranks->rank == 0))
+      petra_carrier_fail(ranks->carrier, r, PETRA_STOPPED, "stopped by a signal");
+}
+
+void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
+  if (ranks->rank > 0) { /* rank 0 tells, unless it is the one that is lost */
+    sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
+    petra_log_set_sink(NULL, NULL);
+    if (!petra_stop_signalled()) /* else another one has told */
+      petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
+  }
+  petra_stop_forget();
+  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
+}
+
+bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
+  if (!ranks)
+    return true;
+  if (*status != PETRA_OK && petra_carrier_failed(ranks->carrier) == PETRA_STOPPED)
+    *status = PETRA_STOPPED; /* whatever failed because of that */
+  if (*status == PETRA_STOPPED && !ranks->agreed)
+    tell_stopped(ranks);
+  if (*status == PETRA_STOPPED && ranks->rank == 0)
+    petra_stop_tell();
+  petra_stop_forget(); /* the launcher's signals that follow tell nothing */
+  return *status == PETRA_OK || *status == PETRA_STOPPED || ranks->agreed;
+}
+
+petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
+  if (!ranks)
+    return status;
+  if (status == PETRA_OK || status == PETRA_STOPPED || ranks->agreed) {
+    petra_watchdog_start(
+        ranks->timeout_s,
+        ranks->rank == 0 ? "petra: MPI did not end within cluster.timeout_s; one of the processes hangs\n" : "");
+    petra_carrier_destroy(ranks->carrier);
+    petra_wire_destroy(ranks->wire);
+    petra_watchdog_end();
+    petra_free(ranks);
+    return status;
+  }
+  const bool told = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
+                    petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
+  if (told) /* rank 0 tells it and ends the run, when it comes to wait */
+    sleep((unsigned)ranks->timeout_s);
+  else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
+    sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
+  petra_log_set_sink(NULL, NULL);
+  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has told */
+    petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
+  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
+  return status;
+}

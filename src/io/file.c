@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/file.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+petra_status petra_file_temporary_name(const char *path, char **out) {
+  const char *slash = strrchr(path, '/');
+  size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+  size_t size = strlen(path) + sizeof "..tmp";
+  char *name = NULL;
+  PETRA_TRY(petra_allocate_raw(&name, size, 1));
+  snprintf(name, size, "%.*s.%s.tmp", (int)folder, path, path + folder);
+  *out = name;
+  return PETRA_OK;
+}
+
+petra_status petra_file_sync_folder(const char *path) {
+  char *folder = NULL;
+  PETRA_TRY(petra_duplicate_string(&folder, path));
+  char *slash = strrchr(folder, '/');
+  if (slash)
+    slash[1] = 0;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  petra_free(folder);
+  if (fd < 0)
+    return PETRA_OK;
+  bool lost = fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT);
+  int reason = errno;
+  close(fd);
+  return lost ? petra_fail(PETRA_IO, "%s: cannot sync its folder: %s", path, strerror(reason)) : PETRA_OK;
+}
+
+int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset) {
+  const char *at = bytes;
+  while (size > 0) {
+    ssize_t written = pwrite(fd, at, size, offset);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0)
+      return written < 0 ? errno : ENOSPC;
+    at += written;
+    offset += written;
+    size -= (size_t)written;
+  }
+  return 0;
+}
+
+/* Creates `name` with these bytes, synced. 0 or an errno value, the file then being removed. */
+static int write_synced(const char *name, const void *bytes, size_t size) {
+  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0)
+    return errno;
+  int failure = petra_file_write_at(fd, bytes, size, 0);
+  if (!failure && fsync(fd) != 0)
+    failure = errno;
+  if (close(fd) != 0 && !failure)
+    failure = errno;
+  if (failure)
+    unlink(name);
+  return failure;
+}
+
+petra_status petra_file_check_replaceable(const char *path) {
+  struct stat about;
+  if (stat(path, &about) != 0 || S_ISREG(about.st_mode) ||
+      S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
+    return PETRA_OK;
+  return petra_fail(PETRA_IO, "%s: cannot replace: this is no regular file; expected the name of a file", path);
+}
+
+petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {
+  char *temporary = NULL;
+  PETRA_TRY(petra_file_check_replaceable(path));
+  PETRA_TRY(petra_file_temporary_name(path, &temporary));
+  petra_status status = PETRA_OK;
+  int failure = write_synced(temporary, bytes, size);
+  if (failure) {
+    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure));
+  } else if (rename(temporary, path) != 0) {
+    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+    unlink(temporary);
+  }
+  petra_free(temporary);
+  return status == PETRA_OK ? petra_file_sync_folder(path) : status;
+}
+
+int petra_file_reserve(int fd, off_t size) {
+  struct stat about;
+  if (fstat(fd, &about) != 0)
+    return errno;
+  if (about.st_size >= size)
+    return 0;
+  int failure;
+  do
+    failure = posix_fallocate(fd, about.st_size, size - about.st_size);
+  while (failure == EINTR);
+  if (failure == EOPNOTSUPP || failure == EINVAL || failure == ENOSYS)
+    failure = ftruncate(fd, size) == 0 ? 0 : errno;
+  return failure;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are replaced whole or not at all: written under a temporary name beside, synced, renamed; and
+ * what else the writers of this folder need of the file system. */
+#ifndef PETRA_IO_FILE_H
+#define PETRA_IO_FILE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The temporary name beside `path`: DIR/.NAME.tmp. It is the same at every call, so that what a killed process left is
+ * overwritten by the next one; two processes must not write the same file at once. Free with petra_free. */
+petra_status petra_file_temporary_name(const char *path, char **out);
+
+/* Makes `path` hold exactly these bytes. After success they are on the disk, the name included; after a failure
+ * (PETRA_IO: path and why; PETRA_NO_MEMORY) what was at `path` before is still there and no temporary file is left.
+ * What is no regular file (a device, a folder) is not replaced. SIGXFSZ must be ignored by the process if a file
+ * size limit is to come back as an error. */
+petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size);
+
+/* PETRA_IO, logged, for a device or a pipe, such as /dev/null, in whose place a rename would put a file. */
+petra_status petra_file_check_replaceable(const char *path);
+
+/* Syncs the folder that holds `path`, so that a rename in it survives a power cut. Folders that cannot be
+ * opened or file systems that cannot sync a folder are no failure. */
+petra_status petra_file_sync_folder(const char *path);
+
+/* Writes all bytes at `offset` of an open file. 0 or an errno value. */
+int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);
+
+/* Lengthens the open file to `size` with space on the disk behind it, so that a full disk is met now and not in the
+ * middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the file. */
+int petra_file_reserve(int fd, off_t size);
+
+#endif

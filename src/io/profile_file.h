@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profile.h5: how long the parts of each stage's work took on a device (docs/hdf5-schema.md). Written whole, as
+ * weights.h5 is: built in memory, written aside, synced, renamed. */
+#ifndef PETRA_IO_PROFILE_FILE_H
+#define PETRA_IO_PROFILE_FILE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The parts of a stage's work for one microbatch, those of petra_stage_cost. */
+typedef enum petra_profile_part {
+  PETRA_PROFILE_FORWARD,         /* F */
+  PETRA_PROFILE_BACKWARD,        /* B without reconstruction or recomputation */
+  PETRA_PROFILE_RECONSTRUCT,     /* what B takes longer with it */
+  PETRA_PROFILE_WEIGHT_GRADIENT, /* the part of B that W takes where a program splits it off */
+  PETRA_PROFILE_UPDATE,          /* U */
+  PETRA_PROFILE_PARTS
+} petra_profile_part;
+
+/* The name of a part, as of its data set: "forward". */
+const char *petra_profile_part_name(petra_profile_part part);
+
+/* Of the repetitions, in seconds. */
+typedef struct petra_spread {
+  double min, quartile1, median, quartile3, max;
+  double mean; /* of those that are not far out: what sums of durations are made of, the cost */
+} petra_spread;
+
+typedef struct petra_profile_stage {
+  int32_t blocks;                        /* of the network that it holds, >= 1 */
+  int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down */
+  petra_spread part[PETRA_PROFILE_PARTS];
+  double alone_s[PETRA_PROFILE_PARTS]; /* means while the other ranks waited: petra_profile.has_alone */
+} petra_profile_stage;
+
+/* The link between two ranks, for messages of one size. */
+typedef struct petra_profile_message {
+  int64_t bytes;           /* >= 1 */
+  petra_spread time;       /* from one end to the other, with one of the same size the other way */
+  petra_spread alone;      /* with nothing the other way: petra_profile.has_alone */
+  double pack_s, unpack_s; /* means: a rank's own time to make a message of tensors, and tensors of it */
+  double carry_s; /* mean: what moving it takes from the computing of the rank at either end while all ranks compute */
+} petra_profile_message;
+
+enum { PETRA_PROFILE_MESSAGES = 32 };
+
+typedef struct petra_profile {
+  char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
+  int32_t depth, width, classes, batch;
+  int32_t image_height, image_width; /* 0 of tokens */
+  int32_t context, heads, patch; /* of transformers; context of tokens, patch of images; else 0, and not in the file */
+  int32_t stages;
+  petra_profile_stage *stage; /* `stages` of them; owned */
+  bool has_spread;            /* of the stages: the quartiles are known */
+  int32_t ranks;              /* that measured, at the same time; 1: there is no link */
+  int32_t hosts;              /* of these ranks; 0: a file that does not say */
+  bool has_alone;             /* of several ranks: what stages and messages take while the others wait */
+  int32_t messages;           /* sizes that were measured, rising; 0: none */
+  petra_profile_message message[PETRA_PROFILE_MESSAGES];
+} petra_profile;
+
+/* What a reader of the file wants to know and petra does not read back. */
+typedef struct petra_profile_about {
+  const char *command, *backend, *libraries, *method;
+  int32_t threads, accumulate, warmup, repetitions;
+} petra_profile_about;
+
+/* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
+petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
+
+/* Reads attributes, blocks, message sizes, means and, where they are there, quartiles, the link and what things take alone; the
+ * rest of each spread is 0. PETRA_IO: cannot be opened;
+ * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
+ * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
+ * Destroy with petra_profile_destroy. */
+petra_status petra_profile_read(const char *path, petra_profile **out);
+
+void petra_profile_destroy(petra_profile *profile);
+
+#endif

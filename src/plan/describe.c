@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/describe.h"
+
+#include "config/link_presets.h"
+#include "config/sample_kind.h"
+#include "base/utf8.h"
+#include "nn/model.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void petra_describe_network(const petra_config *config, FILE *out) {
+  if (config->cluster.stages > 0)
+    fputs("equal stages, no model", out);
+  else
+    petra_model_describe(config, out);
+}
+
+petra_status petra_describe_method(const petra_config *config, FILE *out) {
+  static const char *const said[] = {"method.name", "method.accumulate", NULL};
+  fprintf(out, "%s, k = %" PRId64, config->method.name, config->method.accumulate);
+  return petra_config_print_changes(config, "method.", said, ", with ", out);
+}
+
+petra_status petra_describe_costs(const petra_config *config, FILE *out) {
+  static const char *const changed[] = {"cluster.speeds",  "cluster.jitter.",   "cluster.stragglers.",
+                                        "cluster.pauses.", "cluster.failures.", "cluster.host."};
+  switch (config->cluster.cost.model) {
+  case PETRA_COST_UNIT:
+    fputs("unit (seconds: forward 1, backward 2, reconstruction or recomputation 1, update 0)", out);
+    break;
+  case PETRA_COST_CONSTANT:
+    fprintf(out, "constant (seconds: forward %g, backward %g, reconstruction or recomputation %g, update %g)",
+            config->cluster.cost.forward_s, config->cluster.cost.backward_s, config->cluster.cost.reconstruct_s,
+            config->cluster.cost.update_s);
+    break;
+  case PETRA_COST_ROOFLINE:
+    fprintf(out, "roofline of device %s in %s, a lower bound",
+            petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
+            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+    break;
+  case PETRA_COST_KERNELS:
+    fprintf(out, "kernels of device %s in %s",
+            petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
+            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+    PETRA_TRY(petra_config_print_changes(config, "cluster.cost.launch_s", (const char *const[]){NULL}, ", ", out));
+    PETRA_TRY(petra_config_print_changes(config, "cluster.cost.efficiency.", (const char *const[]){NULL}, ", ", out));
+    break;
+  case PETRA_COST_PROFILE:
+    fprintf(out, "measured by petra profile (%s)", config->cluster.cost.profile);
+    break;
+  case PETRA_COST_MEASURED:
+    fputs("what each action really takes", out);
+    break;
+  }
+  for (size_t i = 0; i < sizeof changed / sizeof *changed; i++)
+    PETRA_TRY(petra_config_print_changes(config, changed[i], (const char *const[]){NULL}, "; ", out));
+  return PETRA_OK;
+}
+
+static void print_rate(const char *what, double bytes_per_s, FILE *out) {
+  if (bytes_per_s > 0)
+    fprintf(out, "%s %g B/s", what, bytes_per_s);
+  else
+    fprintf(out, "%s infinite", what);
+}
+
+/* Where the two figures come from, if not from the config's own numbers. */
+static void print_preset(const petra_config *config, FILE *out) {
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
+  if (config->cluster.link.preset == PETRA_LINK_NONE)
+    return;
+  const bool latency = config->cluster.link.latency_s == link->latency_s,
+             bandwidth = config->cluster.link.bandwidth_Bps == link->bandwidth_Bps;
+  if (!latency && !bandwidth)
+    return;
+  fprintf(out, " (%s%s)", petra_config_choice_name("cluster.link.preset", (int)config->cluster.link.preset),
+          latency && bandwidth ? ""
+          : latency            ? " but for the bandwidth"
+                               : " but for the latency");
+}
+
+const char *petra_describe_message_precision(const petra_config *config) {
+  const bool wide = config->device.precision == PETRA_PRECISION_FP64;
+  if (config->cluster.stages > 0)
+    return NULL;
+  return petra_config_choice_name("device.precision", wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32);
+}
+
+const char *petra_describe_messages(const petra_config *config) {
+  const petra_cost_model model = config->cluster.cost.model;
+  const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&
+                      config->cluster.cost.arithmetic == PETRA_COST_BF16;
+  const bool narrow = priced || config->device.precision == PETRA_PRECISION_BF16;
+  return narrow && config->cluster.stages == 0 ? "messages fp32" : NULL;
+}
+
+void petra_describe_numbers(const petra_config *config, FILE *out) {
+  const char *messages = petra_describe_messages(config);
+  if (messages)
+    fprintf(out, "numbers  bf16 inside of blocks, %s\n", messages);
+}
+
+static void print_links(const petra_config *config, FILE *out) {
+  fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
+  print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
+  print_preset(config, out);
+  if (config->cluster.link.sharing != PETRA_LINK_FIFO)
+    fprintf(out, ", %s", petra_config_choice_name("cluster.link.sharing", (int)config->cluster.link.sharing));
+  if (config->cluster.node_size > 1 || config->cluster.card_Bps > 0) {
+    fprintf(out, "; nodes of %" PRId64 ", ", config->cluster.node_size);
+    print_rate("card", config->cluster.card_Bps, out);
+  }
+}
+
+void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
+  const char *messages = petra_describe_messages(config);
+  if (measured)
+    fputs("as the profile measured them between processes", out);
+  else
+    print_links(config, out);
+  if (messages)
+    fprintf(out, "; %s", messages);
+}
+
+void petra_describe_data(const petra_config *config, FILE *out) {
+  const petra_data_set set = config->data.set;
+  const petra_sample_kind samples = petra_samples_of(config);
+  fputs(petra_config_choice_name("data.set", (int)set), out);
+  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are made, not read */
+    petra_utf8_print(out, " of %s", config->data.path);
+  if (samples == PETRA_SAMPLE_TOKENS)
+    fprintf(out, ", windows of %" PRId64 " tokens", config->model.context);
+  if (config->data.limit > 0)
+    fprintf(out, ", the first %" PRId64 " %s", config->data.limit, petra_sample_words_of(samples)->samples);
+}
+
+petra_status petra_describe_optimiser(const petra_config *config, FILE *out) {
+  static const char *const said[] = {"optim.name", "optim.lr", NULL};
+  fprintf(out, "%s, lr %g", config->optim.name, config->optim.lr);
+  return petra_config_print_changes(config, "optim.", said, ", with ", out);
+}
+
+/* So many neighbours from `at` on that are one in the list. */
+static int together(const int64_t *values, int count, int most, int at) {
+  int found = 1;
+  while (count > most && at + found < count && values[at + found] == values[at])
+    found++;
+  return found;
+}
+
+void petra_describe_list(const int64_t *values, int count, int most, FILE *out) {
+  int places = 0;
+  for (int i = 0; i < count; i += together(values, count, most, i))
+    places++;
+  for (int i = 0, place = 0; i < count; place++) {
+    const int equal = together(values, count, most, i);
+    if (places <= most || place < most - 1 || place == places - 1) {
+      fprintf(out, i > 0 ? ", %" PRId64 : "%" PRId64, values[i]);
+      if (equal > 1)
+        fprintf(out, " (x %d)", equal);
+    } else if (place == most - 1) {
+      fputs(", ...", out);
+    }
+    i += equal;
+  }
+}

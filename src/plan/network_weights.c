@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages' parameters and statistics as the named tensors of a weights file. Those of stages that are elsewhere have no
+ * tensor. */
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "plan/network.h"
+#include "io/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct tensor_list {
+  int count;
+  petra_snapshot *const *snapshots;                /* of the stages, in place of their present tensors; NULL: none */
+  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room; /* for no values, those of stages that are here, of all stages */
+  petra_weight *weights;
+  petra_tensor **tensors;
+} tensor_list;
+
+static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec,
+                               petra_tensor *tensor) {
+  petra_weight *weight = &list->weights[list->count];
+  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->number, spec->name);
+  weight->rank = spec->rank;
+  for (int i = 0; i < 4; i++)
+    weight->shape[i] = spec->shape[i];
+  weight->elements = 1;
+  for (int i = 0; i < spec->rank; i++)
+    weight->elements *= spec->shape[i];
+  if (list->room == ALL_VALUES || (list->room == OWN_VALUES && tensor))
+    PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
+  list->tensors[list->count++] = tensor;
+  return PETRA_OK;
+}
+
+/* NULL where the stage is elsewhere. */
+static petra_tensor *tensor_of(const tensor_list *list, const petra_network *network, int j, int b, bool statistics,
+                               int index) {
+  petra_stage *stage = network->stage[j];
+  if (stage && list->snapshots)
+    return petra_snapshot_tensor(stage, list->snapshots[j], b, statistics, index);
+  return stage ? petra_stage_tensor(stage, b, statistics, index) : NULL;
+}
+
+static petra_status add_block(tensor_list *list, const petra_network *network, int j, int b) {
+  const petra_block *block = &network->plan->model.blocks[b];
+  petra_tensor_spec spec;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_block_parameter(&network->plan->model, block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, false, i)));
+  }
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_block_statistic(block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, true, i)));
+  }
+  return PETRA_OK;
+}
+
+static void free_list(tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    petra_free(list->weights[i].values);
+  petra_free(list->weights);
+  petra_free(list->tensors);
+}
+
+/* free_list is due whatever comes back; `list` has snapshots and room. */
+static petra_status make_list(const petra_network *network, tensor_list *list) {
+  const petra_partition *partition = &network->plan->partition;
+  const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
+  for (int j = 0; j < partition->stages; j++)
+    for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
+      PETRA_TRY(add_block(list, network, j, b));
+  return PETRA_OK;
+}
+
+/* A batch norm divides by the root of its running variance. */
+static petra_status check_variances(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++) {
+    const petra_weight *weight = &list->weights[i];
+    if (!strstr(weight->name, "running_var"))
+      continue;
+    for (int64_t e = 0; e < weight->elements; e++)
+      if (weight->values[e] < 0)
+        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path,
+                          weight->name, (long long)e, weight->values[e]);
+  }
+  return PETRA_OK;
+}
+
+/* What could not be read back is not written over what can. */
+static petra_status check_finite(const petra_weight *weight, const double *values, const char *path) {
+  for (int64_t e = 0; e < weight->elements; e++)
+    if (!isfinite(values[e]))
+      return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
+                        (long long)e, weight->name, values[e]);
+  return PETRA_OK;
+}
+
+/* Where a file's values come from: the tensors, each when it is due. */
+typedef struct tensor_source {
+  petra_backend *backend;
+  const tensor_list *list;
+  const char *path;
+} tensor_source;
+
+static petra_status get_values(void *context, int index, double *values) {
+  const tensor_source *source = context;
+  PETRA_TRY(petra_op_download(source->backend, source->list->tensors[index], values, PETRA_HOST_F64));
+  return check_finite(&source->list->weights[index], values, source->path);
+}
+
+typedef struct gathering {
+  const petra_network *network;
+  tensor_list *list;
+} gathering;
+
+/* One rank's values, in the order of the list. */
+static petra_status take_values(void *context, int rank, const void *data, size_t size) {
+  const gathering *all = context;
+  const petra_plan *plan = all->network->plan;
+  petra_weight *weight = all->list->weights;
+  const char *at = data, *end = at + size;
+  for (int j = 0; j < plan->stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
+      const petra_block *block = &plan->model.blocks[b];
+      const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
+      for (const petra_weight *next = weight + count; weight < next; weight++) {
+        const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
+        if (all->network->placement->rank_of[j] != rank)
+          continue;
+        if (bytes > (size_t)(end - at))
+          return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
+                            size);
+        memcpy(weight->values, at, bytes);
+        at += bytes;
+      }
+    }
+  return PETRA_OK;
+}
+
+static petra_status download(const petra_network *network, tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    if (list->tensors[i])
+      PETRA_TRY(petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
+  return PETRA_OK;
+}
+
+/* The values of the tensors that are here, one behind the other; to be freed. */
+static petra_status join(const tensor_list *list, double **out, int64_t *count) {
+  int64_t all = 0;
+  double *at;
+  for (int i = 0; i < list->count; i++)
+    all += list->tensors[i] ? list->weights[i].elements : 0;
+  PETRA_TRY(petra_allocate_raw(&at, (size_t)all, sizeof *at));
+  *out = at;
+  *count = all;
+  for (int i = 0; i < list->count; i++)
+    if (list->tensors[i]) {
+      memcpy(at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof *at);
+      at += list->weights[i].elements;
+    }
+  return PETRA_OK;
+}
+
+/* What every rank has joined, to rank 0. */
+static petra_status gather(const petra_network *network, tensor_list *list, const double *values, int64_t count) {
+  gathering all = {network, list};
+  return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
+}
+
+static petra_status gather_list(const petra_network *network, tensor_list *list) {
+  double *own;
+  int64_t count;
+  PETRA_TRY(join(list, &own, &count));
+  petra_status status = gather(network, list, own, count);
+  petra_free(own);
+  return status;
+}
+
+/* Values that are not in the list come from the tensors, one at a time. */
+static petra_status write_list(const petra_network *network, const tensor_list *list,
+                               const petra_weights_moment *moment, const char *path) {
+  char text[160];
+  tensor_source tensors = {network->backend, list, path};
+  const petra_weights_source source = {get_values, &tensors};
+  for (int i = 0; i < list->count; i++)
+    if (list->weights[i].values)
+      PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
+  petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  return petra_weights_write_from(path, text, list->weights, list->count, wide, moment, &source);
+}
+
+/* Whether this process writes the file. */
+static bool writes(const petra_network *network) {
+  return !network->placement || network->placement->ranks->rank == 0;
+}
+
+static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
+                          const petra_weights_moment *moment, const char *path) {
+  tensor_list list = {.snapshots = snapshots,
+                      .room = !network->placement ? NO_VALUES
+                              : writes(network)   ? ALL_VALUES
+                                                  : OWN_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  if (network->placement) {
+    PETRA_TRY_GOTO(status, download(network, &list), done);
+    PETRA_TRY_GOTO(status, gather_list(network, &list), done);
+  }
+  if (writes(network))
+    status = write_list(network, &list, moment, path);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
+                                        int64_t *count) {
+  tensor_list list = {.snapshots = snapshots, .room = OWN_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, download(network, &list), done);
+  status = join(&list, out, count);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
+                                        const petra_weights_moment *moment, const char *path) {
+  tensor_list list = {.room = writes(network) ? ALL_VALUES : NO_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, gather(network, &list, values, count), done);
+  if (writes(network))
+    status = write_list(network, &list, moment, path);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+  return write(network, NULL, NULL, path);
+}
+
+petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
+                                           const petra_weights_moment *moment, const char *path) {
+  return write(network, snapshots, moment, path);
+}
+
+/* model.new_head: the head keeps its initial weights. The blocks' tensors come in their order, the head's last. */
+static void pass_by_head(const petra_network *network, tensor_list *list) {
+  const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
+  const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
+  for (int i = list->count - tensors; i < list->count; i++)
+    list->weights[i].passed_by = true;
+}
+
+/* How much of a network's label has to be the same: with model.new_head all but the classes, which come last. */
+static size_t label_length(const petra_config *config, const char *label) {
+  const char *classes = strrchr(label, ',');
+  return config->model.new_head && classes ? (size_t)(classes - label) : strlen(label);
+}
+
+/* Whose weights they are, where the file says so: networks whose tensors have the same names and shapes may differ (GPT and RevGPT, or
+ * in their heads). */
+static petra_status check_model(const petra_network *network, const char *path) {
+  const petra_config *config = network->plan->config;
+  char own[128], *found;
+  petra_model_label(&network->plan->model, config, own, sizeof own);
+  PETRA_TRY(petra_weights_read_model(path, &found));
+  const size_t length = label_length(config, own);
+  const bool same = !found || (label_length(config, found) == length && memcmp(found, own, length) == 0);
+  const petra_status status =
+      same ? PETRA_OK
+           : petra_config_fail(config, "model.weights", "%s: weights of %s; expected those of %s", path, found, own);
+  petra_free(found);
+  return status;
+}
+
+petra_status petra_network_read_weights(petra_network *network, const char *path) {
+  tensor_list list = {.room = ALL_VALUES};
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  if (network->plan->config->model.new_head)
+    pass_by_head(network, &list);
+  PETRA_TRY_GOTO(status, check_model(network, path), done);
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
+  PETRA_TRY_GOTO(status, check_variances(&list, path), done);
+  for (int i = 0; i < list.count; i++)
+    if (list.tensors[i] && !list.weights[i].passed_by)
+      PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
+                     done);
+done:
+  free_list(&list);
+  return status;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan.h"
+
+#include "backend/precision.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "nn/optim.h"
+#include "nn/rate.h"
+
+#include <stdio.h>
+
+static petra_status check_classes(const petra_config *config, int32_t outputs, int32_t classes) {
+  if (outputs >= classes)
+    return PETRA_OK;
+  return petra_config_fail(config, "model.classes",
+                           "%d outputs for the %d classes of data.set: %s; expected at least %d", outputs, classes,
+                           petra_config_choice_name("data.set", (int)config->data.set), classes);
+}
+
+/* The shape of a sample. */
+static petra_stream_shape input_of(const petra_dataset_shape *shape) {
+  return shape->samples == PETRA_SAMPLE_TOKENS ? petra_token_stream(shape->context)
+                                               : petra_image_stream(shape->height, shape->width);
+}
+
+petra_status petra_plan_check_split(const petra_config *config, const petra_stream_shape *input, int32_t outputs,
+                                    const petra_dataset *set) {
+  PETRA_TRY(check_classes(config, outputs, set->classes));
+  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, whatever the split */
+    return PETRA_OK;
+  if (set->height != input->height || set->width != input->width)
+    return petra_config_fail(
+        config, "data.path",
+        "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
+        set->width, set->height, input->width, input->height);
+  return PETRA_OK;
+}
+
+petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
+  return petra_plan_check_split(plan->config, &plan->model.input, plan->model.classes, set);
+}
+
+petra_status petra_plan_check_batch(const petra_config *config, const petra_dataset *train) {
+  const int64_t samples = petra_plan_microbatch_samples(config);
+  if (train->count >= samples)
+    return PETRA_OK;
+  return petra_config_fail(config, "data.batch",
+                           "a %s of %lld %s, but the training set has %lld; expected at most as many",
+                           config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
+                           petra_sample_words_of(train->samples)->samples, (long long)train->count);
+}
+
+void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train) {
+  if (plan->model.classes > train->classes)
+    petra_log(PETRA_LOG_WARNING, PETRA_PLAN_OUTPUTS, plan->model.classes, train->classes);
+}
+
+/* The partition; balanced by the times of a profile where the costs are its. */
+static petra_status cut(petra_plan *plan) {
+  const petra_config *config = plan->config;
+  int64_t *times;
+  if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
+    return petra_partition_init(&plan->partition, config, &plan->model);
+  PETRA_TRY(petra_plan_load_profile(plan));
+  PETRA_TRY(petra_allocate(&times, (size_t)plan->model.block_count, sizeof *times));
+  petra_status status = petra_partition_balance(&plan->partition, config, &plan->model,
+                                                petra_plan_block_times(plan, times) ? times : NULL);
+  petra_free(times);
+  return status;
+}
+
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind) {
+  return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
+}
+
+void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out) {
+  const petra_optim optim = petra_optim_from_config(plan->config);
+  petra_block_kernels(&plan->model, &plan->model.blocks[block], &optim, plan->config->data.batch,
+                      petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION), out);
+}
+
+/* What each backend can compute in. */
+static petra_status check_precision(const petra_config *config) {
+  const petra_backend_kind backend = config->device.backend;
+  char text[256];
+  if (!petra_precision_check(backend, config->device.precision, text, sizeof text))
+    return petra_config_fail(config, "device.precision", "%s", text);
+  if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.graph",
+                             "on with device.backend: %s, which has no graphs; expected auto or off",
+                             petra_config_choice_name("device.backend", (int)backend));
+  if (*config->device.plans && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.plans",
+                             "%s with device.backend: %s, which has no plans; expected \"\", or cuda",
+                             config->device.plans, petra_config_choice_name("device.backend", (int)backend));
+  if (config->device.wide_gradients && (config->device.precision != PETRA_PRECISION_BF16 ||
+                                        backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.wide_gradients",
+                             "true with device.backend: %s, device.precision: %s; expected false, or cuda and bf16",
+                             petra_config_choice_name("device.backend", (int)backend),
+                             petra_config_choice_name("device.precision", (int)config->device.precision));
+  return PETRA_OK;
+}
+
+/* Where there are no running statistics, none can be estimated anew. */
+static petra_status check_recalibration(const petra_plan *plan) {
+  for (int b = 0; b < plan->model.block_count; b++)
+    if (petra_block_statistic_count(&plan->model.blocks[b]) > 0)
+      return PETRA_OK;
+  if (plan->config->data.recalibrate == 0)
+    return PETRA_OK;
+  return petra_config_fail(plan->config, "data.recalibrate", "%lld, but a %s has no batch norms; expected 0",
+                           (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
+}
+
+/* `stage` from 1 on; 0: it is not known. */
+static petra_status check_norms(const petra_config *config, const petra_model *model, int block, int stage) {
+  const petra_block *b = &model->blocks[block];
+  char where[32] = "";
+  if (stage > 0)
+    snprintf(where, sizeof where, " (stage %d)", stage);
+  for (int u = 0; u < b->unit_count; u++) {
+    const petra_unit *unit = &b->units[u];
+    if (config->data.batch * unit->height_out * unit->width_out > 1)
+      continue;
+    return petra_config_fail(
+        config, "data.batch",
+        "%lld image of %d x %d pixels a microbatch%s: the batch norm %s/%s%s has (1, %d, 1, 1), one value for each "
+        "channel, which is its own mean, so that nothing before it could learn; expected a batch of at least 2, or "
+        "larger images",
+        (long long)config->data.batch, model->input.width, model->input.height,
+        config->cluster.replicas > 1 ? " and replica" : "", b->name, unit->norm, where, unit->out);
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_plan_check_norms(const petra_plan *plan) {
+  for (int j = 0; plan->model.block_count > 0 && j < plan->stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
+      PETRA_TRY(check_norms(plan->config, &plan->model, b, j + 1));
+  return PETRA_OK;
+}
+
+petra_status petra_plan_check_network(const petra_config *config, const petra_stream_shape *input, int32_t classes) {
+  petra_model model;
+  petra_status status = petra_model_init(&model, config, input, classes);
+  for (int b = 0; status == PETRA_OK && b < model.block_count; b++)
+    status = check_norms(config, &model, b, 0);
+  petra_model_fini(&model);
+  return status;
+}
+
+petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
+  *plan = (petra_plan){.config = config};
+  PETRA_TRY(petra_optim_check(config));
+  PETRA_TRY(petra_lr_check(config));
+  PETRA_TRY(petra_dataset_shape_of(config, &plan->data));
+  const petra_stream_shape input = input_of(&plan->data);
+  PETRA_TRY(petra_model_init(&plan->model, config, &input, plan->data.classes));
+  PETRA_TRY(petra_method_from_config(config, &plan->method));
+  PETRA_TRY(cut(plan));
+  plan->stages = plan->partition.stages;
+  PETRA_TRY(petra_method_check_stages(config, plan->stages));
+  PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
+  petra_method_fit(&plan->method, plan->stages);
+  PETRA_TRY(check_classes(config, plan->model.classes, plan->data.classes));
+  PETRA_TRY(check_precision(config));
+  PETRA_TRY(check_recalibration(plan));
+  if (config->model.new_head && !*config->model.weights)
+    return petra_config_fail(config, "model.new_head",
+                             "true, but no model.weights is given, of which the head could be new");
+  plan->inverts = plan->method.inverts && plan->model.reversible;
+  if (plan->method.inverts && !plan->inverts)
+    petra_log(PETRA_LOG_WARNING,
+              "method %s on a %s, which has no reversible blocks: every block keeps its input and computes its "
+              "graph again",
+              plan->method.name, petra_family_title(config->model.family));
+  return PETRA_OK;
+}
+
+void petra_plan_fini(petra_plan *plan) {
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
+  petra_schedule_destroy(plan->schedule);
+  petra_free(plan->distance);
+  petra_profile_destroy(plan->profile);
+  *plan = (petra_plan){0};
+}
+
+static int64_t statistics_of(const petra_block *block) {
+  int64_t sum = 0;
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_tensor_spec spec;
+    petra_block_statistic(block, i, &spec);
+    sum += spec.shape[0];
+  }
+  return sum;
+}
+
+void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out) {
+  const petra_config *config = plan->config;
+  const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
+  const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
+  int64_t shared = 0, image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  *out = (petra_stage_summary){.reversible = true,
+                               .in = first->shape_in,
+                               .out = last->shape_out,
+                               .streams_in = first->streams_in,
+                               .streams_out = last->is_loss ? 1 : last->streams_out,
+                               .forward_bytes = image_bytes * petra_block_output_elements(last)};
+  if (first == last)
+    snprintf(out->name, sizeof out->name, "%s", first->name);
+  else
+    snprintf(out->name, sizeof out->name, "%s .. %s", first->name, last->name);
+  for (const petra_block *block = first; block <= last; block++) {
+    out->reversible = out->reversible && block->reversible;
+    out->parameters += petra_block_parameters(&plan->model, block);
+    shared += petra_block_parameters(&plan->model, block) + statistics_of(block);
+    out->forward_flops += petra_block_flops(block);
+  }
+  /* As packed (exec/tensor_bytes.h). */
+  const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
+  out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
+  if (stage > 0)
+    out->backward_bytes = image_bytes * petra_block_input_elements(first) * (plan->inverts ? 2 : 1);
+  int32_t stages = plan->stages;
+  out->delay = petra_method_distance(&plan->method, stages, stage + 1);
+  out->lag = petra_method_lag(&plan->method, stages, stage + 1);
+  if (plan->distance) {
+    out->delay = plan->distance[stage].delay;
+    out->lag = plan->distance[stage].lag;
+  }
+  if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
+    out->delay = 0; /* also where a file orders it: no update comes in between */
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of the program, from a config. */
+#include "base/log.h"
+#include "plan/plan.h"
+
+static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
+  const petra_program_ops *program = method->program;
+  const char *name = method->name;
+  int64_t chunks = method->chunks;
+  if (config->run.drain == PETRA_DRAIN_FALSE && !program->undrained)
+    return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
+  if (chunks > 1 && !program->chunked)
+    return petra_config_fail(
+        config, "method.chunks",
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages", (long long)chunks,
+        name, program->name);
+  if (stages % chunks != 0)
+    return petra_config_fail(config, "method.chunks",
+                             "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
+                             stages);
+  if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
+    return petra_config_fail(config, "method.accumulate",
+                             "%lld with method %s on %d stages; its two versions of the weights need at least one "
+                             "microbatch a stage between updates: expected at least %d",
+                             (long long)config->method.accumulate, name, stages, stages);
+  if (config->method.credit > 0 && !program->arrival)
+    return petra_config_fail(config, "method.credit",
+                             "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
+                             (long long)config->method.credit, name, program->name);
+  return PETRA_OK;
+}
+
+static petra_status check_replicas(const petra_config *config, const petra_method *method) {
+  const long long replicas = config->cluster.replicas;
+  if (replicas == 1)
+    return PETRA_OK;
+  if (method->program->arrival)
+    return petra_config_fail(config, "cluster.replicas",
+                             "%lld with method %s, whose replicas would not come to an update together; expected 1, or "
+                             "a method with a fixed order",
+                             replicas, method->name);
+  return PETRA_OK;
+}
+
+int64_t petra_plan_microbatches(const petra_config *config, int64_t batches) {
+  const int64_t all = config->run.epochs * batches, most = config->run.max_microbatches;
+  return most > 0 && most < all ? most : all;
+}
+
+petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {
+  const petra_config *config = plan->config;
+  const petra_method *method = &plan->method;
+  const petra_schedule *schedule = plan->schedule;
+  PETRA_TRY(check_program(config, method, plan->stages));
+  PETRA_TRY(check_replicas(config, method));
+  plan->program = (petra_program_options){.stages = plan->stages,
+                                          .chunks = method->chunks,
+                                          .microbatches = schedule ? schedule->microbatches : microbatches,
+                                          .accumulate = config->method.accumulate,
+                                          .drain = config->run.drain == PETRA_DRAIN_TRUE,
+                                          .batches = batches,
+                                          .eval_every = config->run.eval_every,
+                                          .split_head = method->split_head,
+                                          .credit = config->method.credit,
+                                          .warmup = config->method.mitigation.sync_warmup_epochs * batches,
+                                          .extra_delay = method->extra_delay.values,
+                                          .extra_delays = (int32_t)method->extra_delay.count,
+                                          .data = schedule};
+  return petra_program_check(method->program, &plan->program);
+}
+
+/* Whether a device makes an update: of its actions those before the first one are looked at. */
+static bool device_updates(const petra_plan *plan, int32_t device) {
+  petra_cursor cursor = {0};
+  petra_action action;
+  int64_t round;
+  while (petra_program_next(plan->method.program, &plan->program, device, &cursor, &action, &round))
+    if (action.kind == PETRA_ACTION_UPDATE)
+      return true;
+  return false;
+}
+
+/* The last stage goes backward first, so that no device makes an update before its own; in an order from a file any may. */
+static bool updates(const petra_plan *plan) {
+  const int32_t devices = petra_program_devices(&plan->program);
+  bool found = plan->method.program->arrival && plan->program.microbatches >= plan->program.accumulate;
+  for (int32_t d = devices; !plan->method.program->arrival && !found && d >= (plan->schedule ? 1 : devices); d--)
+    found = device_updates(plan, d);
+  return found;
+}
+
+void petra_plan_warn_idle(const petra_plan *plan) {
+  const petra_program_options *program = &plan->program;
+  if (plan->config->cluster.stages == 0 && petra_program_losses(plan->method.program, program) > 0 && !updates(plan))
+    petra_log(
+        PETRA_LOG_WARNING,
+        "no stage makes an update in this run: an update takes %lld microbatches (method.accumulate), the run has "
+        "%lld (run.epochs, run.max_microbatches)%s; the weights stay as they are",
+        (long long)program->accumulate, (long long)program->microbatches,
+        program->microbatches < program->accumulate ? "" : ", and ends while they are in flight (run.drain)");
+}
+
+/* More actions than this take hours; whoever wants them says how many microbatches. */
+static const int64_t many_actions = INT64_C(10000000000);
+
+/* Microbatches of an epoch; 0: the data are not there to tell. */
+static petra_status nominal_batches(const petra_config *config, int64_t *out) {
+  int64_t samples;
+  PETRA_TRY(petra_dataset_nominal_count(config, &samples));
+  *out = samples / petra_plan_microbatch_samples(config);
+  if (samples > 0 && *out == 0)
+    *out = 1;
+  if (samples == 0 && config->method.mitigation.sync_warmup_epochs > 0)
+    return petra_config_fail(config, "method.mitigation.sync_warmup_epochs",
+                             "%lld epochs of data.path: %s, which is not there to tell how long one is; expected the "
+                             "file, or 0",
+                             (long long)config->method.mitigation.sync_warmup_epochs, config->data.path);
+  return PETRA_OK;
+}
+
+/* A method on equal stages without a model. */
+static petra_status init_stages(petra_plan *plan, const petra_config *config) {
+  *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
+  PETRA_TRY(petra_method_from_config(config, &plan->method));
+  PETRA_TRY(petra_method_check_stages(config, plan->stages));
+  PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
+  petra_method_fit(&plan->method, plan->stages);
+  return PETRA_OK;
+}
+
+/* So many microbatches or more: whole updates, and two at least. */
+static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
+  const int64_t k = plan->config->method.accumulate;
+  return microbatches > 2 * k ? (microbatches + k - 1) / k * k : 2 * k;
+}
+
+/* As many microbatches as fill the pipeline `fillings` times and some more, and two updates at least. */
+static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
+  enum { MORE = 8 };
+  const int64_t distance = plan->method.program->arrival ? 2 * ((int64_t)plan->stages - 1)
+                                                         : petra_method_distance(&plan->method, plan->stages, 1);
+  return whole_updates(plan, fillings * distance + MORE);
+}
+
+/* 16 a stage, and 8 for each tick of extra delay: a half of them comes back while the pipeline is full. Whole updates, and two of them: the
+ * time of a part of a flush is not that of a microbatch, and what is held is held of a whole one. */
+static int64_t nominal_microbatches(const petra_plan *plan) {
+  const petra_int_list *extra = &plan->method.extra_delay;
+  return whole_updates(plan, 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0));
+}
+
+petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
+  PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
+  PETRA_TRY(petra_plan_read_order(plan));
+  int64_t batches = 0;
+  PETRA_TRY(nominal_batches(config, &batches));
+  int64_t microbatches = config->run.max_microbatches;
+  if (microbatches == 0)
+    microbatches = config->method.mitigation.sync_warmup_epochs * batches +
+                   (fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : nominal_microbatches(plan));
+  if (microbatches > many_actions / (2 * plan->stages))
+    return petra_config_fail(config, "run.max_microbatches",
+                             "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
+                             (long long)microbatches, plan->stages, (long long)many_actions);
+  PETRA_TRY(petra_plan_program(plan, microbatches, batches > 0 ? batches : microbatches));
+  if (config->cluster.stages > 0 || batches == 0)
+    plan->program.eval_every = 0; /* no model, nothing to evaluate; or no end of an epoch is known */
+  return PETRA_OK;
+}

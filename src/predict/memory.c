@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "predict/memory.h"
+
+#include "execute/transport_ranks.h"
+#include "predict/memory_pass.h"
+#include "execute/replica_exchange.h"
+
+#include <string.h>
+
+/* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
+static bool holds_a_copy(const petra_method *method) {
+  return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 0;
+}
+
+/* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */
+static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
+  const int replicas = (int)plan->config->cluster.replicas;
+  int32_t largest = 0;
+  int64_t most = 0;
+  int count = 0;
+  for (int32_t j = 0; j < plan->stages; j++) {
+    petra_stage_summary summary;
+    if (rank_of[j] != rank)
+      continue;
+    petra_plan_stage_summary(plan, j, &summary);
+    stages[j].base[PETRA_MEMORY_MESSAGES] += summary.gradient_bytes;
+    count++;
+    if (summary.gradient_bytes > most) {
+      most = summary.gradient_bytes;
+      largest = j;
+    }
+  }
+  if (count > 0)
+    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_replica_exchange_bytes(replicas, count, most);
+}
+
+static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {
+  for (int32_t j = 0; j + 1 < plan->stages; j++) {
+    petra_stage_summary low, high;
+    if (rank_of[j] == rank_of[j + 1])
+      continue;
+    petra_plan_stage_summary(plan, j, &low);
+    petra_plan_stage_summary(plan, j + 1, &high);
+    stages[j].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
+    stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
+  }
+  for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
+    add_exchange(plan, rank_of, rank, stages);
+}
+
+petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
+  const int stages = plan->stages;
+  PETRA_TRY(petra_footprint_pass(plan, rank_of, out));
+  for (int j = 0; j < stages; j++) {
+    int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
+    if (petra_method_stashes(&plan->method))
+      out[j].version_bytes = parameters;
+    if (holds_a_copy(&plan->method))
+      out[j].copy_bytes = parameters;
+  }
+  if (rank_of)
+    add_buffers(plan, rank_of, out);
+  return PETRA_OK;
+}
+
+/* --- paper, strict --- */
+
+petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting) {
+  return (petra_ledger_rule){.accounting = accounting,
+                             .batch = plan->config->data.batch,
+                             .accumulate = plan->config->method.accumulate,
+                             .element_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION),
+                             .parameter_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER)};
+}
+
+void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
+  const petra_block *b = &plan->model.blocks[block];
+  petra_tensor_spec spec;
+  *out = (petra_ledger_block){.parameters = petra_block_parameters(&plan->model, b),
+                              .stream_elements = petra_block_input_elements(b) / b->streams_in,
+                              .streams = b->streams_in,
+                              .reversible = b->reversible,
+                              .reads_data = b->reads_data,
+                              .is_loss = b->is_loss,
+                              .delay = delay};
+  for (int i = 0; i < petra_block_parameter_count(b); i++) {
+    petra_block_parameter(&plan->model, b, i, &spec);
+    out->parameters += spec.kind == PETRA_TENSOR_FILTER ? spec.shape[0] : 0; /* the bias */
+  }
+  for (int i = 0; i < petra_block_statistic_count(b); i++) {
+    petra_block_statistic(b, i, &spec);
+    out->statistics += spec.shape[0];
+  }
+}
+
+/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each, adds. */
+static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
+                                petra_memory_stage *out) {
+  petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+  rule.inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING;
+  rule.weights_kept = petra_method_stashes(&plan->method);
+  rule.accumulate = 1;
+  petra_ledger_block about;
+  petra_ledger_bytes bytes;
+  petra_footprint_block(plan, block, 1, &about);
+  PETRA_TRY(petra_ledger_block_bytes(&rule, &about, &bytes));
+  out->base[PETRA_MEMORY_PARAMETERS] += bytes.parameters;
+  out->base[PETRA_MEMORY_STATISTICS] += bytes.statistics;
+  out->base[PETRA_MEMORY_INPUT_BUFFER] += bytes.input;
+  if (holds_a_copy(&plan->method))
+    out->copy_bytes += bytes.parameters;
+  out->input_bytes += bytes.input_buffer;
+  out->version_bytes += bytes.weight_buffer;
+  return PETRA_OK;
+}
+
+petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out) {
+  memset(out, 0, (size_t)plan->partition.stages * sizeof *out);
+  for (int j = 0; j < plan->partition.stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
+      PETRA_TRY(count_block(plan, accounting, b, &out[j]));
+  return PETRA_OK;
+}

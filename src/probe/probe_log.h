@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a run's probes in run.h5. */
+#ifndef PETRA_PROBE_PROBE_LOG_H
+#define PETRA_PROBE_PROBE_LOG_H
+
+#include "plan/network.h"
+#include "probe/probe.h"
+#include "record/run_h5_probe.h"
+
+typedef struct petra_probe_log {
+  const petra_network *network;
+  petra_runlog_probe *log; /* NULL: nothing was begun */
+  petra_runlog_parameter *parameters;
+  const petra_probe_row *row;   /* that is being written */
+  const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
+} petra_probe_log;
+
+/* Everything is borrowed. `resumed`: `runlog` is one that is gone on with. The log must stay where it is until
+ * petra_probe_log_fini, which is due whatever came back. */
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_runlog *runlog,
+                                  bool resumed);
+
+/* `row` of petra_probe_options; `context` is the log. */
+petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
+
+void petra_probe_log_fini(petra_probe_log *log);
+
+#endif

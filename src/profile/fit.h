@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fits numbers of a config to measured times: what its simulations have to assume so that they take what was measured. */
+#ifndef PETRA_PROFILE_FIT_H
+#define PETRA_PROFILE_FIT_H
+
+#include "profile/fit_read.h"
+
+/* Reads measurements: lines of comma-separated values, the first being the names of config keys and, last, `seconds`; empty
+ * lines and those that begin with # do not count. `vary`: keys with a comma between factors and a + between keys that share
+ * one. Finds the factors, from 1, with the least mean square of ln(simulated / measured), where simulated is the time per
+ * microbatch of petra_simulation on `config` with the settings of a line. petra_fit_destroy frees the result.
+ * PETRA_CONFIG, PETRA_IO, logged: FILE:LINE, what is wrong, what was expected. */
+petra_status petra_fit_find(const petra_config *config, const char *path, const char *vary, petra_fit **out);
+
+#endif

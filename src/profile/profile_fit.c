@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/profile_fit.h"
+
+#include "base/simplex.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A launch time below this is none: a nanosecond is the unit of the virtual clock. */
+#define LEAST_LAUNCH_S 1e-9
+
+enum { MOST_EVALUATIONS = 2000 };
+
+/* In units of the logarithm of a rate. */
+static const double first_step = 0.7, close_enough = 1e-4;
+
+typedef struct fitting {
+  const petra_plan *plan;
+  const petra_profile *profile;
+  const petra_device_peaks *peaks;
+  petra_cost_arithmetic arithmetic;
+  petra_kernel_fit *fit;
+} fitting;
+
+static petra_status stage_seconds(const fitting *f, int stage, petra_roofline_seconds *sum) {
+  const int *first = f->plan->partition.first;
+  for (int b = first[stage]; b < first[stage + 1]; b++) {
+    petra_kernel_list list;
+    petra_plan_kernels(f->plan, b, &list);
+    PETRA_TRY(petra_roofline_add(f->peaks, f->arithmetic, &f->fit->rates, list.kernel, list.count, sum));
+  }
+  return PETRA_OK;
+}
+
+/* The mean square of ln(model / measured), weighted by what was measured, at the logarithms of the rates: what takes most of
+ * the time counts most. */
+static petra_status misfit_at(fitting *f, const double *x, double *value) {
+  petra_kernel_fit *fit = f->fit;
+  double sum = 0, weight = 0;
+  fit->rates = (petra_kernel_rates){exp(x[0]), exp(x[1]), exp(x[2]), exp(x[3])};
+  fit->times = 0;
+  fit->worst = 0;
+  for (int j = 0; j < f->profile->stages; j++) {
+    petra_roofline_seconds s = {0};
+    PETRA_TRY(stage_seconds(f, j, &s));
+    const double model[PETRA_PROFILE_PARTS] = {s.forward, s.backward, s.reconstruct, s.weight_gradient, s.update};
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      const double measured = f->profile->stage[j].part[p].mean;
+      if (!(measured > 0 && model[p] > 0))
+        continue;
+      const double apart = log(model[p] / measured);
+      sum += measured * apart * apart;
+      weight += measured;
+      fit->worst = fmax(fit->worst, fabs(apart));
+      fit->times++;
+    }
+  }
+  *value = weight > 0 ? sum / weight : 0;
+  return PETRA_OK;
+}
+
+/* The nearest place with shares within their limits; how far it is. */
+static double limit(const double *x, double *nearest) {
+  const double most = log(PETRA_FIT_MOST_SHARE);
+  double beyond = 0;
+  for (int i = 0; i < PETRA_FIT_RATES; i++) {
+    nearest[i] = i == PETRA_FIT_LAUNCH ? x[i] : fmin(fmax(x[i], -most), most);
+    beyond += fabs(x[i] - nearest[i]);
+  }
+  return beyond;
+}
+
+static petra_status misfit(void *context, const double *x, double *value) {
+  double nearest[PETRA_FIT_RATES];
+  const double beyond = limit(x, nearest);
+  PETRA_TRY(misfit_at(context, nearest, value));
+  *value += beyond;
+  return PETRA_OK;
+}
+
+/* Which shares more would be as good as: no kernel is at this limit. */
+static petra_status find_unlimited(fitting *f, double *x, double best) {
+  for (int i = PETRA_FIT_MATRIX_FLOPS; i < PETRA_FIT_RATES; i++) {
+    double twice;
+    x[i] += log(2);
+    PETRA_TRY(misfit_at(f, x, &twice));
+    x[i] -= log(2);
+    f->fit->unlimited[i] = fabs(twice - best) <= 1e-9;
+  }
+  return PETRA_OK;
+}
+
+/* From several places, as there may be several minima: 1 to 100 microseconds a kernel, a twentieth to a half of the peaks. */
+static petra_status search(fitting *f, double *x) {
+  static const double launch_s[] = {1e-6, 1e-5, 1e-4}, shares[] = {0.05, 0.5};
+  double least = INFINITY;
+  for (int start = 0; start < 3 * 2 * 2 * 2; start++) {
+    double at[PETRA_FIT_RATES] = {log(launch_s[start % 3]), log(shares[start / 3 % 2]), log(shares[start / 6 % 2]),
+                                  log(shares[start / 12])};
+    double value;
+    PETRA_TRY(
+        petra_simplex_minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MOST_EVALUATIONS, at, &value));
+    if (value >= least)
+      continue;
+    least = value;
+    memcpy(x, at, sizeof at);
+  }
+  return PETRA_OK;
+}
+
+const char *petra_fit_rate_name(int rate) {
+  static const char *const names[PETRA_FIT_RATES] = {"launch_s", "matrix_flops", "matrix_bytes", "elementwise_bytes"};
+  return names[rate];
+}
+
+petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out) {
+  const petra_config *config = plan->config;
+  const bool gpu = config->device.backend == PETRA_BACKEND_CUDA;
+  const char *device =
+      gpu ? petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device) : "cpu-core";
+  fitting f = {.plan = plan, .profile = profile, .fit = out};
+  double found[PETRA_FIT_RATES], x[PETRA_FIT_RATES], best;
+  *out = (petra_kernel_fit){.device = NULL};
+  PETRA_TRY(petra_device_peaks_find(device, &f.peaks));
+  if (config->device.precision == PETRA_PRECISION_FP64)
+    return PETRA_OK;
+  f.arithmetic = config->device.precision == PETRA_PRECISION_TF32   ? PETRA_COST_TF32
+                 : config->device.precision == PETRA_PRECISION_BF16 ? PETRA_COST_BF16
+                                                                    : PETRA_COST_FP32;
+  if (!(f.peaks->matrix_flops[f.arithmetic] > 0))
+    return PETRA_OK;
+  PETRA_TRY(search(&f, found));
+  limit(found, x);
+  PETRA_TRY(misfit_at(&f, x, &best));
+  PETRA_TRY(find_unlimited(&f, x, best));
+  PETRA_TRY(misfit_at(&f, x, &best));
+  if (out->rates.launch_s < LEAST_LAUNCH_S)
+    out->rates.launch_s = 0;
+  out->rms = sqrt(best);
+  out->device = f.peaks->name;
+  return PETRA_OK;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* petra profile: what messages take between two ranks, as they go in a run: by the carrier. */
+#include "backend/ops.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "profile/profile.h"
+#include "profile/profile_copies.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
+
+/* What is measured of each size: what a message takes while one of the same size goes the other way, as in a pipeline, and with
+ * nothing the other way; the rank's own time for tensors; and what moving it takes from the rank's computing. */
+enum { TIME, ALONE, PACK, UNPACK, CARRY, KINDS };
+
+/* While a rank computes: messages under way each way (a way has two buffers), what it computes with (32 KiB of f32), and the least time of it. */
+enum { CARRIED = 2 };
+static const int32_t LOAD_SHAPE[4] = {1, 32, 16, 16};
+static const double LOAD_S = 0.04;
+
+/* The ways from and to a neighbour. */
+typedef struct neighbour {
+  petra_way *out, *in;
+  int64_t number; /* of the next message */
+} neighbour;
+
+typedef struct measurement {
+  petra_ranks *ranks;
+  petra_backend *backend;
+  int sizes, repetitions, warmup;
+  int64_t bytes[PETRA_PROFILE_MESSAGES];
+  double *samples; /* [kind][size][repetition]; NaN: not measured here */
+  double *pooled;  /* at rank 0: [kind][size][rank][repetition] */
+  neighbour above, below;
+  neighbour *other; /* of the two, the one that is measured with */
+} measurement;
+
+static double *samples_of(measurement *m, int kind, int size) {
+  return m->samples + ((size_t)kind * (size_t)m->sizes + (size_t)size) * (size_t)m->repetitions;
+}
+
+static void choose_sizes(measurement *m, const petra_plan *plan) {
+  int64_t largest = ENOUGH_BYTES;
+  for (int j = 0; j < plan->stages; j++) {
+    petra_stage_summary summary;
+    petra_plan_stage_summary(plan, j, &summary);
+    largest = summary.forward_bytes > largest ? summary.forward_bytes : largest;
+    largest = summary.backward_bytes > largest ? summary.backward_bytes : largest;
+  }
+  for (int64_t bytes = LEAST_BYTES; m->sizes == 0 || m->bytes[m->sizes - 1] < largest; bytes *= STEP)
+    m->bytes[m->sizes++] = bytes;
+}
+
+/* --- messages --- */
+
+static petra_status send(measurement *m, int64_t bytes) {
+  void *buffer;
+  PETRA_TRY(petra_way_buffer(m->other->out, m->other->number - 1, "room for a message of the profile", &buffer));
+  return petra_way_send(m->other->out, m->other->number, (size_t)bytes);
+}
+
+static petra_status receive(measurement *m) {
+  const void *data;
+  size_t size;
+  PETRA_TRY(petra_way_take(m->other->in, m->other->number, "a message of the profile", &data, &size));
+  return petra_way_done(m->other->in, m->other->number);
+}
+
+/* One each way at the same time. */
+static petra_status swap(measurement *m, int64_t bytes) {
+  PETRA_TRY(send(m, bytes));
+  PETRA_TRY(receive(m));
+  m->other->number++;
+  return PETRA_OK;
+}
+
+static petra_status time_size(measurement *m, int size) {
+  const int64_t bytes = m->bytes[size];
+  const int swaps = bytes < FEW_BYTES ? SWAPS : FEW_SWAPS;
+  double *samples = samples_of(m, TIME, size);
+  for (int r = -m->warmup; r < m->repetitions; r++) {
+    const double start_s = petra_clock_s();
+    for (int i = 0; i < swaps; i++)
+      PETRA_TRY(swap(m, bytes));
+    if (r >= 0)
+      samples[r] = (petra_clock_s() - start_s) / swaps;
+  }
+  return PETRA_OK;
+}
+
+/* There and back, the way back with the smallest message. Measured at the rank that sends. */
+static petra_status echo(measurement *m, int64_t bytes, bool sends) {
+  if (sends)
+    PETRA_TRY(send(m, bytes));
+  PETRA_TRY(receive(m));
+  if (!sends)
+    PETRA_TRY(send(m, m->bytes[0]));
+  m->other->number++;
+  return PETRA_OK;
+}
+
+/* One rank sends, then the other. */
+static petra_status time_alone(measurement *m, int size, bool first) {
+  const int64_t bytes = m->bytes[size];
+  const int echoes = bytes < FEW_BYTES ? SWAPS : FEW_SWAPS;
+  double *samples = samples_of(m, ALONE, size);
+  for (int turn = 0; turn < 2; turn++)
+    for (int r = -m->warmup; r < m->repetitions; r++) {
+      const bool sends = first == (turn == 0);
+      const double start_s = petra_clock_s();
+      for (int i = 0; i < echoes; i++)
+        PETRA_TRY(echo(m, bytes, sends));
+      if (r >= 0 && sends)
+        samples[r] = (petra_clock_s() - start_s) / echoes;
+    }
+  return PETRA_OK;
+}
+
+/* One way, of what was measured there and back. */
+static void without_way_back(measurement *m) {
+  const double back_s = petra_profile_spread(samples_of(m, ALONE, 0), (size_t)m->repetitions).median / 2;
+  for (int i = 0; i < m->sizes; i++)
+    for (int r = 0; r < m->repetitions; r++) {
+      double *sample = &samples_of(m, ALONE, i)[r];
+      *sample = *sample > back_s ? *sample - back_s : 0;
+    }
+}
+
+static petra_status time_pair(measurement *m, int lower) {
+  const int rank = m->ranks->rank;
+  const bool first = rank == lower;
+  const size_t capacity = (size_t)m->bytes[m->sizes - 1];
+  if (rank != lower && rank != lower + 1)
+    return PETRA_OK;
+  const int other = first ? lower + 1 : lower;
+  m->other = first ? &m->above : &m->below;
+  PETRA_TRY(petra_carrier_way_out(m->ranks->carrier, other, 2 * lower + !first, capacity, &m->other->out));
+  PETRA_TRY(petra_carrier_way_in(m->ranks->carrier, other, 2 * lower + first, capacity, &m->other->in));
+  for (int i = 0; i < m->sizes; i++) {
+    PETRA_TRY(time_size(m, i));
+    PETRA_TRY(time_alone(m, i, first));
+  }
+  without_way_back(m);
+  return PETRA_OK;
+}
+
+/* --- messages while the rank computes --- */
+
+typedef struct load {
+  petra_tensor *tensor; /* in the caches: the cores are what is shared */
+  int64_t times;
+} load;
+
+static petra_status send_all(measurement *m) {
+  neighbour *other = m->other;
+  for (int i = 0; i < CARRIED; i++) {
+    void *buffer;
+    PETRA_TRY(petra_way_buffer(other->out, other->number - CARRIED + i, "room for a message of the profile", &buffer));
+    PETRA_TRY(petra_way_send(other->out, other->number + i, (size_t)m->bytes[m->sizes - 1]));
+  }
+  return PETRA_OK;
+}
+
+/* Both ranks of a pair at the same time; `carries`: with messages under way. */
+static petra_status compute(measurement *m, const load *l, bool carries, double *seconds) {
+  if (m->other)
+    PETRA_TRY(swap(m, m->bytes[0]));
+  if (m->other && carries)
+    PETRA_TRY(send_all(m));
+  const double start_s = petra_clock_s();
+  for (int64_t i = 0; i < l->times; i++)
+    PETRA_TRY(petra_op_fill(m->backend, l->tensor, 0.5));
+  PETRA_TRY(petra_backend_synchronize(m->backend));
+  *seconds = petra_clock_s() - start_s;
+  return PETRA_OK;
+}
+
+/* Enough for the messages to be moved meanwhile. */
+static petra_status choose_load(measurement *m, load *l) {
+  const int last = m->sizes - 1;
+  const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
+  const double wanted_s = 1.5 * CARRIED * message_s > LOAD_S ? 1.5 * CARRIED * message_s : LOAD_S;
+  double seconds = 0;
+  for (l->times = 64; seconds < LOAD_S / 4; l->times *= 2)
+    PETRA_TRY(compute(m, l, false, &seconds));
+  l->times = (int64_t)((double)l->times / 2 * wanted_s / seconds) + 1;
+  return PETRA_OK;
+}
+
+/* How much longer a rank computes when CARRIED of the largest messages leave and as many come meanwhile: for one of them; for the
+ * smaller ones by their lengths, as it would be lost in noise. */
+static petra_status carry(measurement *m, const load *l, int repetition) {
+  double before_s, carrying_s, after_s;
+  PETRA_TRY(compute(m, l, false, &before_s));
+  PETRA_TRY(compute(m, l, true, &carrying_s));
+  for (int i = 0; i < CARRIED && m->other; i++, m->other->number++)
+    PETRA_TRY(receive(m));
+  PETRA_TRY(compute(m, l, false, &after_s));
+  for (int i = 0; i < m->sizes && m->other && repetition >= 0; i++) {
+    const double part = (double)m->bytes[i] / (double)m->bytes[m->sizes - 1];
+    samples_of(m, CARRY, i)[repetition] = part * (carrying_s - (before_s + after_s) / 2) / (2 * CARRIED);
+  }
+  return PETRA_OK;
+}
+
+/* All ranks compute, as where all are busy; those of a pair carry messages besides. First each second pair, then the others. */
+static petra_status time_carrying(measurement *m, const load *l) {
+  const int rank = m->ranks->rank;
+  for (int turn = 0; turn < 2 && turn + 1 < m->ranks->count; turn++) {
+    neighbour *other = rank % 2 == turn ? &m->above : &m->below;
+    m->other = other->out ? other : NULL;
+    for (int r = -m->warmup; r < m->repetitions; r++)
+      PETRA_TRY(carry(m, l, r));
+  }
+  return PETRA_OK;
+}
+
+static petra_status measure_carrying(measurement *m) {
+  load l;
+  PETRA_TRY(
+      petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &l.tensor));
+  m->other = NULL; /* each for itself */
+  petra_status status = choose_load(m, &l);
+  if (status == PETRA_OK)
+    status = time_carrying(m, &l);
+  petra_tensor_release(&l.tensor);
+  return status;
+}
+
+/* --- all ranks --- */
+
+static petra_status pool(void *context, int rank, const void *data, size_t size) {
+  measurement *m = context;
+  const size_t row = (size_t)m->repetitions * sizeof *m->pooled, rows = (size_t)(KINDS * m->sizes);
+  (void)size;
+  for (size_t i = 0; i < rows; i++)
+    memcpy((char *)m->pooled + (i * (size_t)m->ranks->count + (size_t)rank) * row, (const char *)data + i * row, row);
+  return PETRA_OK;
+}
+
+/* Of those that were measured. */
+static petra_spread spread_of(measurement *m, int kind, int size) {
+  const int all = m->ranks->count * m->repetitions;
+  double *samples = m->pooled + ((size_t)kind * (size_t)m->sizes + (size_t)size) * (size_t)all;
+  int count = 0;
+  for (int i = 0; i < all; i++)
+    if (!isnan(samples[i]))
+      samples[count++] = samples[i];
+  return petra_profile_spread(samples, (size_t)count);
+}
+
+static void summarise(measurement *m, petra_profile *out) {
+  out->messages = m->sizes;
+  for (int i = 0; i < m->sizes; i++)
+    out->message[i] = (petra_profile_message){.bytes = m->bytes[i],
+                                              .time = spread_of(m, TIME, i),
+                                              .alone = spread_of(m, ALONE, i),
+                                              .pack_s = spread_of(m, PACK, i).mean,
+                                              .unpack_s = spread_of(m, UNPACK, i).mean,
+                                              .carry_s = fmax(0, spread_of(m, CARRY, i).mean)};
+}
+
+/* One pair at a time, but for what is measured while all compute. */
+static petra_status measure(measurement *m) {
+  for (int i = 0; i < m->sizes; i++)
+    PETRA_TRY(petra_profile_measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),
+                                           samples_of(m, UNPACK, i)));
+  for (int lower = 0; lower + 1 < m->ranks->count; lower++)
+    PETRA_TRY(petra_ranks_agree(m->ranks, time_pair(m, lower), NULL));
+  return measure_carrying(m);
+}
+
+petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
+                                        petra_profile *out) {
+  measurement m = {.ranks = ranks,
+                   .backend = backend,
+                   .repetitions = (int)plan->config->profile.repetitions,
+                   .warmup = plan->config->profile.warmup < 3 ? (int)plan->config->profile.warmup : 3};
+  petra_status status;
+  choose_sizes(&m, plan);
+  const size_t samples = (size_t)KINDS * (size_t)m.sizes * (size_t)m.repetitions;
+  PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&m.pooled, samples * (size_t)ranks->count, sizeof *m.pooled), done);
+  for (size_t i = 0; i < samples; i++)
+    m.samples[i] = NAN;
+  PETRA_TRY_GOTO(status, measure(&m), done);
+  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, m.samples, samples * sizeof *m.samples, pool, &m), done);
+  if (ranks->rank == 0)
+    summarise(&m, out);
+done:
+  petra_free(m.pooled);
+  petra_free(m.samples);
+  return status;
+}

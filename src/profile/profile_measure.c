@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* petra profile: the measurement. */
+#include "backend/ops.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "profile/profile.h"
+#include "profile/profile_pipeline.h"
+
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <string.h>
+
+/* The two sets of stages. */
+enum { WITHOUT_GRAPH, WITH_GRAPH, SETS };
+
+typedef struct measurement {
+  const petra_plan *plan;
+  petra_backend *backend;
+  int stages, repetitions, accumulate;
+  petra_profile_pipeline *set[SETS];
+  double *values;
+  int32_t *labels;
+  double *samples; /* [stage][part][repetition] */
+} measurement;
+
+static double *samples_of(const measurement *m, int stage, int part) {
+  return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
+}
+
+/* Images of normally distributed pixels, or tokens in turn; labels in turn. */
+static petra_status create_batch(measurement *m) {
+  const petra_model *model = &m->plan->model;
+  const int32_t batch = (int32_t)m->plan->config->data.batch, labels = batch * petra_model_labels(model);
+  const size_t values = (size_t)batch * (size_t)petra_stream_elements(&model->input);
+  const bool tokens = model->input.kind == PETRA_TENSOR_SEQUENCE;
+  petra_rng rng;
+  PETRA_TRY(petra_allocate(&m->labels, (size_t)labels, sizeof *m->labels));
+  PETRA_TRY(petra_allocate(&m->values, values, sizeof *m->values));
+  petra_rng_init(&rng, (uint64_t)m->plan->config->run.seed, PETRA_RNG_PROFILE, 0, 0);
+  for (size_t i = 0; i < values; i++)
+    m->values[i] = tokens ? (double)(i % (size_t)model->classes) : petra_rng_normal(&rng);
+  for (int32_t i = 0; i < labels; i++)
+    m->labels[i] = i % model->classes;
+  return PETRA_OK;
+}
+
+/* The set whose stages do as the method's. */
+static int own_set(const measurement *m) {
+  return m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
+}
+
+/* The method's own set goes as the method does; the other one, which may need much more memory so, a microbatch at a time. */
+static petra_status create_set(measurement *m, int set) {
+  const petra_plan *plan = m->plan;
+  const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
+  const petra_profile_pipeline_options options = {.plan = plan,
+                                                  .backend = m->backend,
+                                                  .graph = set == WITH_GRAPH,
+                                                  .flows = set == own_set(m) && delays,
+                                                  .accumulate = m->accumulate,
+                                                  .values = m->values,
+                                                  .labels = m->labels};
+  return petra_profile_pipeline_create(&options, &m->set[set]);
+}
+
+/* What the two sets say of each part. */
+static void record(measurement *m, int repetition) {
+  const int last = m->stages - 1;
+  const petra_profile_times *without = petra_profile_pipeline_times(m->set[WITHOUT_GRAPH]),
+                            *with = petra_profile_pipeline_times(m->set[WITH_GRAPH]),
+                            *own = petra_profile_pipeline_times(m->set[own_set(m)]);
+  double head_s, body_s;
+  petra_profile_pipeline_head(m->set[WITHOUT_GRAPH], &head_s, &body_s);
+  for (int j = 0; j <= last; j++) {
+    const double forward = j < last ? own[j].forward : head_s;
+    samples_of(m, j, PETRA_PROFILE_FORWARD)[repetition] = forward;
+    samples_of(m, j, PETRA_PROFILE_BACKWARD)[repetition] = j < last ? with[j].backward : with[j].backward - forward;
+    samples_of(m, j, PETRA_PROFILE_RECONSTRUCT)[repetition] =
+        j < last ? without[j].backward - with[j].backward : body_s;
+    samples_of(m, j, PETRA_PROFILE_UPDATE)[repetition] = own[j].update;
+  }
+}
+
+/* A tensor that an operation is timed with. */
+typedef struct operand {
+  petra_tensor_kind kind;
+  int32_t shape[4];
+} operand;
+
+static petra_status create_operands(petra_backend *backend, const operand *operands, int count, petra_tensor **out) {
+  for (int i = 0; i < count; i++) {
+    PETRA_TRY(petra_tensor_create(backend, operands[i].kind, operands[i].shape, NULL, PETRA_MEMORY_WORKSPACE, &out[i]));
+    PETRA_TRY(petra_op_fill(backend, out[i], 0.5));
+  }
+  return PETRA_OK;
+}
+
+static petra_status time_unit(petra_backend *backend, int32_t batch, const petra_unit *unit, double *seconds) {
+  const petra_tensor_kind inner = petra_tensor_inner_kind(backend, PETRA_TENSOR_ACTIVATION);
+  const operand operands[] = {{inner, {batch, unit->in, unit->height_in, unit->width_in}},
+                              {inner, {batch, unit->out, unit->height_out, unit->width_out}},
+                              {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}}};
+  enum { X, DY, DW, COUNT };
+  petra_tensor *t[COUNT] = {NULL};
+  petra_status status = create_operands(backend, operands, COUNT, t);
+  if (status == PETRA_OK) {
+    double start_s = petra_clock_s();
+    status = petra_op_conv_backward_filter(backend, &unit->geometry, t[X], t[DY], t[DW]);
+    *seconds += petra_clock_s() - start_s;
+  }
+  for (int i = 0; i < COUNT; i++)
+    petra_tensor_release(&t[i]);
+  return status;
+}
+
+/* The weights and, where it has one, the bias of a layer. */
+static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_block *block, int number,
+                               double *seconds) {
+  const petra_layer *layer = &block->layers[number];
+  const bool many = layer->rows > 1;
+  const petra_tensor_kind kind = !many            ? PETRA_TENSOR_MATRIX
+                                 : block->is_loss ? PETRA_TENSOR_SEQUENCE
+                                                  : petra_tensor_inner_kind(backend, PETRA_TENSOR_SEQUENCE);
+  operand operands[] = {{kind, {batch, layer->in, 1, 1}},
+                        {kind, {batch, layer->out, 1, 1}},
+                        {PETRA_TENSOR_MATRIX, {layer->out, layer->in, 1, 1}},
+                        {PETRA_TENSOR_VECTOR, {layer->out, 1, 1, 1}}};
+  enum { X, DY, DW, DB, COUNT };
+  for (int i = X; i <= DY && many; i++) {
+    operands[i].shape[2] = operands[i].shape[1];
+    operands[i].shape[1] = layer->rows;
+  }
+  petra_tensor *t[COUNT] = {NULL};
+  petra_status status = create_operands(backend, operands, COUNT, t);
+  if (status == PETRA_OK) {
+    double start_s = petra_clock_s();
+    status = petra_op_linear_backward_weights(backend, t[X], t[DY], t[DW], layer->bias ? t[DB] : NULL);
+    *seconds += petra_clock_s() - start_s;
+  }
+  for (int i = 0; i < COUNT; i++)
+    petra_tensor_release(&t[i]);
+  return status;
+}
+
+/* Seconds of one run of the backend's operations that give the gradients of the convolution filters and of the linear
+ * layers of stage `stage` (from 0). Parameters of norms and embeddings, whose gradients come with that of the input, are no
+ * part of it. */
+static petra_status time_weights(const measurement *m, int stage, double *seconds) {
+  const petra_plan *plan = m->plan;
+  int32_t batch = (int32_t)plan->config->data.batch;
+  *seconds = 0;
+  for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
+    const petra_block *block = &plan->model.blocks[b];
+    for (int u = 0; u < block->unit_count; u++)
+      PETRA_TRY(time_unit(m->backend, batch, &block->units[u], seconds));
+    for (int l = 0; l < block->layer_count; l++)
+      PETRA_TRY(time_layer(m->backend, batch, block, l, seconds));
+  }
+  return PETRA_OK;
+}
+
+static petra_status repeat(measurement *m, bool quiet) {
+  int64_t warmup = m->plan->config->profile.warmup;
+  petra_progress progress;
+  petra_status status = PETRA_OK;
+  petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO);
+  for (int set = 0; set < SETS; set++)
+    for (int t = petra_profile_pipeline_filling(m->set[set]); t > 0; t--)
+      PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
+  for (int64_t r = -warmup; r < m->repetitions; r++) {
+    for (int set = 0; set < SETS; set++)
+      for (int i = 0; i < m->accumulate; i++)
+        PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
+    if (r >= 0)
+      record(m, (int)r);
+    for (int j = 0; j < m->stages; j++) {
+      double seconds;
+      PETRA_TRY_GOTO(status, time_weights(m, j, &seconds), done);
+      if (r >= 0)
+        samples_of(m, j, PETRA_PROFILE_WEIGHT_GRADIENT)[r] = seconds;
+    }
+    petra_progress_update(&progress, r + warmup + 1, m->repetitions + warmup, "microbatches profiled");
+  }
+done:
+  petra_progress_finish(&progress);
+  return status;
+}
+
+/* Without what is far out (Tukey: three interquartile ranges beyond the quartiles): a process that was not running for a
+ * while. */
+static double mean_of_usual(const double *samples, size_t count, double quartile1, double quartile3) {
+  const double fence = 3 * (quartile3 - quartile1);
+  double sum = 0;
+  size_t usual = 0;
+  for (size_t i = 0; i < count; i++)
+    if (samples[i] >= quartile1 - fence && samples[i] <= quartile3 + fence) {
+      sum += samples[i];
+      usual++;
+    }
+  return sum / (double)usual; /* those between the quartiles are usual */
+}
+
+petra_spread petra_profile_spread(double *samples, size_t count) {
+  gsl_sort(samples, 1, count);
+  const double quartile1 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.25);
+  const double quartile3 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.75);
+  return (petra_spread){.min = samples[0],
+                        .quartile1 = quartile1,
+                        .median = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.5),
+                        .quartile3 = quartile3,
+                        .max = samples[count - 1],
+                        .mean = mean_of_usual(samples, count, quartile1, quartile3)};
+}
+
+/* Differences of two times may come out below 0 where both are small, and a part above its whole. */
+static void summarise(const measurement *m, petra_profile_stage *out) {
+  for (int j = 0; j < m->stages; j++) {
+    petra_spread *part = out[j].part;
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      part[p] = petra_profile_spread(samples_of(m, j, p), (size_t)m->repetitions);
+      if (part[p].mean < 0)
+        part[p].mean = 0;
+    }
+    if (part[PETRA_PROFILE_WEIGHT_GRADIENT].mean > part[PETRA_PROFILE_BACKWARD].mean)
+      part[PETRA_PROFILE_WEIGHT_GRADIENT].mean = part[PETRA_PROFILE_BACKWARD].mean;
+  }
+}
+
+/* Samples of all ranks, as those of one. */
+typedef struct pool {
+  double *samples;
+  size_t row; /* samples of a part of a stage at one rank */
+  size_t rows, ranks;
+} pool;
+
+static petra_status take_samples(void *context, int rank, const void *data, size_t size) {
+  pool *all = context;
+  (void)size;
+  for (size_t i = 0; i < all->rows; i++)
+    memcpy(all->samples + (i * all->ranks + (size_t)rank) * all->row, (const double *)data + i * all->row,
+           all->row * sizeof *all->samples);
+  return PETRA_OK;
+}
+
+static petra_status gather(measurement *m, petra_ranks *ranks) {
+  pool all = {
+      .row = (size_t)m->repetitions, .rows = (size_t)m->stages * PETRA_PROFILE_PARTS, .ranks = (size_t)ranks->count};
+  PETRA_TRY(petra_allocate(&all.samples, all.rows * all.row * all.ranks, sizeof *all.samples));
+  petra_status status =
+      petra_ranks_gather(ranks, m->samples, all.rows * all.row * sizeof *m->samples, take_samples, &all);
+  if (status == PETRA_OK && ranks->rank == 0) {
+    petra_free(m->samples);
+    m->samples = all.samples;
+    m->repetitions *= ranks->count;
+  } else {
+    petra_free(all.samples);
+  }
+  return status;
+}
+
+petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,
+                                   petra_profile_stage *out) {
+  measurement m = {.plan = plan,
+                   .backend = backend,
+                   .stages = plan->partition.stages,
+                   .repetitions = (int)plan->config->profile.repetitions,
+                   .accumulate = plan->config->method.accumulate > 1 ? 2 : 1}; /* enough for B to add to gradients */
+  petra_status status;
+  size_t samples = (size_t)m.stages * PETRA_PROFILE_PARTS * (size_t)m.repetitions;
+  PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
+  PETRA_TRY_GOTO(status, create_batch(&m), done);
+  for (int set = 0; set < SETS; set++)
+    PETRA_TRY_GOTO(status, create_set(&m, set), done);
+  PETRA_TRY_GOTO(status, repeat(&m, quiet), done);
+  if (ranks)
+    PETRA_TRY_GOTO(status, gather(&m, ranks), done);
+  summarise(&m, out);
+done:
+  for (int set = 0; set < SETS; set++)
+    petra_profile_pipeline_destroy(m.set[set]);
+  petra_free(m.values);
+  petra_free(m.labels);
+  petra_free(m.samples);
+  return status;
+}

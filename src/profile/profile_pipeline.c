@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/profile_pipeline.h"
+
+#include "backend/ops.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* A stage, what waits for it, and the numbers of its next microbatches. */
+typedef struct place {
+  petra_stage *stage;
+  petra_message up, down; /* of the stage below, of the one above; empty: nothing waits */
+  int64_t forward, backward;
+} place;
+
+struct petra_profile_pipeline {
+  petra_profile_pipeline_options options;
+  int last; /* stage, from 0 */
+  place *places;
+  petra_profile_times *times;
+  petra_block_graph *graph; /* per block; of those of the last stage */
+  double head_s, body_s;
+};
+
+/* The time once the device has done what it was told; a failure shows with the next operation. */
+static double clock_s(const petra_profile_pipeline *p) {
+  (void)petra_backend_synchronize(p->options.backend);
+  return petra_clock_s();
+}
+
+static bool waits(const petra_message *message) {
+  return message->streams.tensor[0] || message->gradients.tensor[0];
+}
+
+static petra_message nothing(void) {
+  return (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
+}
+
+/* --- actions --- */
+
+/* As a run does at its first stage. */
+static petra_status upload_samples(petra_profile_pipeline *p, petra_message *out) {
+  const petra_profile_pipeline_options *o = &p->options;
+  int32_t shape[4];
+  petra_tensor *samples;
+  const petra_block *first = &o->plan->model.blocks[0];
+  petra_block_input_shape(first, (int32_t)o->plan->config->data.batch, shape);
+  PETRA_TRY(petra_tensor_create(o->backend, first->shape_in.kind, shape, NULL, PETRA_MEMORY_MESSAGES, &samples));
+  *out = (petra_message){{{samples, NULL}}, {{NULL, NULL}}};
+  return petra_op_upload(o->backend, samples, o->values, PETRA_HOST_F64);
+}
+
+static petra_status forward(petra_profile_pipeline *p, int j) {
+  place *here = &p->places[j];
+  const double start_s = clock_s(p);
+  if (j == 0)
+    PETRA_TRY(upload_samples(p, &here->up));
+  if (!waits(&here->up))
+    return PETRA_OK;
+  PETRA_TRY(petra_stage_forward(here->stage, here->forward++, &here->up, &p->places[j + 1].up));
+  p->times[j].forward = clock_s(p) - start_s;
+  petra_message_release(&here->up);
+  return PETRA_OK;
+}
+
+/* Block by block. */
+static petra_status time_head(petra_profile_pipeline *p, const petra_message *in) {
+  const petra_plan *plan = p->options.plan;
+  const petra_compute compute = {.backend = p->options.backend};
+  petra_stage *stage = p->places[p->last].stage;
+  petra_streams streams = petra_streams_retain(&in->streams), next;
+  petra_loss loss;
+  const petra_target target = {p->options.labels, &loss};
+  petra_status status = PETRA_OK;
+  int head = plan->model.block_count - 1;
+  double start_s = clock_s(p);
+  p->body_s = 0;
+  for (int b = plan->partition.first[p->last]; b <= head; b++) {
+    const petra_block *block = &plan->model.blocks[b];
+    petra_tensor *parameters[PETRA_BLOCK_TENSORS];
+    for (int i = 0; i < petra_block_parameter_count(block); i++)
+      parameters[i] = petra_stage_tensor(stage, b, false, i);
+    if (b == head)
+      p->body_s = clock_s(p) - start_s;
+    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &p->graph[b], &next),
+                   done);
+    petra_streams_release(&streams);
+    streams = next;
+  }
+  p->head_s = clock_s(p) - start_s;
+done:
+  for (int b = 0; b <= head; b++)
+    petra_block_graph_release(&p->graph[b]);
+  petra_streams_release(&streams);
+  return status;
+}
+
+static petra_status update(petra_profile_pipeline *p, int j) {
+  if (p->places[j].backward % p->options.accumulate != 0)
+    return PETRA_OK;
+  const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_update(p->places[j].stage, 0));
+  p->times[j].update = clock_s(p) - start_s;
+  return PETRA_OK;
+}
+
+/* What it sends down waits at the stage below. */
+static petra_status go_down(petra_profile_pipeline *p, int j, petra_message *in, double start_s, petra_message *out) {
+  p->times[j].backward = clock_s(p) - start_s;
+  p->places[j].backward++;
+  petra_message_release(in);
+  if (j > 0)
+    p->places[j - 1].down = *out;
+  else
+    petra_message_release(out);
+  return update(p, j);
+}
+
+static petra_status loss(petra_profile_pipeline *p) {
+  place *here = &p->places[p->last];
+  petra_message out = nothing();
+  petra_loss loss;
+  if (p->last == 0)
+    PETRA_TRY(upload_samples(p, &here->up));
+  if (!waits(&here->up))
+    return PETRA_OK;
+  if (!p->options.graph)
+    PETRA_TRY(time_head(p, &here->up));
+  const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_loss(here->stage, here->forward++, &here->up, p->options.labels, &out, &loss));
+  return go_down(p, p->last, &here->up, start_s, &out);
+}
+
+static petra_status backward(petra_profile_pipeline *p, int j) {
+  place *here = &p->places[j];
+  petra_message out = nothing();
+  if (!waits(&here->down))
+    return PETRA_OK;
+  const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_backward(here->stage, here->backward, &here->down, &out));
+  return go_down(p, j, &here->down, start_s, &out);
+}
+
+/* The actions of a microbatch in its order: up, the loss, down. In the opposite order each takes what the one before it left in the
+ * last tick. */
+petra_status petra_profile_pipeline_tick(petra_profile_pipeline *p) {
+  for (int i = 0; i <= 2 * p->last; i++) {
+    const int k = p->options.flows ? 2 * p->last - i : i;
+    PETRA_TRY(k < p->last ? forward(p, k) : k == p->last ? loss(p) : backward(p, 2 * p->last - k));
+  }
+  return PETRA_OK;
+}
+
+int petra_profile_pipeline_filling(const petra_profile_pipeline *p) {
+  return p->options.flows ? 2 * p->last : 0;
+}
+
+const petra_profile_times *petra_profile_pipeline_times(const petra_profile_pipeline *p) {
+  return p->times;
+}
+
+void petra_profile_pipeline_head(const petra_profile_pipeline *p, double *head_s, double *body_s) {
+  *head_s = p->head_s;
+  *body_s = p->body_s;
+}
+
+/* --- creation --- */
+
+static petra_status create_stage(petra_profile_pipeline *p, int j) {
+  const petra_profile_pipeline_options *o = &p->options;
+  const petra_plan *plan = o->plan;
+  const petra_stage_options options = {.model = &plan->model,
+                                       .number = j + 1,
+                                       .first = plan->partition.first[j],
+                                       .end = plan->partition.first[j + 1],
+                                       .backend = o->backend,
+                                       .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
+                                                .backward_weights = PETRA_WEIGHTS_LATEST,
+                                                .invert_weights = PETRA_WEIGHTS_LATEST,
+                                                .keep = o->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
+                                                .invert = !o->graph && plan->model.reversible,
+                                                .accumulate = o->accumulate},
+                                       .optim = petra_optim_from_config(plan->config)};
+  PETRA_TRY(petra_stage_create(&options, &p->places[j].stage));
+  return petra_stage_initialise(p->places[j].stage, (uint64_t)plan->config->run.seed);
+}
+
+petra_status petra_profile_pipeline_create(const petra_profile_pipeline_options *options,
+                                           petra_profile_pipeline **out) {
+  const petra_plan *plan = options->plan;
+  const size_t stages = (size_t)plan->partition.stages;
+  petra_profile_pipeline *p;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  p->options = *options;
+  p->last = plan->partition.stages - 1;
+  PETRA_TRY_GOTO(status, petra_allocate(&p->places, stages, sizeof *p->places), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&p->times, stages, sizeof *p->times), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&p->graph, (size_t)plan->model.block_count, sizeof *p->graph), fail);
+  for (int j = 0; j <= p->last; j++)
+    PETRA_TRY_GOTO(status, create_stage(p, j), fail);
+  *out = p;
+  return PETRA_OK;
+fail:
+  petra_profile_pipeline_destroy(p);
+  return status;
+}
+
+void petra_profile_pipeline_destroy(petra_profile_pipeline *p) {
+  if (!p)
+    return;
+  for (int j = 0; p->places && j <= p->last; j++) {
+    petra_message_release(&p->places[j].up);
+    petra_message_release(&p->places[j].down);
+    petra_stage_empty(p->places[j].stage); /* all of them first (stage/stage.h) */
+  }
+  for (int j = 0; p->places && j <= p->last; j++)
+    petra_stage_destroy(p->places[j].stage);
+  petra_free(p->places);
+  petra_free(p->times);
+  petra_free(p->graph);
+  petra_free(p);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files runlog_*.c share. Private to src/io. */
+#ifndef PETRA_RECORD_RUN_H5_PRIVATE_H
+#define PETRA_RECORD_RUN_H5_PRIVATE_H
+
+#include "io/hdf5_file.h"
+#include "record/run_h5.h"
+#include "record/run_h5_schema.h"
+
+/* A group of columns while it is written: rows are buffered and appended in blocks. */
+typedef struct petra_columns {
+  const petra_column_group *group;
+  int64_t sets[PETRA_RUNLOG_MAX_COLUMNS]; /* HDF5's identifiers of the data sets */
+  char *rows;                             /* group->chunk_rows rows, of which `buffered` are not yet in HDF5 */
+  char *values;                           /* one column of them */
+  int buffered;
+  int64_t written; /* rows in HDF5 */
+} petra_columns;
+
+/* Allocates the buffers; `columns` is zeroed before. After a failure petra_columns_free is still due. */
+petra_status petra_columns_init(petra_columns *columns, const petra_column_group *group);
+void petra_columns_free(petra_columns *columns);
+
+/* These call HDF5 (between petra_hdf5_begin and petra_hdf5_end) and are false where it failed. */
+bool petra_columns_create(petra_columns *columns, int64_t file);
+bool petra_columns_open(petra_columns *columns, int64_t file); /* of a file that has them: goes on behind their rows */
+bool petra_columns_append(petra_columns *columns); /* moves the buffered rows into HDF5, in all columns alike */
+bool petra_columns_close(petra_columns *columns);
+
+/* Buffers a row; true if the buffer is now full and must be appended before the next. */
+bool petra_columns_put(petra_columns *columns, const void *row);
+
+enum { PETRA_RUNLOG_TRAIN, PETRA_RUNLOG_EPOCH, PETRA_RUNLOG_ACTIONS, PETRA_RUNLOG_GROUPS };
+
+struct petra_runlog {
+  char *path;
+  void *reserve; /* memory for HDF5 to close the file with */
+  int64_t file;  /* HDF5's identifiers */
+  int fd;        /* HDF5's own descriptor */
+  bool failed;
+  petra_columns groups[PETRA_RUNLOG_GROUPS];
+  int group_count; /* PETRA_RUNLOG_ACTIONS where these are not wanted */
+  petra_sample_kind samples;
+  bool has_stages;
+  int64_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
+  int32_t memory_stages;
+  double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
+};
+
+/* Makes room for the next flush behind the `size` bytes that HDF5 uses. 0 or an errno value. */
+int petra_runlog_lengthen(const petra_runlog *log, uint64_t size);
+
+/* The memory; calls nothing of HDF5. */
+void petra_runlog_free(petra_runlog *log);
+
+/* Lets `write` add objects of together about `bytes` bytes to the open file, and flushes. `write` is false where HDF5
+ * failed; NULL: nothing is added. PETRA_IO as the other functions of runlog.h. */
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
+                                 const void *what, int64_t bytes);
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record/run_h5_probe.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/hdf5_file.h"
+#include "record/run_h5_private.h"
+
+#include <hdf5.h>
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows an epoch come in, of some hundred values */
+  CHUNK_ROWS = 64,
+  INDEX_BYTES = 40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
+};
+
+/* A data set of one row a probe. */
+typedef struct set {
+  hid_t id;
+  int rank;                        /* the probe's dimension first */
+  int64_t extent[PETRA_HDF5_RANK]; /* of one row */
+  hid_t type;                      /* in memory */
+} set;
+
+struct petra_runlog_probe {
+  petra_runlog *log;
+  petra_runlog_probe_options options;
+  set *sets; /* in the order in which write_row goes through them */
+  int count;
+  int64_t rows;
+  int64_t row_bytes; /* the most that a row adds to the file */
+  double *values;    /* of one raw gradient */
+  char *members;     /* one of all parameters */
+};
+
+/* --- creation --- */
+
+/* The rows of a data set that is there already: as many as in every other. */
+static bool count_rows(petra_runlog_probe *probe, const set *s, int class) {
+  int64_t extent[PETRA_HDF5_RANK];
+  if (!petra_hdf5_extent(s->id, class, s->rank, extent) ||
+      memcmp(extent + 1, s->extent + 1, (size_t)(s->rank - 1) * sizeof *extent) != 0 ||
+      (probe->count > 1 && extent[0] != probe->rows))
+    return false;
+  probe->rows = extent[0];
+  return true;
+}
+
+/* Appends a data set to the list; `dimensions` without the probe's. */
+static bool create_set(petra_runlog_probe *probe, const char *name, hid_t type, hid_t memory, int rank,
+                       const int32_t *shape, const char *const *dimensions, const char *units, bool compressed) {
+  set *s = &probe->sets[probe->count];
+  const char *labels[PETRA_HDF5_RANK] = {"probe"};
+  petra_hdf5_set made = {
+      .name = name, .type = type, .rank = rank + 1, .extent = {1}, .units = units, .dimensions = labels};
+  int64_t row_bytes = (int64_t)H5Tget_size(type);
+  for (int d = 0; d < rank; d++) {
+    made.extent[d + 1] = shape[d];
+    labels[d + 1] = dimensions[d];
+    row_bytes *= shape[d];
+  }
+  int64_t rows = compressed ? 1 : CHUNK_BYTES / row_bytes;
+  rows = rows < 1 ? 1 : rows > CHUNK_ROWS ? CHUNK_ROWS : rows;
+  *s = (set){.rank = made.rank, .type = memory};
+  memcpy(s->extent, made.extent, sizeof s->extent);
+  s->id = probe->options.resumed ? H5Dopen2(probe->log->file, name, H5P_DEFAULT)
+                                 : petra_hdf5_create_growing(probe->log->file, &made, (int)rows, compressed);
+  if (s->id < 0)
+    return false;
+  probe->count++;
+  probe->row_bytes += 2 * rows * row_bytes + INDEX_BYTES;
+  return !probe->options.resumed || count_rows(probe, s, H5Tget_class(type));
+}
+
+static bool create_figure(petra_runlog_probe *probe, const char *format, const char *measure, const char *pair,
+                          int32_t columns, const char *dimension) {
+  char name[128];
+  snprintf(name, sizeof name, format, measure, pair);
+  return create_set(probe, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1", false);
+}
+
+static bool create_figures(petra_runlog_probe *probe) {
+  const petra_runlog_probe_options *o = &probe->options;
+  bool done = create_set(probe, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1", false) &&
+              create_set(probe, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
+  for (int m = 0; m < o->measure_count && done; m++)
+    for (int p = 0; p < o->pair_count && done; p++)
+      done = create_figure(probe, "probe/%s/%s", o->measures[m], o->pairs[p], o->stages, "stage");
+  for (int p = 0; p < o->pair_count && done; p++)
+    done = create_figure(probe, "probe/%s/%s", "concatenated_cosine", o->pairs[p], o->stages, "stage");
+  done = done && create_figure(probe, "probe/%s%s", "reconstruction_error", "", o->stages, "stage");
+  for (int m = 0; m < o->measure_count && done; m++)
+    for (int p = 0; p < o->pair_count && done; p++)
+      done = create_figure(probe, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters, "parameter");
+  return done;
+}
+
+static bool create_gradients(petra_runlog_probe *probe) {
+  const petra_runlog_probe_options *o = &probe->options;
+  bool done = true;
+  for (int g = 0; g < o->gradient_count; g++)
+    for (int32_t p = 0; p < o->parameters && done; p++) {
+      const petra_runlog_parameter *parameter = &o->parameter[p];
+      char name[128];
+      snprintf(name, sizeof name, "probe/gradients/%s/%s", o->gradients[g], parameter->name);
+      done = create_set(probe, name, o->single ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, parameter->rank,
+                        parameter->shape, parameter->dimensions, "nat", true);
+    }
+  return done;
+}
+
+/* Where the member of all parameters goes: the table of them, what the columns of /probe/parameter are. */
+static bool write_member(const petra_runlog_probe *probe, const char *name, hid_t type, size_t offset, size_t bytes) {
+  static const char *const dimension = "parameter";
+  const int32_t count = probe->options.parameters;
+  const petra_hdf5_set made = {.name = name,
+                               .type = type,
+                               .rank = 1,
+                               .extent = {count},
+                               .values = probe->members,
+                               .units = "1",
+                               .dimensions = &dimension};
+  for (int32_t p = 0; p < count; p++)
+    memcpy(probe->members + (size_t)p * bytes, (const char *)&probe->options.parameter[p] + offset, bytes);
+  return petra_hdf5_put_set(probe->log->file, &made);
+}
+
+static bool write_parameters(const petra_runlog_probe *probe) {
+  const size_t name_bytes = sizeof probe->options.parameter->name;
+  hid_t text = H5Tcopy(H5T_C_S1);
+  bool done = H5Tset_size(text, name_bytes) >= 0 && H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
+              write_member(probe, "probe/parameter/name", text, offsetof(petra_runlog_parameter, name), name_bytes) &&
+              write_member(probe, "probe/parameter/stage", H5T_STD_I32LE, offsetof(petra_runlog_parameter, stage), 4) &&
+              write_member(probe, "probe/parameter/zero", H5T_STD_I32LE, offsetof(petra_runlog_parameter, zero), 4);
+  H5Tclose(text);
+  return done;
+}
+
+static bool create(petra_runlog *log, const void *what) {
+  petra_runlog_probe *probe = *(petra_runlog_probe *const *)what;
+  (void)log;
+  return create_figures(probe) && create_gradients(probe) && (probe->options.resumed || write_parameters(probe));
+}
+
+static size_t largest(const petra_runlog_probe_options *o) {
+  size_t most = 1;
+  for (int32_t p = 0; p < o->parameters; p++) {
+    size_t elements = 1;
+    for (int d = 0; d < o->parameter[p].rank; d++)
+      elements *= (size_t)o->parameter[p].shape[d];
+    most = elements > most ? elements : most;
+  }
+  return most;
+}
+
+petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
+                                       petra_runlog_probe **out) {
+  const size_t figures = 3 + (size_t)options->pair_count * (2 * (size_t)options->measure_count + 1);
+  const size_t count = figures + (size_t)options->gradient_count * (size_t)options->parameters;
+  petra_runlog_probe *probe;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
+  probe->log = log;
+  probe->options = *options;
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->sets, count, sizeof *probe->sets), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->members, (size_t)options->parameters, sizeof options->parameter->name),
+                 fail);
+  if (options->gradient_count > 0)
+    PETRA_TRY_GOTO(status, petra_allocate(&probe->values, largest(options), sizeof *probe->values), fail);
+  PETRA_TRY_GOTO(status, petra_runlog_extend(log, create, &probe, (int64_t)count * INDEX_BYTES), fail);
+  *out = probe;
+  return PETRA_OK;
+fail:
+  petra_runlog_probe_destroy(probe);
+  return status;
+}
+
+void petra_runlog_probe_destroy(petra_runlog_probe *probe) {
+  if (!probe)
+    return;
+  petra_free(probe->members);
+  petra_free(probe->values);
+  petra_free(probe->sets);
+  petra_free(probe);
+}
+
+/* --- rows --- */
+
+static bool append(const petra_runlog_probe *probe, int index, const void *values) {
+  const set *s = &probe->sets[index];
+  hsize_t extent[PETRA_HDF5_RANK] = {(hsize_t)probe->rows + 1};
+  for (int d = 1; d < s->rank; d++)
+    extent[d] = (hsize_t)s->extent[d];
+  return H5Dset_extent(s->id, extent) >= 0 &&
+         petra_hdf5_move_rows(s->id, s->type, probe->rows, s->rank, s->extent, NULL, values);
+}
+
+/* What write_row is given and gives back. */
+typedef struct writing {
+  petra_runlog_probe *probe;
+  const petra_runlog_probe_row *row;
+  petra_status *fetched;
+} writing;
+
+/* Figures of `groups` groups, `columns` values each. */
+static bool append_figures(const petra_runlog_probe *probe, int *index, const double *values, int groups,
+                           int32_t columns) {
+  bool done = true;
+  for (int g = 0; g < groups && done; g++)
+    done = append(probe, (*index)++, values + (size_t)g * (size_t)columns);
+  return done;
+}
+
+static bool write_row(petra_runlog *log, const void *what) {
+  const writing *w = what;
+  petra_runlog_probe *probe = w->probe;
+  const petra_runlog_probe_options *o = &probe->options;
+  const petra_runlog_probe_row *row = w->row;
+  const int groups = o->measure_count * o->pair_count;
+  int index = 0;
+  (void)log;
+  bool done = append(probe, index++, &row->microbatch) && append(probe, index++, &row->epoch) &&
+              append_figures(probe, &index, row->stage, groups, o->stages) &&
+              append_figures(probe, &index, row->concatenated, o->pair_count, o->stages) &&
+              append_figures(probe, &index, row->reconstruction, 1, o->stages) &&
+              append_figures(probe, &index, row->parameter, groups, o->parameters);
+  for (int g = 0; g < o->gradient_count; g++)
+    for (int32_t p = 0; p < o->parameters && done && *w->fetched == PETRA_OK; p++) {
+      *w->fetched = row->fetch(row->context, g, p, probe->values);
+      if (*w->fetched == PETRA_OK)
+        done = append(probe, index++, probe->values);
+    }
+  probe->rows++;
+  return done;
+}
+
+petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_runlog_probe_row *row) {
+  petra_status fetched = PETRA_OK;
+  const writing w = {probe, row, &fetched};
+  PETRA_TRY(petra_runlog_extend(probe->log, write_row, &w, probe->row_bytes));
+  return fetched;
+}
+
+/* --- memory --- */
+
+static bool write_memory(petra_runlog *log, const void *what) {
+  static const char *const dimension = "category";
+  const petra_account *account = what;
+  const petra_hdf5_set made = {.name = "probe/peak_bytes",
+                               .type = H5T_STD_I64LE,
+                               .rank = 1,
+                               .extent = {PETRA_MEMORY_CATEGORIES},
+                               .values = account->peak_bytes,
+                               .units = "byte",
+                               .dimensions = &dimension,
+                               .legend = "categories",
+                               .texts = petra_runlog_categories,
+                               .text_count = PETRA_MEMORY_CATEGORIES};
+  return petra_hdf5_put_set(log->file, &made);
+}
+
+petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account) {
+  return petra_runlog_extend(probe->log, write_memory, account, INDEX_BYTES);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /probe of run.h5: how far gradients are apart. Schema: docs/hdf5-schema.md. */
+#ifndef PETRA_RECORD_RUN_H5_PROBE_H
+#define PETRA_RECORD_RUN_H5_PROBE_H
+
+#include "record/run_h5.h"
+
+#include <stdbool.h>
+
+/* A parameter tensor of the network. */
+typedef struct petra_runlog_parameter {
+  char name[64]; /* "02/conv1/weight", as in weights.h5 */
+  int32_t stage; /* from 1 */
+  int32_t zero;  /* 1: its gradient is 0 in exact arithmetic */
+  int rank;
+  int32_t shape[4];
+  const char *dimensions[4];
+} petra_runlog_parameter;
+
+typedef struct petra_runlog_probe_options {
+  int32_t stages, parameters;
+  const petra_runlog_parameter *parameter;
+  const char *const *measures, *const *pairs; /* names of the groups and of the data sets in them */
+  int measure_count, pair_count;
+  const char *const *gradients; /* names of the groups of raw gradients */
+  int gradient_count;           /* 0: they are not logged */
+  bool single;                  /* raw gradients as float32, else float64 */
+  bool resumed;                 /* the log is one that is gone on with, and has the group */
+} petra_runlog_probe_options;
+
+/* One row; J stages, P parameters. */
+typedef struct petra_runlog_probe_row {
+  int64_t microbatch;
+  int32_t epoch;
+  const double *stage;          /* [measure][pair][J] */
+  const double *concatenated;   /* [pair][J] */
+  const double *reconstruction; /* [J] */
+  const double *parameter;      /* [measure][pair][P] */
+  /* Writes a raw gradient of parameter `parameter`, row-major, to `values`. */
+  petra_status (*fetch)(void *context, int gradient, int32_t parameter, double *values);
+  void *context;
+} petra_runlog_probe_row;
+
+typedef struct petra_runlog_probe petra_runlog_probe;
+
+/* Makes the group with its data sets, empty, and the table of parameters. Everything in `options` but
+ * `parameter` and the names, which are borrowed, is copied. Errors as in runlog.h. */
+petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
+                                       petra_runlog_probe **out);
+
+/* Appends a row, and flushes. */
+petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_runlog_probe_row *row);
+
+/* /probe/peak_bytes (category): what the probes held at most. Once. */
+petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account);
+
+/* Frees; the data sets are closed with the file. NULL is allowed. */
+void petra_runlog_probe_destroy(petra_runlog_probe *probe);
+
+#endif

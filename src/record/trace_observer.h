@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes a trace for Chrome's or Perfetto's viewer (record/trace.h) as a run goes: actions, messages, memory. */
+#ifndef PETRA_RECORD_TRACE_OBSERVER_H
+#define PETRA_RECORD_TRACE_OBSERVER_H
+
+#include "exec/observer.h"
+#include "record/trace.h"
+#include "plan/plan.h"
+
+typedef struct petra_trace_observer_options {
+  const char *path;
+  const petra_plan *plan; /* with its program */
+  /* The account of a stage (from 1), asked when an action of it or of a neighbour has started. NULL: memory is not
+   * known. */
+  const petra_account *(*account)(const void *context, int32_t stage);
+  const void *context;
+} petra_trace_observer_options;
+
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
+
+/* After the run: ends the file and gives it its name. */
+petra_status petra_trace_observer_finish(petra_observer *observer);
+
+/* Gives the file up where it was not finished. NULL is fine. */
+void petra_trace_observer_destroy(petra_observer *observer);
+
+#endif

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record/training_log.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
+ * evaluation is there; rows are written in the order of epochs. A checkpoint has the members as they stand here. */
+typedef struct epoch_state {
+  double loss_sum, top1_sum; /* over labels: images, tokens */
+  double labels;
+  double train_s; /* wall time up to its last loss, or the evaluation behind it, without pauses */
+  double lr, wall_s;
+  double complete, evaluated; /* 0 or 1 */
+  double eval_labels, eval_loss, eval_top1, eval_top5;
+} epoch_state;
+
+struct petra_training_log {
+  petra_stage_observer base;
+  petra_training_log_options options;
+  petra_progress progress;
+  double start_s;
+  double last_s;  /* up to there time is counted in a train_s, or left out */
+  double pause_s; /* since when training pauses, where it does */
+  int pauses;     /* that go on: an evaluation, a checkpoint */
+  bool evaluating;
+  int64_t epochs;  /* whole epochs of the run */
+  int64_t begun;   /* epochs that a loss of the run counts in: a longer run may go on with the last one */
+  int64_t written; /* rows of /epoch written */
+  int64_t microbatches, expected;
+  double loss_sum; /* over all labels of the run */
+  int64_t labels;
+  epoch_state *states;
+  petra_scores *recalibrated; /* of each state, with the option; NaN: not there (yet) */
+  petra_runlog_epoch *rows;
+};
+
+static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
+  int64_t every = log->options.program_options->eval_every;
+  return every > 0 && (epoch + 1) % every == 0;
+}
+
+/* "loss  2.3026, top-1  10.00 %", with "-" for what is not known, in as many columns. */
+static void print_accuracy(const char *of, double loss, double top1) {
+  if (isnan(loss))
+    printf("  %s loss       -, top-1      - %%", of);
+  else
+    printf("  %s loss %7.4f, top-1 %6.2f %%", of, loss, 100 * top1);
+}
+
+static void print_perplexity(double loss) {
+  if (isnan(loss))
+    printf(", perplexity        -");
+  else
+    printf(", perplexity %8.3f", exp(loss));
+}
+
+/* The columns stand below one another, and the line appears at once, also in a pipe. */
+static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+  const bool evaluates = log->options.program_options->eval_every > 0;
+  int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
+  const char *labels = petra_sample_words_of(log->options.samples)->labels;
+  long seconds = lround(row->wall_s);
+  petra_progress_hide(&log->progress);
+  printf("epoch %*d/%lld", width, row->epoch + 1, (long long)log->epochs);
+  print_accuracy("train", row->train_loss, row->train_top1);
+  if (evaluates)
+    print_accuracy("eval", row->eval_loss, row->eval_top1);
+  if (evaluates && log->options.samples == PETRA_SAMPLE_TOKENS)
+    print_perplexity(row->eval_loss);
+  if (evaluates && log->options.recalibrates)
+    print_accuracy("recalibrated", row->eval_loss_recalibrated, row->eval_top1_recalibrated);
+  if (isnan(row->lr))
+    printf("  lr -       ");
+  else
+    printf("  lr %-8.4g", row->lr);
+  if (isnan(row->rate))
+    printf("      - %s/s", labels);
+  else
+    printf(" %6.0f %s/s", row->rate, labels);
+  printf("  %ld:%02ld:%02ld\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
+  fflush(stdout);
+}
+
+static void put_recalibrated(petra_runlog_epoch *row, const petra_scores *scores) {
+  row->eval_loss_recalibrated = scores->loss;
+  row->eval_top1_recalibrated = scores->top1;
+  row->eval_top5_recalibrated = scores->top5;
+}
+
+/* Writes the rows that are complete, in order. */
+static petra_status write_epochs(petra_training_log *log) {
+  for (; log->written < log->epochs; log->written++) {
+    const epoch_state *state = &log->states[log->written];
+    bool evaluated = is_evaluated(log, log->written);
+    if (state->complete == 0 || (evaluated && state->evaluated == 0))
+      return PETRA_OK;
+    petra_runlog_epoch row = {.epoch = (int32_t)log->written,
+                              .train_loss = state->labels > 0 ? state->loss_sum / state->labels : NAN,
+                              .train_top1 = state->labels > 0 ? state->top1_sum / state->labels : NAN,
+                              .eval_loss = evaluated ? state->eval_loss : NAN,
+                              .eval_top1 = evaluated ? state->eval_top1 : NAN,
+                              .eval_top5 = evaluated ? state->eval_top5 : NAN,
+                              .lr = state->labels > 0 ? state->lr : NAN,
+                              .wall_s = state->wall_s,
+                              .rate = state->train_s > 0 ? state->labels / state->train_s : NAN};
+    put_recalibrated(&row, &log->recalibrated[log->written]);
+    log->rows[log->written] = row;
+    if (log->options.runlog)
+      PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
+    if (log->options.print_epochs)
+      print_epoch(log, &row);
+  }
+  return PETRA_OK;
+}
+
+/* Now, or where training pauses the moment when that began: a loss that is told meanwhile was known before. */
+static double training_clock_s(const petra_training_log *log) {
+  return log->pauses > 0 ? log->pause_s : petra_clock_s();
+}
+
+void petra_training_log_pause(petra_training_log *log) {
+  log->pause_s = training_clock_s(log);
+  log->pauses++;
+}
+
+void petra_training_log_go_on(petra_training_log *log) {
+  if (--log->pauses == 0)
+    log->last_s += petra_clock_s() - log->pause_s;
+}
+
+static petra_status on_evaluating(petra_stage_observer *base) {
+  petra_training_log *log = (petra_training_log *)base;
+  if (!log->evaluating)
+    petra_training_log_pause(log);
+  log->evaluating = true;
+  return PETRA_OK;
+}
+
+/* What was done since the last loss, and was in no pause, counts in the epoch that was evaluated; where no loss of it came back, in that of
+ * the next loss. */
+static void count_until_evaluation(petra_training_log *log, epoch_state *state) {
+  if (log->evaluating)
+    petra_training_log_go_on(log);
+  else /* by arrival */
+    log->last_s = petra_clock_s();
+  log->evaluating = false;
+  if (state->labels == 0)
+    return;
+  state->train_s += training_clock_s(log) - log->last_s;
+  log->last_s = training_clock_s(log);
+}
+
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  petra_training_log *log = (petra_training_log *)base;
+  const petra_program_options *program = log->options.program_options;
+  int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
+  const double now = petra_clock_s(), trained_s = training_clock_s(log);
+  const petra_runlog_train row = {.microbatch = microbatch,
+                                  .epoch = (int32_t)(microbatch / program->batches),
+                                  .lr = lr,
+                                  .loss = loss->loss,
+                                  .top1 = (double)loss->top1 / loss->images,
+                                  .wall_s = now - log->start_s,
+                                  .virtual_s = 1e-9 * (double)virtual_ns};
+  if (log->options.runlog)
+    PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
+  log->microbatches++;
+  log->loss_sum += loss->loss * loss->images;
+  log->labels += loss->images;
+  char text[128];
+  snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
+  /* With the first loss to come back all those are on their way whose losses will not. */
+  const int64_t more = program->microbatches - log->expected;
+  petra_progress_update(&log->progress, log->microbatches + more, program->microbatches, text);
+  if (epoch >= log->begun) {
+    log->last_s = trained_s;
+    return PETRA_OK;
+  }
+  /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
+  for (int64_t e = log->written; e < epoch; e++)
+    log->states[e].complete = 1;
+  epoch_state *state = &log->states[epoch];
+  state->loss_sum += loss->loss * loss->images;
+  state->top1_sum += loss->top1;
+  state->labels += loss->images;
+  state->train_s += trained_s - log->last_s;
+  state->wall_s = now - log->start_s;
+  state->lr = lr;
+  log->last_s = trained_s;
+  state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
+  /* An evaluation may take longer than the log may wait. */
+  if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
+    PETRA_TRY(petra_runlog_flush(log->options.runlog));
+  return write_epochs(log);
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_training_log *log = (petra_training_log *)base;
+  epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
+  state->eval_labels = (double)evaluation->images;
+  state->eval_loss = evaluation->loss;
+  state->eval_top1 = evaluation->top1;
+  state->eval_top5 = evaluation->top5;
+  log->recalibrated[state - log->states] = evaluation->recalibrated;
+  state->evaluated = 1;
+  if (state->labels == 0)
+    state->complete = 1;
+  count_until_evaluation(log, state);
+  state->wall_s = petra_clock_s() - log->start_s;
+  return write_epochs(log);
+}
+
+petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
+  static const petra_stage_observer_ops ops = {
+      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation};
+  petra_training_log *log;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
+  log->base.ops = &ops;
+  log->options = *options;
+  log->epochs = options->program_options->microbatches / options->program_options->batches;
+  log->expected = petra_program_losses(options->program, options->program_options);
+  log->start_s = log->last_s = petra_clock_s();
+  log->begun =
+      petra_program_loss_epoch(options->program, options->program_options, options->program_options->microbatches - 1) +
+      1;
+  if (log->begun < log->epochs)
+    log->begun = log->epochs;
+  petra_progress_init(&log->progress, stderr, options->progress);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->recalibrated, (size_t)log->begun, sizeof *log->recalibrated), fail);
+  for (int64_t e = 0; e < log->begun; e++)
+    log->recalibrated[e] = (petra_scores){NAN, NAN, NAN};
+  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
+  *out = log;
+  return PETRA_OK;
+fail:
+  petra_training_log_destroy(log);
+  return status;
+}
+
+void petra_training_log_destroy(petra_training_log *log) {
+  if (!log)
+    return;
+  petra_free(log->rows);
+  petra_free(log->recalibrated);
+  petra_free(log->states);
+  petra_free(log);
+}
+
+petra_stage_observer *petra_training_log_observer(petra_training_log *log) {
+  return &log->base;
+}
+
+const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count) {
+  *count = log->written;
+  return log->rows;
+}
+
+double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {
+  *microbatches = log->microbatches;
+  return log->labels ? log->loss_sum / (double)log->labels : NAN;
+}
+
+enum {
+  STATE_VALUES = sizeof(epoch_state) / sizeof(double),
+  ROW_VALUES = 8,
+  SCORE_VALUES = sizeof(petra_scores) / sizeof(double)
+};
+
+static void pack_row(const petra_runlog_epoch *r, double *v) {
+  const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
+                                     r->eval_top5,  r->lr,         r->wall_s,    r->rate};
+  memcpy(v, values, sizeof values);
+}
+
+static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
+  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
+}
+
+/* States of the first `epochs` epochs and the rows written of them; a resumed run may have more epochs. */
+static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
+  double *values;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));
+  double *rows = values + epochs * STATE_VALUES;
+  memcpy(values, log->states, (size_t)epochs * sizeof *log->states);
+  for (int64_t e = 0; e < epochs; e++)
+    pack_row(&log->rows[e], rows + e * ROW_VALUES);
+  PETRA_TRY_GOTO(status, petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)), done);
+  if (log->options.recalibrates)
+    PETRA_TRY_GOTO(status,
+                   petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES), done);
+  memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
+  for (int64_t e = 0; e < epochs && archive->reading; e++) {
+    double labels = log->states[e].labels, evaluated = log->states[e].eval_labels;
+    if (!(labels >= 0 && labels < 1e18 && evaluated >= 0 && evaluated < 1e18))
+      PETRA_TRY_GOTO(status,
+                     petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g labels", (long long)e + 1,
+                                          labels, evaluated),
+                     done);
+    unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
+    put_recalibrated(&log->rows[e], &log->recalibrated[e]);
+  }
+done:
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
+  double now = petra_clock_s();
+  double reals[3] = {log->loss_sum, now - log->start_s, training_clock_s(log) - log->last_s};
+  int64_t counts[4] = {log->written, log->microbatches, log->labels, log->written};
+  /* As many states as something is known of. */
+  for (int64_t e = log->written; e < log->begun; e++)
+    if (log->states[e].labels > 0 || log->states[e].evaluated != 0 || log->states[e].complete != 0)
+      counts[3] = e + 1;
+  PETRA_TRY(petra_archive_enter(archive, "training_log"));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "counts", counts, 4), done);
+  PETRA_TRY_GOTO(status, petra_archive_reals(archive, "sums", reals, 3), done);
+  const struct {
+    const char *what;
+    int64_t value, most;
+  } checks[] = {{"epochs begun", counts[3], log->begun},
+                {"epochs complete", counts[0], counts[3] < log->epochs ? counts[3] : log->epochs},
+                {"losses", counts[1], log->expected},
+                {"images", counts[2], INT64_MAX}};
+  for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+    PETRA_TRY_GOTO(status, petra_archive_within(archive, "counts", checks[i].what, checks[i].value, 0, checks[i].most),
+                   done);
+  if (counts[3] > 0)
+    PETRA_TRY_GOTO(status, archive_epochs(log, archive, counts[3]), done);
+  if (archive->reading) {
+    log->written = counts[0];
+    log->microbatches = counts[1];
+    log->labels = counts[2];
+    log->loss_sum = reals[0];
+    log->start_s = now - reals[1];
+    log->last_s = now - reals[2];
+  }
+done:
+  petra_archive_leave(archive);
+  return status;
+}
+
+petra_status petra_training_log_archived(petra_archive *archive, int64_t *epochs) {
+  int64_t counts[4] = {0};
+  PETRA_TRY(petra_archive_enter(archive, "training_log"));
+  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
+  petra_archive_leave(archive);
+  *epochs = counts[0];
+  return status;
+}
+
+void petra_training_log_finish(petra_training_log *log, bool succeeded) {
+  if (succeeded)
+    petra_progress_finish(&log->progress);
+  else
+    petra_progress_hide(&log->progress);
+}
