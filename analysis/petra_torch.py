@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics.md, "Networks").
+"""The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics/networks.md).
 
     state = torch.load("model.pt")                   # made by weights_pytorch.py
     model = petra_torch.of_state_dict(state).eval()

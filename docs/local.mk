@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs: the man pages are installed, and the documents in one folder (those of methods and decisions are read in the source tree or as a site).
+# docs: the man pages are installed, and the documents in one folder with semantics/ (methods and decisions are read in the source tree or as a site).
 dist_man_MANS += docs/petra.1
 # A page a subcommand is what the program says of its tables; tests/check_manual holds this list against the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
@@ -12,8 +12,14 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT)
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md docs/semantics.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md \
 	docs/sweep.md docs/tutorial.md
+semanticsdir = $(docdir)/semantics
+dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
+	docs/semantics/gradient-fidelity.md docs/semantics/guarantees.md docs/semantics/memory.md \
+	docs/semantics/methods.md docs/semantics/mitigation.md docs/semantics/networks.md \
+	docs/semantics/optimiser.md docs/semantics/precision.md docs/semantics/replicas.md \
+	docs/semantics/schedule.md docs/semantics/time.md docs/semantics/transformers.md
 EXTRA_DIST += docs/optimiser-and-delay.png \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \

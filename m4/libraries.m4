@@ -3,6 +3,7 @@ dnl SPDX-License-Identifier: Apache-2.0
 AC_DEFUN([PETRA_LIBRARIES], [
   PETRA_PKG([YAML], [yaml-0.1], [libyaml], [libyaml-dev])
   PETRA_PKG([JANSSON], [jansson], [Jansson], [libjansson-dev])
+  PETRA_PKG([XXHASH], [libxxhash], [xxHash], [libxxhash-dev])
   AC_CHECK_HEADERS([Random123/philox.h], [], [PETRA_MISSING([Random123], [librandom123-dev])])
   AC_SEARCH_LIBS([dlsym], [dl], [], [PETRA_MISSING([dlsym], [libc6-dev])])
   AC_SEARCH_LIBS([pthread_create], [pthread], [], [PETRA_MISSING([POSIX threads], [libc6-dev])])

@@ -10,7 +10,7 @@
 #include "sim/jitter.h"
 #include "sim/link.h"
 
-/* Hosts, which issue the actions of devices, one at a time (docs/semantics.md, "Hosts"). */
+/* Hosts, which issue the actions of devices, one at a time (docs/semantics/time.md#hosts). */
 typedef struct petra_host_options {
   int32_t devices;   /* neighbouring devices that share one; INT32_MAX: all; 0: there are none */
   int64_t action_ns; /* to issue an action */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic ledger of memory: what the blocks of a network hold between forward and backward under lockstep delays, in
- * two accountings (docs/semantics.md, "Memory"). Plain numbers go in: nothing here knows a network.
+ * two accountings (docs/semantics/memory.md). Plain numbers go in: nothing here knows a network.
  *
  * A block of a stage with delay tau (microbatches between a forward and its backward) holds
  *     parameters + statistics + one input                        always,

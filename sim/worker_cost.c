@@ -70,18 +70,6 @@ static int64_t version_of(const in_flight *kept, int64_t microbatch) {
   return value_at(&kept->versions, microbatch, -1);
 }
 
-/* The version that F of a microbatch reads. */
-static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
-                                    in_flight *kept, const petra_action *action, int64_t *out) {
-  *out = petra_forward_version(options->forward_weights, options->accumulate, options->sync_period, action->microbatch,
-                               c->updates, &kept->copy);
-  if (*out > c->updates)
-    return petra_fail(PETRA_SCHEDULE,
-                      "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",
-                      action->stage, (long long)action->microbatch, (long long)*out, (long long)c->updates);
-  return PETRA_OK;
-}
-
 /* One more. */
 static void count_up(int64_t *count, int64_t *max) {
   if (++*count > *max)
@@ -102,16 +90,6 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   count_up(&c->in_flight, &c->in_flight_max);
   count_up(&c->kept, &c->kept_max);
   return PETRA_OK;
-}
-
-/* The version that B of a microbatch reads. */
-static int64_t backward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
-                                const in_flight *kept, int64_t microbatch) {
-  if (options->backward_weights == PETRA_WEIGHTS_STASHED)
-    return version_of(kept, microbatch);
-  return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER
-             ? petra_buffered_version(microbatch, options->accumulate)
-             : c->updates;
 }
 
 /* The microbatch, which is in flight, is so no more. */
@@ -139,9 +117,9 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
 /* Notes which version is held whatever is in flight. */
 static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
   int64_t version = c->updates;
-  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
+  if (options->versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
     version = c->updates - 1;
-  else if (options->sync_period > 0)
+  else if (options->versions.sync_period > 0)
     version = kept->copy;
   c->copy = version != c->updates;
   c->copy_stashed = c->copy && value_at(&kept->users, version, 0) > 0;
@@ -166,18 +144,19 @@ static petra_status check_in_flight(const in_flight *kept, const petra_action *a
 static petra_status perform_one(worker_cost *worker, const petra_action *action, petra_action_result *result) {
   petra_stage_counts *c = &worker->counts[action->stage - 1];
   in_flight *kept = &worker->kept[action->stage - 1];
+  const petra_version_rule *rule = &worker->options.versions;
   bool fused = petra_head_is_fused(action->stage, worker->options.stages, worker->options.split_head);
   *result = (petra_action_result){c->updates, -1, 0, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    PETRA_TRY(forward_version(&worker->options, c, kept, action, &result->version_read));
+    PETRA_TRY(
+        petra_forward_version(rule, action->stage, action->microbatch, c->updates, &kept->copy, &result->version_read));
     return forward(c, kept, action, result->version_read);
   case PETRA_ACTION_BACKWARD:
     if (fused) {
       int64_t version;
-      PETRA_TRY(forward_version(&worker->options, c, kept, action, &version));
-      if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET &&
-          worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
+      PETRA_TRY(petra_forward_version(rule, action->stage, action->microbatch, c->updates, &kept->copy, &version));
+      if (rule->backward_weights != PETRA_WEIGHTS_PRESET && rule->backward_weights != PETRA_WEIGHTS_LATEST)
         result->version_read = version;
       note_lag(c, version);
       c->forwards++;
@@ -186,7 +165,8 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
       return PETRA_OK;
     }
     PETRA_TRY(check_in_flight(kept, action));
-    result->version_read = backward_version(&worker->options, c, kept, action->microbatch);
+    result->version_read = petra_backward_version(rule, rule->backward_weights, action->microbatch, c->updates,
+                                                  version_of(kept, action->microbatch));
     note_lag(c, version_of(kept, action->microbatch));
     c->in_flight--;
     if (!worker->options.split_backward)
@@ -213,7 +193,8 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   (void)virtual_ns;
   worker_cost *worker = (worker_cost *)base;
-  bool copies = worker->options.sync_period > 0 || worker->options.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  bool copies = worker->options.versions.sync_period > 0 ||
+                worker->options.versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int i = 0; i < count; i++) {
     int32_t row = actions[i].stage - 1;
     PETRA_TRY(perform_one(worker, &actions[i], &results[i]));
@@ -224,13 +205,11 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program) {
-  return (petra_worker_cost_options){.stages = program->stages,
-                                     .split_head = program->split_head,
-                                     .split_backward = method->program->split_backward,
-                                     .forward_weights = method->forward_weights,
-                                     .backward_weights = method->backward_weights,
-                                     .accumulate = method->accumulate,
-                                     .sync_period = method->sync_period};
+  return (petra_worker_cost_options){
+      .stages = program->stages,
+      .split_head = program->split_head,
+      .split_backward = method->program->split_backward,
+      .versions = {method->forward_weights, method->backward_weights, method->accumulate, method->sync_period}};
 }
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {
@@ -261,4 +240,21 @@ void petra_worker_cost_destroy(petra_worker *base) {
 
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker) {
   return ((const worker_cost *)worker)->counts;
+}
+
+petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
+                                   const petra_worker_cost_options *counting, const petra_program_ops *program,
+                                   const petra_program_options *options, petra_observer *observers,
+                                   int64_t *makespan_ns) {
+  petra_executor *executor = NULL;
+  petra_worker *worker;
+  PETRA_TRY(petra_worker_cost_create(counting, &worker));
+  petra_status status = petra_executor_virtual_create(clock, &executor);
+  if (status == PETRA_OK)
+    status = executor->ops->run(executor, program, options, worker, observers);
+  if (executor && makespan_ns)
+    *makespan_ns = executor->ops->now_ns(executor);
+  petra_executor_destroy(executor);
+  petra_worker_cost_destroy(worker);
+  return status;
 }

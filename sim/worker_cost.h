@@ -6,6 +6,8 @@
 
 #include "exec/worker.h"
 #include "schedule/method.h"
+#include "schedule/version.h"
+#include "sim/executor_virtual.h"
 
 #include <stdbool.h>
 
@@ -22,12 +24,9 @@ typedef struct petra_stage_counts {
 
 typedef struct petra_worker_cost_options {
   int32_t stages;
-  bool split_head;     /* the last stage has F's of its own */
-  bool split_backward; /* what is kept is given up by W */
-  /* Which versions F and B read (schedule/method.h); 0 is LATEST. */
-  petra_weights forward_weights, backward_weights;
-  int64_t accumulate;  /* k of a double buffer; not read without one */
-  int64_t sync_period; /* 0: F reads the latest weights */
+  bool split_head;             /* the last stage has F's of its own */
+  bool split_backward;         /* what is kept is given up by W */
+  petra_version_rule versions; /* that F and B read; zeros: the latest */
 } petra_worker_cost_options;
 
 /* What counts as the stages of a method's run do. */
@@ -36,5 +35,12 @@ petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);
 void petra_worker_cost_destroy(petra_worker *worker);
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);
+
+/* Runs a program to its end on the virtual clock with a worker of its own; `observers` are told. *makespan_ns, which may be NULL, is the
+ * end of the last action, also on failure. */
+petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
+                                   const petra_worker_cost_options *counting, const petra_program_ops *program,
+                                   const petra_program_options *options, petra_observer *observers,
+                                   int64_t *makespan_ns);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The closed forms of the programs (docs/semantics.md): time, lags, what is kept, on the virtual executor
+/* The closed forms of the programs (docs/semantics/methods.md): time, lags, what is kept, on the virtual executor
  * with the worker that counts, over grids of J stages, M microbatches and k per update, with costs that share
  * no factor. The forms of lockstep with a fused head are in test_executor. */
 #include "program_run.h"

@@ -119,7 +119,7 @@ START_TEST(zero_bubble_has_weight_gradients) {
   r.program.accumulate = 8;
   r.program.split_head = true;
   run_program(&r, &petra_program_zb_h1);
-  ck_assert_int_eq(r.makespan_ns, 8 * (10 + 12 + 9) + 3 * (10 + 12 - 9)); /* docs/semantics.md */
+  ck_assert_int_eq(r.makespan_ns, 8 * (10 + 12 + 9) + 3 * (10 + 12 - 9)); /* docs/semantics/methods.md */
   ck_assert_int_gt(r.path.ns[PETRA_CRITICAL_WEIGHT_GRADIENT], 0);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identities of docs/semantics.md, "What always holds", on the cuda backend, bit for bit: on one stage every method is SGD;
+/* Identities of docs/semantics/guarantees.md, on the cuda backend, bit for bit: on one stage every method is SGD;
  * synchronous methods give the same whatever the partition and the program; a run gives the same twice. Over the
  * fake run time, and on a device. */
 #include "cuda_device.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identities between methods, partitions and runs (docs/semantics.md, "What always holds": 1, 2, 4). */
+/* Identities between methods, partitions and runs (docs/semantics/guarantees.md: 1, 2, 4). */
 #include "harness.h"
 #include "stage/stage_private.h"
 #include "tolerances.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Networks with model.downsample: invertible in training: nothing is kept anywhere but at the stem, and the
- * identities between methods hold as they do with strided convolutions (docs/semantics.md). */
+ * identities between methods hold as they do with strided convolutions (docs/semantics/guarantees.md). */
 #include "harness.h"
 #include "stage/stage_private.h"
 #include "tolerances.h"

@@ -50,7 +50,7 @@ static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting acco
   return sum;
 }
 
-/* docs/semantics.md, "Memory": inputs and weights kept, inputs, weights, neither; in 10^7 bytes. */
+/* docs/semantics/memory.md: inputs and weights kept, inputs, weights, neither; in 10^7 bytes. */
 static const int64_t table_3[PETRA_ACCOUNTINGS][4] = {{4445, 4358, 2120, 2033}, {6614, 6526, 2226, 2138}};
 
 START_TEST(table_3_to_its_last_digit) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every method on real tensors: which of them give the same weights, which versions their passes read, and what they
- * hold (docs/semantics.md, sections 2, 3 and 7). */
+ * hold (docs/semantics/methods.md). */
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"

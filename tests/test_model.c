@@ -10,7 +10,7 @@ static int64_t all_parameters(const petra_model *model) {
   return sum;
 }
 
-/* docs/semantics.md, section 1; ResNet: the counts that torchvision documents for its weights. */
+/* docs/semantics/networks.md; ResNet: the counts that torchvision documents for its weights. */
 START_TEST(parameter_counts) {
   const int64_t stages[] = {3712, 73984, 73984, 230144, 295424, 919040, 1180672, 3673088, 4720640, 10250};
   petra_model model = make_model("revnet", 18, 64, "cifar", 10, 32);
@@ -172,7 +172,7 @@ START_TEST(flops_by_hand) {
 }
 END_TEST
 
-/* docs/semantics.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a
+/* docs/semantics/networks.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a
  * further group 9 q w^2 / 4 + 9 q w^2 + 2 w (1 + q); its convolutions do as many multiply-adds as they have
  * weights, times the pixels that they make. */
 static void expect_invertible(int depth, int64_t w, const char *stem, int64_t classes, int image, int side) {
@@ -212,7 +212,7 @@ START_TEST(invertible_networks) {
   expect_invertible(34, 64, "cifar", 100, 32, 32);
   expect_invertible(18, 3, "cifar", 10, 24, 24);
   expect_invertible(34, 16, "imagenet", 1000, 224, 56);
-  /* The numbers of docs/semantics.md. */
+  /* The numbers of docs/semantics/networks.md. */
   petra_model model = make_invertible(18, 64, "cifar", 10, 32);
   ck_assert_int_eq(all_parameters(&model), 10319754);
   expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Every rate is computed again from the words of docs/semantics.md; both sides do the same few products, so
+/* Every rate is computed again from the words of docs/semantics/optimiser.md; both sides do the same few products, so
  * that only the order of the rounding may differ: 4 units in the last place. */
 START_TEST(learning_rates) {
   const char *const sets[] = {"optim.lr=0.1",        "optim.lr_scaling=goyal", "data.batch=64",
@@ -37,7 +37,7 @@ START_TEST(learning_rates) {
 }
 END_TEST
 
-/* Schedules that fall over their length, from the words of docs/semantics.md. */
+/* Schedules that fall over their length, from the words of docs/semantics/optimiser.md. */
 START_TEST(falling_schedules) {
   const int64_t batches = 8;
   for (int wsd = 0; wsd < 2; wsd++) {

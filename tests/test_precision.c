@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two
- * correct implementations are still close (docs/semantics.md, "What always holds"); and the distance that a wrong lag gives,
+ * correct implementations are still close (docs/semantics/guarantees.md); and the distance that a wrong lag gives,
  * which must be larger. */
 #include "backend/backend.h"
 #include "cuda_device.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Probes of gradient fidelity (docs/semantics.md, "Gradient fidelity"): against what must be exact, that they leave no
+/* Probes of gradient fidelity (docs/semantics/gradient-fidelity.md): against what must be exact, that they leave no
  * trace, against the reference in PyTorch. Against references computed from recorded weights: test_probe_references.c. */
 #include "probe_rig.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one stage does, whatever the method's order: what it keeps and for how long, when its running
- * statistics move, what several blocks in a stage compute after the weights changed (docs/semantics.md,
- * section 2). */
+ * statistics move, what several blocks in a stage compute after the weights changed
+ * (docs/semantics/methods.md). */
 #include "harness.h"
 #include "stage/stage_private.h"
 #include "tolerances.h"

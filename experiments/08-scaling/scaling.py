@@ -32,7 +32,7 @@ def job(name, stages, count, flush):
 
 
 def closed_form(name, j, flush):
-    """Time per microbatch with the pipeline full, or over whole flushes (docs/semantics.md); None: it has none."""
+    """Time per microbatch with the pipeline full, or over whole flushes (docs/semantics/methods.md); None: it has none."""
     if name in ("backprop", "reversible", "checkpoint"):
         return 3 * j if name == "backprop" else 4 * j - 1
     if name == "interleaved":

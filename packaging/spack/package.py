@@ -28,6 +28,7 @@ class Petra(AutotoolsPackage, CudaPackage):
     depends_on("libyaml")
     depends_on("jansson")
     depends_on("gsl")
+    depends_on("xxhash")
     depends_on("random123")
     depends_on("libjpeg-turbo", when="+jpeg")
     depends_on("mpi", when="+mpi")

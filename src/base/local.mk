@@ -25,5 +25,4 @@ libpetra_a_SOURCES += \
 	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
 	src/base/utf8.c src/base/utf8.h \
-	src/base/watchdog.c src/base/watchdog.h \
-	src/base/xxh64.c src/base/xxh64.h
+	src/base/watchdog.c src/base/watchdog.h

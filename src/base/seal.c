@@ -2,8 +2,9 @@
 #include "base/seal.h"
 
 #include "base/log.h"
-#include "base/xxh64.h"
 
+#define XXH_INLINE_ALL /* so that a state can be a variable */
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { MAGIC_BYTES = 8, VERSION = 1, CHUNK_BYTES = 1 << 16 };
 
@@ -34,11 +36,15 @@ enum {
 static const char magic[MAGIC_BYTES] = {'P', 'E', 'T', 'R', 'A', '-', 'H', '5'};
 static const char hdf5_signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
 
-static uint64_t digest_of(const void *bytes, size_t count) {
-  petra_xxh64 hash;
-  petra_xxh64_init(&hash);
-  petra_xxh64_add(&hash, bytes, count);
-  return petra_xxh64_value(&hash);
+static uint64_t get_word(const unsigned char *bytes) {
+  uint64_t word;
+  memcpy(&word, bytes, sizeof word);
+  return le64toh(word);
+}
+
+static void put_word(unsigned char *bytes, uint64_t word) {
+  word = htole64(word);
+  memcpy(bytes, &word, sizeof word);
 }
 
 static void pack(const seal *s, unsigned char *out) {
@@ -47,10 +53,10 @@ static void pack(const seal *s, unsigned char *out) {
   memset(out, 0, PETRA_SEAL_BYTES);
   memcpy(out, magic, MAGIC_BYTES);
   for (int i = 0; i < WORDS; i++)
-    petra_store_le64(out + MAGIC_BYTES + 8 * i, words[i]);
+    put_word(out + MAGIC_BYTES + 8 * i, words[i]);
   snprintf((char *)out + AT_TEXT, AT_OWN_DIGEST - AT_TEXT,
            "\nA file of petra: length and digest (XXH64); the HDF5 file begins at byte %d.\n", PETRA_SEAL_BYTES);
-  petra_store_le64(out + AT_OWN_DIGEST, digest_of(out, AT_OWN_DIGEST));
+  put_word(out + AT_OWN_DIGEST, XXH64(out, AT_OWN_DIGEST, 0));
   memcpy(out + AT_END, magic, MAGIC_BYTES);
 }
 
@@ -66,11 +72,11 @@ static bool find_seal(const unsigned char *in, size_t got, seal *out) {
   *out = (seal){.state = PETRA_SEAL_NONE};
   if ((!begins && !ends) || memcmp(in, hdf5_signature, sizeof hdf5_signature) == 0)
     return true;
-  if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
+  if (got < PETRA_SEAL_BYTES || !begins || !ends || get_word(in + AT_OWN_DIGEST) != XXH64(in, AT_OWN_DIGEST, 0))
     return false;
   uint64_t words[WORDS];
   for (int i = 0; i < WORDS; i++)
-    words[i] = petra_load_le64(in + MAGIC_BYTES + 8 * i);
+    words[i] = get_word(in + MAGIC_BYTES + 8 * i);
   memcpy(out, words, sizeof words);
   return true;
 }
@@ -92,7 +98,7 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
 
 void petra_seal_image(void *image, size_t size) {
   const char *content = (const char *)image + PETRA_SEAL_BYTES;
-  const seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = size, .digest = digest_of(content, size - PETRA_SEAL_BYTES)};
+  const seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = size, .digest = XXH64(content, size - PETRA_SEAL_BYTES, 0)};
   pack(&s, image);
 }
 
@@ -100,7 +106,7 @@ petra_status petra_seal_check_image(const char *name, const void *image, size_t 
   seal s;
   PETRA_TRY(unpack(name, image, size, &s));
   if (s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
-      s.digest != digest_of((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES))
+      s.digest != XXH64((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES, 0))
     return damaged(name, "its seal does not hold");
   return PETRA_OK;
 }
@@ -108,7 +114,7 @@ petra_status petra_seal_check_image(const char *name, const void *image, size_t 
 /* --- on the disk --- */
 
 /* Adds bytes from .. to - 1 of the file; 0 or an errno value, EIO at the file's end. */
-static int add_range(int fd, uint64_t from, uint64_t to, petra_xxh64 *hash) {
+static int add_range(int fd, uint64_t from, uint64_t to, XXH64_state_t *hash) {
   char chunk[CHUNK_BYTES];
   while (from < to) {
     size_t some = to - from < CHUNK_BYTES ? (size_t)(to - from) : CHUNK_BYTES;
@@ -117,32 +123,32 @@ static int add_range(int fd, uint64_t from, uint64_t to, petra_xxh64 *hash) {
       continue;
     if (got <= 0)
       return got < 0 ? errno : EIO;
-    petra_xxh64_add(hash, chunk, (size_t)got);
+    XXH64_update(hash, chunk, (size_t)got);
     from += (uint64_t)got;
   }
   return 0;
 }
 
 static int digest_part(int fd, const seal *s, int i, uint64_t *out) {
-  petra_xxh64 hash;
-  petra_xxh64_init(&hash);
+  XXH64_state_t hash;
+  XXH64_reset(&hash, 0);
   int failure = add_range(fd, s->part[i].offset, s->part[i].offset + s->part[i].bytes, &hash);
-  *out = petra_xxh64_value(&hash);
+  *out = XXH64_digest(&hash);
   return failure;
 }
 
 /* Of all but the seal and the parts. */
 static int digest_rest(int fd, const seal *s, uint64_t *out) {
-  petra_xxh64 hash;
+  XXH64_state_t hash;
   uint64_t from = PETRA_SEAL_BYTES;
   int failure = 0;
-  petra_xxh64_init(&hash);
+  XXH64_reset(&hash, 0);
   for (uint64_t i = 0; i <= s->count && !failure; i++) {
     failure = add_range(fd, from, i < s->count ? s->part[i].offset : s->bytes, &hash);
     if (i < s->count)
       from = s->part[i].offset + s->part[i].bytes;
   }
-  *out = petra_xxh64_value(&hash);
+  *out = XXH64_digest(&hash);
   return failure;
 }
 

@@ -5,13 +5,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/xxh64.h"
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
+#define XXH_INLINE_ALL /* so that a state can be a variable */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <xxhash.h>
 
 typedef struct checkpoints {
   petra_observer base;
@@ -24,7 +25,7 @@ typedef struct checkpoints {
   int64_t resumed_order;  /* petra_checkpoint_begin's */
   int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
-  petra_xxh64 order;       /* of all actions done */
+  XXH64_state_t order;     /* of all actions done */
   int64_t every, every_ns; /* options.every: microbatches that stage 1 reads, or time; 0: not so */
   int64_t read;            /* microbatches that stage 1 has read */
   int64_t written;         /* of these, at the last checkpoint */
@@ -56,10 +57,10 @@ static int64_t reads(const checkpoints *c, const petra_action *actions, int coun
   return found;
 }
 
-static void add_to_order(petra_xxh64 *order, const petra_action *actions, int count) {
+static void add_to_order(XXH64_state_t *order, const petra_action *actions, int count) {
   for (int i = 0; i < count; i++) {
     const int64_t what[] = {actions[i].stage, (int64_t)actions[i].kind, actions[i].microbatch};
-    petra_xxh64_add(order, what, sizeof what);
+    XXH64_update(order, what, sizeof what);
   }
 }
 
@@ -119,7 +120,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
 static petra_status write_here(checkpoints *c) {
   return write_one(
       c, &(petra_checkpoint_begin){
-             .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)petra_xxh64_value(&c->order)});
+             .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(&c->order)});
 }
 
 /* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal. */
@@ -194,7 +195,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   c->read += reads(c, actions, count);
   add_to_order(&c->order, actions, count);
   if (c->done < c->resumed && c->done + count == c->resumed &&
-      (c->read != c->written || (int64_t)petra_xxh64_value(&c->order) != c->resumed_order))
+      (c->read != c->written || (int64_t)XXH64_digest(&c->order) != c->resumed_order))
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: its %lld actions, with %lld microbatches read, are not the first ones of this "
                       "run, with %lld; expected a checkpoint of this run",
@@ -276,7 +277,7 @@ static petra_status resume(checkpoints *c) {
 
 typedef struct order_check {
   petra_observer base;
-  petra_xxh64 order;
+  XXH64_state_t order;
   int64_t left; /* actions */
 } order_check;
 
@@ -289,26 +290,16 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
   return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
 }
 
-static petra_status run_order(order_check *c, const petra_plan *plan, const petra_executor_virtual_options *options) {
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  petra_executor *executor = NULL;
-  petra_worker *worker;
-  PETRA_TRY(petra_worker_cost_create(&counting, &worker));
-  petra_status status = petra_executor_virtual_create(options, &executor);
-  if (status == PETRA_OK)
-    status = executor->ops->run(executor, plan->method.program, &plan->program, worker, &c->base);
-  petra_executor_destroy(executor);
-  petra_worker_cost_destroy(worker);
-  return c->left <= 0 ? PETRA_OK : status;
-}
-
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
                                            const petra_checkpoint_begin *begin, const char *path) {
   static const petra_observer_ops ops = {.started = check_started};
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   order_check c = {.base.ops = &ops, .left = begin->actions};
-  petra_xxh64_init(&c.order);
-  PETRA_TRY(run_order(&c, plan, executor));
-  if (c.left == 0 && (int64_t)petra_xxh64_value(&c.order) == begin->order)
+  XXH64_reset(&c.order, 0);
+  const petra_status status =
+      petra_worker_cost_run(executor, &counting, plan->method.program, &plan->program, &c.base, NULL);
+  PETRA_TRY(c.left <= 0 ? PETRA_OK : status);
+  if (c.left == 0 && (int64_t)XXH64_digest(&c.order) == begin->order)
     return PETRA_OK;
   return petra_config_fail(plan->config, "run.epochs",
                            "%lld microbatches in all, and the run that wrote %s had another number: near its end the "
@@ -356,7 +347,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
   c->base.ops = &ops;
   c->again.ops = &worker_ops;
   c->options = *options;
-  petra_xxh64_init(&c->order);
+  XXH64_reset(&c->order, 0);
   set_period(c);
   petra_status status = options->resume ? resume(c) : PETRA_OK;
   if (status == PETRA_OK)

@@ -109,13 +109,6 @@ static petra_status check_length(petra_archive *archive, const petra_plan *plan,
                              "%lld microbatches in all, and the run that wrote %s had already read all of its %lld; "
                              "expected a run as long, or one from the beginning",
                              (long long)program->microbatches, archive->path, (long long)microbatches);
-  if (!petra_program_begins_alike(ops, program, microbatches, begin->read))
-    return petra_config_fail(plan->config, "run.epochs",
-                             "%lld microbatches in all, and the run that wrote %s had %lld: with fewer an epoch "
-                             "(%lld) than stages (%d) the two begin with different evaluations; expected a run as "
-                             "long, or one from the beginning",
-                             (long long)program->microbatches, archive->path, (long long)microbatches,
-                             (long long)program->batches, program->stages);
   if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, begin->read))
     return petra_config_fail(
         plan->config, "run.epochs",

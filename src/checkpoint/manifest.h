@@ -44,9 +44,9 @@ typedef struct petra_checkpoint_begin {
 } petra_checkpoint_begin;
 
 /* PETRA_CONFIG if the run, of plan->program.microbatches, ends before the checkpoint, if its epochs are not plan->program.batches
- * long (the data have another size), if it is of a run of other length that had read its last microbatch, that began with other
- * actions (petra_program_begins_alike) or with probes of other weights (petra_program_probes_alike), and if one of the two is `by_arrival` under the
- * wall clock and the other is not. *other_length: the run that wrote it is longer or shorter. */
+ * long (the data have another size), if it is of a run of other length that had read its last microbatch, that began with
+ * probes of other weights (petra_program_probes_alike), and if one of the two is `by_arrival` under the wall clock and the other is
+ * not. *other_length: the run that wrote it is longer or shorter. */
 petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
                                          petra_checkpoint_begin *begin, bool *other_length);
 

@@ -111,7 +111,7 @@ static void print_text(const verification *v) {
   if (train && train->samples == PETRA_SAMPLE_IMAGE && v->config->model.classes > train->classes)
     printf(PETRA_PLAN_OUTPUTS "\n", (int)v->config->model.classes, train->classes);
   if (v->best_loss > 0)
-    printf("least mean loss of any network with model.context %lld: %.4f nats a token\n",
+    printf("lowest possible mean loss with model.context %lld: %.4f nats per token\n",
            (long long)v->config->model.context, v->best_loss);
 }
 

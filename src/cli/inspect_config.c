@@ -79,17 +79,18 @@ static void add_row(petra_table *table, const petra_plan *plan, int stage) {
 /* What the words of the table stand for. */
 static void print_legend(const petra_plan *plan, bool sequences) {
   if (!sequences)
-    puts("FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
-         "sent to the\n"
-         "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two");
+    puts("FLOP: 2 per multiply-add of the convolutions and the fully connected layer; MB up, MB down: 10^6 bytes per\n"
+         "microbatch sent to the stage above and below; delay: microbatches between forward and backward;\n"
+         "lag: maximum number of updates between forward and backward");
   else
-    printf("%s; FLOP: multiply-adds of\n"
-           "matrix products times two; MB: 10^6 bytes per microbatch, sent to the stage above and below; delay: "
-           "microbatches between\n"
-           "forward and backward; lag: most updates between the two\n",
-           plan->model.input.kind == PETRA_TENSOR_SEQUENCE
-               ? "TxC: positions x features (of the head's output: x vocabulary)"
-               : "TxC: positions x features (of the head's output: x classes), an image CxHxW");
+    printf(
+        "%s;\n"
+        "FLOP: 2 per multiply-add of the matrix products; MB up, MB down: 10^6 bytes per microbatch sent to the stage\n"
+        "above and below; delay: microbatches between forward and backward;\n"
+        "lag: maximum number of updates between forward and backward\n",
+        plan->model.input.kind == PETRA_TENSOR_SEQUENCE
+            ? "TxC: positions x features (output of the head: positions x vocabulary)"
+            : "TxC: positions x features (output of the head: positions x classes); images are CxHxW");
 }
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
@@ -121,7 +122,7 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   if (petra_describe_messages(config))
     printf("MB up, MB down: %s\n", petra_describe_messages(config));
   if (plan->data.best_loss > 0)
-    printf("least mean loss of any network with model.context %d: %.4f nats a token\n", plan->data.context,
+    printf("lowest possible mean loss with model.context %d: %.4f nats per token\n", plan->data.context,
            plan->data.best_loss);
   return PETRA_OK;
 }

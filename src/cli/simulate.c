@@ -149,7 +149,7 @@ static void print_ranks(const petra_simulated *result) {
   const petra_runlog_simulation *f = &result->figures;
   if (f->ranks == 0)
     return;
-  printf("%d process%s, messages between them by %s; busy:", f->ranks, f->ranks == 1 ? "" : "es",
+  printf("%d process%s, messages between them timed by %s; busy:", f->ranks, f->ranks == 1 ? "" : "es",
          result->measured_link ? "the profile's link" : "cluster.link");
   for (int32_t r = 0; r < f->ranks; r++)
     printf(" %.4f", f->rank_busy[r]);
@@ -165,10 +165,10 @@ static void print_replicas(const petra_simulated *result) {
     return;
   for (int32_t j = 0; j < f->stages; j++)
     bytes += f->bytes_exchanged[j];
-  printf("all of one of %lld replicas, which sends the others %.3f MB of gradients",
+  printf("all figures: one of %lld replicas; it sends the others %.3f MB of gradients",
          (long long)config->cluster.replicas, 1e-6 * (double)bytes);
   if (config->cluster.stages == 0)
-    printf("; a microbatch has %lld %s, %lld of each", (long long)petra_plan_microbatch_samples(config),
+    printf("; a microbatch has %lld %s, %lld per replica", (long long)petra_plan_microbatch_samples(config),
            words_of(result)->samples, (long long)config->data.batch);
   putchar('\n');
 }
@@ -205,24 +205,24 @@ static petra_status print_table(const petra_simulated *result) {
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
   print_ranks(result);
   if (isfinite(result->host_busy))
-    printf("the busiest host issues actions for %.4f of the makespan\n", result->host_busy);
+    printf("the busiest host spends %.4f of the makespan on issuing actions\n", result->host_busy);
   print_replicas(result);
   if (f->critical_kinds)
     print_critical(result);
-  printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
-         "it is split from B\n");
+  printf("in flight: maximum number of microbatches between F and B; kept: maximum number of microbatches whose graph "
+         "or input is stored\n");
   if (result->accounts)
-    printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
+    printf("peak MB: maximum memory of the stage in 10^6 bytes, accounting %s\n", result->accounting);
   return PETRA_OK;
 }
 
 static petra_status report(const petra_arguments *arguments, const petra_simulation *simulation) {
   const petra_simulated *result = petra_simulation_result(simulation);
   if (result->runaway >= 0)
-    petra_log(
-        PETRA_LOG_WARNING,
-        "forward runs away from backward: with microbatch %lld more than %lld are in flight; method.credit bounds them",
-        (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+    petra_log(PETRA_LOG_WARNING,
+              "forward runs ahead of backward: from microbatch %lld on more than %lld are in flight; set method.credit "
+              "to bound them",
+              (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
   if (arguments->json)
     return print_json(result);
   if (arguments->quiet)
@@ -240,7 +240,9 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
     return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
                       arguments->fit ? "--vary" : "--fit");
   if (arguments->output || arguments->trace || arguments->memory || arguments->critical_path)
-    return petra_fail(PETRA_USAGE, "--fit with an option of a single simulation; expected --json and --quiet at most");
+    return petra_fail(
+        PETRA_USAGE,
+        "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
   PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
   petra_status status = arguments->json ? petra_fit_print_json(found) : PETRA_OK;
   if (!arguments->json && !arguments->quiet)

@@ -92,7 +92,7 @@ static void tell_start(const petra_sweep *sweep) {
                      sweep->cell[sweep->only].directory,
                      sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
   else
-    petra_utf8_print(stdout, "%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
+    petra_utf8_print(stdout, "%d cells in %s, %d complete\n", sweep->cells, sweep->directory,
                      count_state(sweep, PETRA_CELL_COMPLETE));
   fflush(stdout);
 }

@@ -76,22 +76,6 @@ typedef enum {
   PETRA_WEIGHTS_DOUBLE_BUFFER,
   PETRA_WEIGHTS_NONE /* of the inversion: nothing is inverted */
 } petra_weights;
-/* The version, in updates made, that F and B of a microbatch read from a double buffer: that of the update before last of
- * its window of k. */
-static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
-  const int64_t window = microbatch / accumulate;
-  return window > 0 ? window - 1 : 0;
-}
-/* The version that F of a microbatch reads at a stage that has made `updates`. With a sync period it reads a copy of the weights,
- * which is made anew before every microbatch that the period divides; *copy is the version of that copy. */
-static inline int64_t petra_forward_version(petra_weights forward_weights, int64_t accumulate, int64_t sync_period,
-                                            int64_t microbatch, int64_t updates, int64_t *copy) {
-  if (forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
-    return petra_buffered_version(microbatch, accumulate);
-  if (sync_period > 0 && microbatch % sync_period == 0)
-    *copy = updates;
-  return sync_period > 0 ? *copy : updates;
-}
 /* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;

@@ -158,7 +158,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "how often a checkpoint (checkpoint.h5) is written, from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 also write one, and end the run; 0: none is written"),
     CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
-    CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
+    CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics/evaluation.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (a run that ends before the first one is due has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
@@ -244,7 +244,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(lr.final, "0", 0, 1, NONE, "cosine, wsd: share of the rate that is left at the end of lr.epochs"),
 
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
-    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
+    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics/precision.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: one for each core that the process may use: those that it may run on, and no more than a limit of processor time (cgroup) is worth; where OpenMP gives fewer (OMP_THREAD_LIMIT), these, with a warning if a number was asked for"),
     INTEGER(device.groups, "1", 0, 1024, "groups that the compute threads are divided into, in emulate on the host: as many actions of different stages that start at one moment are done at once, each by device.threads / groups threads; the result depends on the threads of a group alone, not on the number of groups; 0: by a rule from the schedule, FLOPs and threads"),
     BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimisers by name (optim.name): the one table of what each keeps and which keys of the config it has. What each
- * computes: nn/optim.h; docs/semantics.md, "The optimiser and its rate". */
+ * computes: nn/optim.h; docs/semantics/optimiser.md. */
 #ifndef PETRA_CONFIG_OPTIMISER_H
 #define PETRA_CONFIG_OPTIMISER_H
 

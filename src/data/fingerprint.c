@@ -2,14 +2,16 @@
 #include "data/fingerprint.h"
 
 #include "base/mem.h"
-#include "base/xxh64.h"
+
+#define XXH_INLINE_ALL /* so that a state can be a variable */
+#include <endian.h>
+#include <xxhash.h>
 
 enum { IMAGES = 16, RUNS = 256, RUN = 1 << 16 }; /* of tokens RUNS x RUN are read */
 
-static void add_number(petra_xxh64 *hash, int64_t value) {
-  unsigned char bytes[8];
-  petra_store_le64(bytes, (uint64_t)value);
-  petra_xxh64_add(hash, bytes, sizeof bytes);
+static void add_number(XXH64_state_t *hash, int64_t value) {
+  const uint64_t word = htole64((uint64_t)value);
+  XXH64_update(hash, &word, sizeof word);
 }
 
 /* Where number `i` of `count` lies that are spread over `places`, the first and the last among them. */
@@ -20,7 +22,8 @@ static int64_t spread(int i, int count, int64_t places) {
 /* --- tokens --- */
 
 /* A token is 16 bits; they take the place of the numbers that they are read as. */
-static petra_status add_run(petra_xxh64 *hash, const petra_dataset *set, int64_t first, int64_t count, int32_t *room) {
+static petra_status add_run(XXH64_state_t *hash, const petra_dataset *set, int64_t first, int64_t count,
+                            int32_t *room) {
   unsigned char *bytes = (unsigned char *)room;
   PETRA_TRY(set->ops->read_tokens(set, first, count, room));
   for (int64_t i = 0; i < count; i++) {
@@ -28,11 +31,11 @@ static petra_status add_run(petra_xxh64 *hash, const petra_dataset *set, int64_t
     bytes[2 * i] = (unsigned char)(token & 0xff);
     bytes[2 * i + 1] = (unsigned char)(token >> 8);
   }
-  petra_xxh64_add(hash, bytes, 2 * (size_t)count);
+  XXH64_update(hash, bytes, 2 * (size_t)count);
   return PETRA_OK;
 }
 
-static petra_status add_tokens(petra_xxh64 *hash, const petra_dataset *set) {
+static petra_status add_tokens(XXH64_state_t *hash, const petra_dataset *set) {
   const int64_t most = (int64_t)RUNS * RUN;
   int32_t *room;
   petra_status status = PETRA_OK;
@@ -49,13 +52,13 @@ static petra_status add_tokens(petra_xxh64 *hash, const petra_dataset *set) {
 
 /* --- images --- */
 
-static petra_status add_image(petra_xxh64 *hash, const petra_dataset *set, int64_t index, uint8_t *pixels,
+static petra_status add_image(XXH64_state_t *hash, const petra_dataset *set, int64_t index, uint8_t *pixels,
                               size_t bytes) {
   int32_t label;
   petra_stored_image stored;
   if (!set->ops->stored) {
     PETRA_TRY(set->ops->read(set, index, pixels, &label));
-    petra_xxh64_add(hash, pixels, bytes);
+    XXH64_update(hash, pixels, bytes);
     return PETRA_OK;
   }
   PETRA_TRY(set->ops->stored(set, index, &stored));
@@ -64,7 +67,7 @@ static petra_status add_image(petra_xxh64 *hash, const petra_dataset *set, int64
   return PETRA_OK;
 }
 
-static petra_status add_images(petra_xxh64 *hash, const petra_dataset *set) {
+static petra_status add_images(XXH64_state_t *hash, const petra_dataset *set) {
   const int count = set->count < IMAGES ? (int)set->count : IMAGES;
   const size_t bytes = 3 * (size_t)set->height * (size_t)set->width;
   uint8_t *pixels;
@@ -79,12 +82,12 @@ static petra_status add_images(petra_xxh64 *hash, const petra_dataset *set) {
 }
 
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out) {
-  petra_xxh64 hash;
-  petra_xxh64_init(&hash);
+  XXH64_state_t hash;
+  XXH64_reset(&hash, 0);
   add_number(&hash, set->samples);
   add_number(&hash, set->count);
   add_number(&hash, set->classes);
   PETRA_TRY(set->samples == PETRA_SAMPLE_TOKENS ? add_tokens(&hash, set) : add_images(&hash, set));
-  *out = petra_xxh64_value(&hash);
+  *out = XXH64_digest(&hash);
   return PETRA_OK;
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics.md, "Recipe"). */
+/* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics/data.md). */
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
 /* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions apart. */

@@ -6,9 +6,6 @@ libpetra_a_SOURCES += \
 	src/exec/executor.h \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
-	src/exec/probe_found.c \
-	src/exec/probe_link.c src/exec/probe_link.h \
-	src/exec/probe_wave.c \
 	src/exec/replica_losses.c src/exec/replica_losses.h \
 	src/exec/replica_mean.c src/exec/replica_mean.h \
 	src/exec/stage_observer.h \

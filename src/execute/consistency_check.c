@@ -4,12 +4,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
-#include "base/xxh64.h"
 #include "data/sampler.h"
 
+#define XXH_INLINE_ALL /* so that a state can be a variable */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { RECORDS = 16 }; /* windows or images that are compared, from the first one to the last */
 
@@ -23,7 +24,7 @@ static void print_about(const char *name, const petra_dataset *set, FILE *out) {
 }
 
 /* Each with its labels. */
-static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, petra_xxh64 *hash) {
+static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, XXH64_state_t *hash) {
   petra_sample_place place = {0};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&place.values, (size_t)sampler->values, sizeof *place.values), done);
@@ -31,8 +32,8 @@ static petra_status hash_samples(const petra_dataset *set, const petra_sampler *
   PETRA_TRY_GOTO(status, petra_allocate_raw(&place.scratch, 1, sampler->scratch_bytes), done);
   for (int64_t i = 0; i < RECORDS; i++) {
     PETRA_TRY_GOTO(status, sampler->ops->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
-    petra_xxh64_add(hash, place.values, (size_t)sampler->values * sizeof *place.values);
-    petra_xxh64_add(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
+    XXH64_update(hash, place.values, (size_t)sampler->values * sizeof *place.values);
+    XXH64_update(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
   }
 done:
   petra_free(place.values);
@@ -43,35 +44,35 @@ done:
 
 static petra_status print_set(const char *name, const petra_dataset *set, FILE *out) {
   petra_sampler sampler;
-  petra_xxh64 hash;
+  XXH64_state_t hash;
   if (!set)
     return PETRA_OK;
   petra_sampler_init(&sampler, set, &(petra_sampler_options){0});
-  petra_xxh64_init(&hash);
+  XXH64_reset(&hash, 0);
   PETRA_TRY(hash_samples(set, &sampler, &hash));
   print_about(name, set, out);
-  fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)petra_xxh64_value(&hash));
+  fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)XXH64_digest(&hash));
   return PETRA_OK;
 }
 
 /* A file that a key names; "" or a missing `path`: nothing. */
 static petra_status print_file(const char *key, const char *path, FILE *out) {
   char block[4096];
-  petra_xxh64 hash;
+  XXH64_state_t hash;
   size_t got;
   if (!*path)
     return PETRA_OK;
   FILE *file = fopen(path, "rb");
   if (!file)
     return petra_fail(PETRA_IO, "%s: %s", path, strerror(errno));
-  petra_xxh64_init(&hash);
+  XXH64_reset(&hash, 0);
   while ((got = fread(block, 1, sizeof block, file)) > 0)
-    petra_xxh64_add(&hash, block, got);
+    XXH64_update(&hash, block, got);
   const bool failed = ferror(file);
   fclose(file);
   if (failed)
     return petra_fail(PETRA_IO, "%s: cannot be read", path);
-  fprintf(out, "hash of the file of %s: %016llx\n", key, (unsigned long long)petra_xxh64_value(&hash));
+  fprintf(out, "hash of the file of %s: %016llx\n", key, (unsigned long long)XXH64_digest(&hash));
   return PETRA_OK;
 }
 

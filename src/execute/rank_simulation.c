@@ -195,19 +195,11 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return true;
 }
 
-static petra_status execute(const petra_executor_virtual_options *settings, const petra_plan *plan,
+static petra_status execute(const petra_executor_virtual_options *clock, const petra_plan *plan,
                             const petra_program_ops *program, const petra_program_options *options,
                             petra_observer *observers) {
   const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  petra_executor *executor = NULL;
-  petra_worker *worker;
-  PETRA_TRY(petra_worker_cost_create(&counting, &worker));
-  petra_status status = petra_executor_virtual_create(settings, &executor);
-  if (status == PETRA_OK)
-    status = executor->ops->run(executor, program, options, worker, observers);
-  petra_executor_destroy(executor);
-  petra_worker_cost_destroy(worker);
-  return status;
+  return petra_worker_cost_run(clock, &counting, program, options, observers, NULL);
 }
 
 /* The shares of the run over the ranks, and its costs by them. */
@@ -244,21 +236,9 @@ petra_status petra_placed_order(petra_placed *p) {
 
 /* --- runs over the ranks --- */
 
-typedef struct timing {
-  petra_observer base;
-  petra_rank_times *times;
-} timing;
-
-static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_rank_times_add(((timing *)base)->times, &row->action, row->start_ns, row->end_ns, row->end_ns - row->start_ns);
-  return PETRA_OK;
-}
-
 petra_status petra_placed_run(petra_placed *p, petra_profile_statistic statistic, petra_rank_times *times) {
-  static const petra_observer_ops ops = {.ended = ended};
-  timing t = {.base.ops = &ops, .times = times};
   PETRA_TRY(petra_placed_order(p));
-  return execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, &t.base);
+  return execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, &times->base);
 }
 
 bool petra_placed_has_interval(const petra_placed *p) {

@@ -8,11 +8,18 @@
 
 enum { PER_STAGE = 4 }; /* numbers of a stage, one block of each after the other from forward_ns on */
 
+static petra_status ended(petra_observer *base, const petra_trace_row *row) {
+  petra_rank_times_add((petra_rank_times *)base, &row->action, row->start_ns, row->end_ns, row->end_ns - row->start_ns);
+  return PETRA_OK;
+}
+
 petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan) {
+  static const petra_observer_ops ops = {.ended = ended};
   const size_t stages = (size_t)plan->stages;
   int64_t *values;
   PETRA_TRY(petra_allocate(&values, PER_STAGE * stages, sizeof *values));
-  *times = (petra_rank_times){.stages = plan->stages,
+  *times = (petra_rank_times){.base.ops = &ops,
+                              .stages = plan->stages,
                               .quarter = petra_program_part(&plan->program, 4),
                               .half = petra_program_part(&plan->program, 2),
                               .quarter_ns = -1,

@@ -3,10 +3,12 @@
 #ifndef PETRA_EXECUTE_RANK_TIMES_H
 #define PETRA_EXECUTE_RANK_TIMES_H
 
+#include "exec/observer.h"
 #include "plan/plan.h"
 #include "group/ranks.h"
 
 typedef struct petra_rank_times {
+  petra_observer base; /* of an executor on the virtual clock: adds every action that ends */
   int32_t stages;
   int64_t quarter, half;          /* those whose B at stage 1 the steady state lies between */
   int64_t quarter_ns, half_ns;    /* when these ended, less the pauses until then; -1: not (here) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The graph of a block: what its backward pass needs, kept by a forward pass or an inversion. Source of the rules:
- * docs/semantics.md. All tensors are references of their own. */
+ * docs/semantics/methods.md. All tensors are references of their own. */
 #ifndef PETRA_NN_GRAPH_H
 #define PETRA_NN_GRAPH_H
 

@@ -2,7 +2,7 @@
 /* Networks as tables: RevNet and ResNet (model_resnet.c), GPT and ViT, reversible or not (model_transformer.c). A model is
  * a list of blocks from the stem or embedding (number 1) to the head; a block of images is a list of units (convolution,
  * batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing here holds
- * tensors. Source: docs/semantics.md, "Networks". */
+ * tensors. Source: docs/semantics/networks.md. */
 #ifndef PETRA_NN_MODEL_H
 #define PETRA_NN_MODEL_H
 

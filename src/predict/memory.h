@@ -16,7 +16,7 @@
 #include "sim/observer_memory.h"
 
 /* Fills `out`, one a stage. `plan` has its program. rank_of: the process of each stage, whose buffers for messages to other processes, through
- * their hosts, and for what it exchanges with its replicas count as well (docs/semantics.md, "Memory"); NULL: one process has all stages. */
+ * their hosts, and for what it exchanges with its replicas count as well (docs/semantics/memory.md); NULL: one process has all stages. */
 petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
 petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
 
@@ -24,7 +24,7 @@ petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting ac
 petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting);
 
 /* What the ledger must know of block `block` (from 0), in a stage of that delay. Parameters include a bias for every
- * convolution, as in the network that table 3 counts (docs/semantics.md, "Networks"); ours have none. */
+ * convolution, as in the network that table 3 counts (docs/semantics/networks.md); ours have none. */
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
 
 #endif

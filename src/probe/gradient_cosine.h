@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far gradients are apart: the measures of docs/semantics.md, "Gradient fidelity", over pairs of the three
+/* How far gradients are apart: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
  * gradients of a probe. */
 #ifndef PETRA_PROBE_GRADIENT_COSINE_H
 #define PETRA_PROBE_GRADIENT_COSINE_H

@@ -4,8 +4,9 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "probe/probe_private.h"
 #include "exec/worker_stage.h"
+#include "probe/probe_private.h"
+#include "schedule/version.h"
 
 #include <string.h>
 
@@ -35,11 +36,13 @@ static bool is_probed(const petra_probe *probe, int64_t microbatch) {
 /* F of a stage is about to read a version of its weights; at stage 1 a window may begin with it. */
 static petra_status note_forward(petra_probe *probe, const petra_action *action) {
   const petra_method *method = probe->options.method;
+  const petra_version_rule rule = {method->forward_weights, method->backward_weights, method->accumulate,
+                                   method->sync_period};
   const int32_t j = action->stage - 1;
   const int64_t m = action->microbatch;
   petra_probe_window *window = petra_probe_find(probe, m);
-  const int64_t version = petra_forward_version(method->forward_weights, probe->accumulate, method->sync_period, m,
-                                                probe->versions[j], &probe->copies[j]);
+  int64_t version;
+  PETRA_TRY(petra_forward_version(&rule, action->stage, m, probe->versions[j], &probe->copies[j], &version));
   if (!window && j == 0 && m % probe->accumulate == 0 && is_probed(probe, m))
     PETRA_TRY(petra_probe_open(probe, m, &window));
   if (!window)

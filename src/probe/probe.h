@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
- * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker notifies the probe of what it does; the probe
+ * with two exact ones (docs/semantics/gradient-fidelity.md). The worker notifies the probe of what it does; the probe
  * keeps copies of weights and images in an account of its own and changes nothing of the training: results are
  * bit-identical.
  *
@@ -11,10 +11,10 @@
 #define PETRA_PROBE_PROBE_H
 
 #include "backend/tensor_archive.h"
-#include "exec/probe_link.h"
 #include "exec/stage_observer.h"
 #include "schedule/method.h"
 #include "probe/gradient_cosine.h"
+#include "probe/probe_link.h"
 #include "stage/probed_stage.h"
 
 /* What one probe found. J stages, P parameter tensors in the order of blocks and petra_block_parameter; NaN

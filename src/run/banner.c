@@ -36,7 +36,7 @@ static void print_length(const petra_plan *plan, FILE *out) {
 static void print_rate(const petra_config *config, const petra_lr *lr, FILE *out) {
   fprintf(out, "rate     %g", lr->base);
   if (lr->base != config->optim.lr)
-    fprintf(out, " (optim.lr %g, times the %s of an update over 256)", config->optim.lr,
+    fprintf(out, " (optim.lr %g x %s per update / 256)", config->optim.lr,
             petra_sample_words_of(petra_samples_of(config))->samples);
   if (config->lr.warmup_epochs > 0)
     fprintf(out, ", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
@@ -56,11 +56,11 @@ static void print_files(const petra_plan *plan, const char *folder, FILE *out) {
              checkpoints =
                  every->count > 0 && plan->program.microbatches > petra_checkpoints_every(every, plan->program.batches);
   petra_utf8_print(out, "writes   %s/{config.yaml,run.h5,weights.h5%s}%s%s%s%s", folder,
-                   *config->device.plans ? ",plans.txt" : "", best || checkpoints ? "; on the way " : "",
+                   *config->device.plans ? ",plans.txt" : "", best || checkpoints ? "; during the run " : "",
                    best ? "best.h5" : "", best && checkpoints ? ", " : "",
                    checkpoints ? "checkpoint.h5 and checkpoint/" : "");
   if (config->run.keep_checkpoint && !checkpoints)
-    fputs("; no checkpoint to keep, for one is written where another epoch begins", out);
+    fputs("; run.keep_checkpoint has no effect: no checkpoint is due before the end", out);
   putc('\n', out);
 }
 

@@ -77,7 +77,7 @@ static bool cannot_be_simulated(petra_status status) {
 petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, petra_estimate *out) {
   const petra_config *config = plan->config;
   petra_status status = PETRA_OK;
-  petra_log_kept kept = {.line = "out of memory: what the run takes was not counted"};
+  petra_log_kept kept = {.line = "out of memory while estimating the memory of the run"};
   *out = (petra_estimate){.microbatch_s = NAN, .memory_bytes = -1};
   for (int b = 0; b < plan->model.block_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
@@ -105,17 +105,15 @@ static void print_duration(double seconds, FILE *out) {
 static void print_time(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, int64_t done,
                        FILE *out) {
   if (isnan(estimate->microbatch_s)) {
-    fputs("time     not known before the run without a profile (petra profile, then cluster.cost.model: profile); "
-          "its progress tells what is left\n",
-          out);
+    fputs("time     unknown (for an estimate run petra profile, then set cluster.cost.model: profile)\n", out);
     return;
   }
   fputs("time     ", out);
   if (microbatches > 0)
     print_duration(estimate->microbatch_s * (double)(microbatches - done), out);
   if (done > 0)
-    fprintf(out, " for the %" PRId64 " microbatches that are left", microbatches - done);
-  fprintf(out, "%s%.3g s a microbatch%s by %s: all stages one after the other, without loading and evaluation\n",
+    fprintf(out, " for the remaining %" PRId64 " microbatches", microbatches - done);
+  fprintf(out, "%s%.3g s per microbatch%s, from %s: all stages in sequence, without data loading and evaluation\n",
           microbatches > 0 ? " (" : "", estimate->microbatch_s, microbatches > 0 ? ")" : "",
           plan->config->cluster.cost.profile);
 }
@@ -127,14 +125,15 @@ void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate
     fprintf(out, "memory   %.3f MB in tensors of the stages%s (counted by petra simulate)\n",
             1e-6 * (double)estimate->memory_bytes, plan->config->cluster.replicas > 1 ? " of all replicas" : "");
   else if (estimate->runs_away)
-    fputs("memory   not known: forward runs away from backward, and what is held grows with the run; method.credit "
-          "bounds it\n",
+    fputs("memory   unknown: forward runs ahead of backward without bound, so memory grows with the run; set "
+          "method.credit to bound it\n",
           out);
   else
-    fputs("memory   not known: petra simulate cannot count this run\n", out);
+    fputs("memory   unknown: petra simulate does not support this run\n", out);
   const bool actions = plan->config->run.trace_actions, probes = plan->config->probe.per_epoch > 0;
-  fprintf(out, "disk     weights.h5 %.3f MB of parameters, run.h5 %d bytes a microbatch%s%s%s%s%s; MB: 10^6 bytes\n",
-          1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES, actions || probes ? " beside its " : "",
+  fprintf(out,
+          "disk     weights.h5: %.3f MB of parameters; run.h5: %d bytes per microbatch%s%s%s%s%s; MB: 10^6 bytes\n",
+          1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES, actions || probes ? " plus " : "",
           actions ? "actions" : "", actions && probes ? " and " : "", probes ? "probes" : "",
-          plan->config->run.checkpoint_every.count > 0 ? ", a checkpoint less than the memory" : "");
+          plan->config->run.checkpoint_every.count > 0 ? "; a checkpoint: less than the memory" : "");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The replicas of an emulated run (cluster.replicas): pipelines with the same weights in one process, each with its part of every
- * microbatch. Replica 0 is the run's own pipeline; the others are made here. docs/semantics.md, Replicas. */
+ * microbatch. Replica 0 is the run's own pipeline; the others are made here. docs/semantics/replicas.md. */
 #ifndef PETRA_RUN_REPLICAS_H
 #define PETRA_RUN_REPLICAS_H
 

@@ -40,11 +40,13 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   bool other_length, by_arrival = petra_run_by_arrival(run);
   PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, by_arrival, begin, &other_length));
   const bool measured = run->config->cluster.cost.model == PETRA_COST_MEASURED;
-  if (other_length && measured && begin->read % run->plan.program.batches != 0)
+  if (other_length && measured &&
+      (begin->read % run->plan.program.batches != 0 || run->plan.program.batches < run->plan.stages))
     return petra_config_fail(
         run->config, "run.epochs",
-        "%lld microbatches in all, and the run that wrote %s, within an epoch, had another number; "
-        "with cluster.cost.model: measured expected a run as long, or one from the beginning",
+        "%lld microbatches in all, and the run that wrote %s had another number; with cluster.cost.model: measured, "
+        "within an epoch or with fewer microbatches an epoch than stages, expected a run as long, or one from the "
+        "beginning",
         (long long)run->plan.program.microbatches, run->checkpoint.path);
   if (other_length && !by_arrival && !measured)
     PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, begin, run->checkpoint.path));

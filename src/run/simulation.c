@@ -17,15 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What the run shows of time, told action by action. */
-typedef struct clock_observer {
-  petra_observer base;
-  bool stops;                  /* a signal ends the simulation */
-  int64_t *busy_ns;            /* per stage */
-  int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
-  int64_t quarter_ns, half_ns; /* when these ended; -1: never */
-} clock_observer;
-
 struct petra_simulation {
   const petra_config *config;
   petra_simulation_options options;
@@ -36,8 +27,9 @@ struct petra_simulation {
   double *rank_busy;    /* per rank */
   petra_worker *worker; /* counts */
   petra_executor *executor;
-  petra_folder folder; /* without a path: nothing is written */
-  clock_observer clock;
+  petra_folder folder;  /* without a path: nothing is written */
+  petra_observer stops; /* a signal ends the simulation */
+  petra_rank_times times;
   petra_memory_stage *memory; /* per stage; NULL without a model */
   petra_samples *samples;     /* NULL unless they are written */
   petra_observer *ledger;     /* NULL without a model */
@@ -84,32 +76,20 @@ static petra_status plan(petra_simulation *s) {
   return place(s);
 }
 
-static petra_status clock_starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
-  (void)now_ns, (void)actions, (void)count;
-  return ((const clock_observer *)base)->stops ? petra_stop_asked() : PETRA_OK;
+static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
+  (void)base, (void)now_ns, (void)actions, (void)count;
+  return petra_stop_asked();
 }
 
-static petra_status clock_ended(petra_observer *base, const petra_trace_row *row) {
-  clock_observer *clock = (clock_observer *)base;
-  clock->busy_ns[row->action.stage - 1] += row->end_ns - row->start_ns;
-  if (row->action.stage == 1 && row->action.kind == PETRA_ACTION_BACKWARD) {
-    if (row->action.microbatch == clock->quarter)
-      clock->quarter_ns = row->end_ns;
-    if (row->action.microbatch == clock->half)
-      clock->half_ns = row->end_ns;
-  }
-  return PETRA_OK;
-}
-
+/* petra simulate catches signals if an earlier run may have to be put back. */
 static petra_status watch_clock(petra_simulation *s) {
-  static const petra_observer_ops ops = {.starting = clock_starting, .ended = clock_ended};
-  s->clock = (clock_observer){.base.ops = &ops,
-                              .quarter = petra_program_part(&s->plan.program, 4),
-                              .half = petra_program_part(&s->plan.program, 2),
-                              .quarter_ns = -1,
-                              .half_ns = -1};
-  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->clock.base);
-  return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
+  static const petra_observer_ops ops = {.starting = end_if_asked};
+  s->stops.ops = &ops;
+  if (s->options.records.output && s->options.records.overwrite)
+    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->stops);
+  PETRA_TRY(petra_rank_times_init(&s->times, &s->plan));
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->times.base);
+  return PETRA_OK;
 }
 
 static const petra_executor_virtual_options *executor_options(const petra_simulation *s) {
@@ -158,8 +138,6 @@ static petra_status open_log(petra_simulation *s) {
   PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.records.output,
                               s->options.records.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
-  s->clock.stops =
-      s->options.records.overwrite; /* petra simulate then catches signals, as an earlier run may have to be put back */
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {
@@ -224,16 +202,12 @@ fail:
   return status;
 }
 
-static double time_per_microbatch_s(const petra_simulation *s) {
-  const petra_program_ops *program = s->plan.method.program;
-  const petra_stage_counts *counts = petra_worker_cost_counts(s->worker); /* of stage 1 */
-  int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  if (petra_program_time_of(program, &s->plan.program) == PETRA_TIME_WHOLE &&
-      counts->backwards == s->plan.program.microbatches) /* all came back */
-    return 1e-9 * (double)makespan_ns / (double)s->plan.program.microbatches;
-  if (s->clock.quarter_ns < 0 || s->clock.half_ns < 0 || s->clock.half == s->clock.quarter)
-    return NAN;
-  return 1e-9 * (double)(s->clock.half_ns - s->clock.quarter_ns) / (double)(s->clock.half - s->clock.quarter);
+static double time_per_microbatch_s(const petra_simulation *s, int64_t makespan_ns) {
+  const int64_t microbatches = s->plan.program.microbatches;
+  if (petra_program_time_of(s->plan.method.program, &s->plan.program) == PETRA_TIME_WHOLE &&
+      s->times.passes[0] == microbatches) /* all came back */
+    return 1e-9 * (double)makespan_ns / (double)microbatches;
+  return petra_rank_times_microbatch_s(&s->times, PETRA_TIME_STEADY);
 }
 
 static bool leaves_device(const petra_simulation *s, int32_t from, int32_t to) {
@@ -253,7 +227,7 @@ static petra_status measure_stages(petra_simulation *s, double available_ns) {
           *bytes_up = kept_max + stages, *bytes_down = bytes_up + stages, *bytes_exchanged = bytes_down + stages;
   for (int32_t j = 0; j < s->plan.stages; j++) {
     const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : j];
-    utilization[j] = available_ns > 0 ? (double)s->clock.busy_ns[j] / available_ns : 0;
+    utilization[j] = available_ns > 0 ? (double)petra_rank_times_busy_ns(&s->times, j + 1) / available_ns : 0;
     lag_mean[j] = counts[j].backwards ? (double)counts[j].lag_sum / (double)counts[j].backwards : 0;
     lag_max[j] = counts[j].lag_max;
     in_flight_max[j] = counts[j].in_flight_max;
@@ -283,7 +257,7 @@ static void measure_ranks(petra_simulation *s, int64_t makespan_ns) {
     return;
   for (int32_t j = 0; j < s->plan.stages; j++)
     if (makespan_ns > 0)
-      s->rank_busy[s->rank_of[j]] += (double)s->clock.busy_ns[j] / (double)makespan_ns;
+      s->rank_busy[s->rank_of[j]] += (double)petra_rank_times_busy_ns(&s->times, j + 1) / (double)makespan_ns;
   figures->ranks = ranks_of(s);
   figures->of_stage = s->rank_of;
   figures->rank_busy = s->rank_busy;
@@ -310,11 +284,11 @@ static petra_status measure(petra_simulation *s, double wall_s) {
   double busy_ns = 0;
   PETRA_TRY(measure_stages(s, available_ns));
   for (int32_t j = 0; j < s->plan.stages; j++)
-    busy_ns += (double)s->clock.busy_ns[j];
+    busy_ns += (double)petra_rank_times_busy_ns(&s->times, j + 1);
   figures->makespan_ns = makespan_ns;
   figures->actions = petra_executor_virtual_actions(s->executor);
   figures->microbatches = s->plan.program.microbatches;
-  figures->time_per_microbatch_s = time_per_microbatch_s(s);
+  figures->time_per_microbatch_s = time_per_microbatch_s(s, makespan_ns);
   if (available_ns > 0)
     figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(petra_placed_options(s->placed)));
   figures->wall_s = wall_s;
@@ -382,7 +356,7 @@ void petra_simulation_destroy(petra_simulation *s) {
   petra_free(s->memory);
   petra_free(s->reals);
   petra_free(s->integers);
-  petra_free(s->clock.busy_ns);
+  petra_rank_times_fini(&s->times);
   petra_placed_destroy(s->placed);
   petra_free(s->rank_busy);
   petra_free(s->rank_of);
@@ -407,15 +381,5 @@ petra_status petra_simulate_units(const petra_schedule *schedule, const petra_pr
                                                    .cost_count = 1};
   const petra_worker_cost_options counting = {
       .stages = schedule->stages, .split_head = schedule->split_head, .split_backward = schedule->split_backward};
-  petra_executor *executor;
-  petra_worker *worker;
-  PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
-  petra_status status = petra_worker_cost_create(&counting, &worker);
-  if (status == PETRA_OK) {
-    status = executor->ops->run(executor, &schedule->program, program, worker, observers);
-    petra_worker_cost_destroy(worker);
-  }
-  *makespan_ns = executor->ops->now_ns(executor);
-  executor->ops->destroy(executor);
-  return status;
+  return petra_worker_cost_run(&settings, &counting, &schedule->program, program, observers, makespan_ns);
 }

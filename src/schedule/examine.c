@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "schedule/version.h"
 
 /* A stage between its F and its B, for one microbatch after the other: when F came. */
 typedef struct forward_place {

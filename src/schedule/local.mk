@@ -19,4 +19,5 @@ libpetra_a_SOURCES += \
 	src/schedule/program_order.c src/schedule/program_order.h \
 	src/schedule/program_sequential.c \
 	src/schedule/program_zb_h1.c \
-	src/schedule/schedule.c src/schedule/schedule.h
+	src/schedule/schedule.c src/schedule/schedule.h \
+	src/schedule/version.c src/schedule/version.h

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name, each
- * choice of which a config may replace alone; docs/semantics.md has the table. */
+ * choice of which a config may replace alone; docs/semantics/methods.md has the table. */
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 

@@ -104,19 +104,6 @@ int64_t petra_program_losses(const petra_program_ops *program, const petra_progr
   return program->losses && options->microbatches > options->warmup ? program->losses(options) : options->microbatches;
 }
 
-bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
-                                int64_t microbatches, int64_t read) {
-  const int64_t own = options->microbatches, batches = options->batches;
-  const int64_t shorter = own < microbatches ? own : microbatches, longer = own < microbatches ? microbatches : own;
-  if (!program->early_evaluation || options->eval_every == 0 || read < options->warmup)
-    return true;
-  for (int64_t m = shorter / batches * batches + batches - 1; m < longer && m < options->warmup + options->stages - 1;
-       m += batches)
-    if (m >= options->warmup && petra_program_evaluates(options, m))
-      return false;
-  return true;
-}
-
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of) {
   int64_t done = microbatch; /* backwards of stage `of` */

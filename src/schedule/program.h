@@ -53,7 +53,7 @@ typedef enum petra_program_time {
 } petra_program_time;
 
 /* Which weights the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
- * (docs/semantics.md, "Gradient fidelity"). */
+ * (docs/semantics/gradient-fidelity.md). */
 typedef enum petra_program_moment {
   PETRA_MOMENT_NONE,   /* not defined: of an order from a file that no program has */
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
@@ -191,14 +191,9 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Whether a run of other length, of so many microbatches, goes through the actions of the run of these options up to where stage 1 is about to
- * read `read`, which both have: not where an epoch has fewer microbatches than there are stages, the program evaluates early and
- * one of the two ends before such an evaluation. */
-bool petra_program_begins_alike(const petra_program_ops *program, const petra_program_options *options,
-                                int64_t microbatches, int64_t read);
-
-/* The same of what a probe computes before that, where the run of so many microbatches is the one that has come there: not where its updates
- * are over, a longer one's are not, and end-to-end networks are at weights that the longer one changes. */
+/* Whether a run of other length, of these options, computes the same in its probes up to where stage 1 is about to read `read` as the
+ * run of so many microbatches that has come there: not if its updates are over, a longer one's are not, and end-to-end networks are at
+ * weights that the longer one changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 

@@ -30,7 +30,7 @@
  *                          After the error feedback of Zmushko et al., One-Step Gradient Delay is Not a Barrier for Large-Scale
  *                          Asynchronous Pipeline Parallel LLM Pretraining (arXiv 2606.30634), whose formula was not at hand.
  *
- * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
+ * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics/mitigation.md says what of these was
  * checked against which source. */
 #ifndef PETRA_STAGE_MITIGATION_H
 #define PETRA_STAGE_MITIGATION_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a probe of gradient fidelity needs of the stages: which weights they read, and the gradient that an update uses.
- * Nothing here changes a stage. Rules: docs/semantics.md. */
+ * Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
 #ifndef PETRA_STAGE_PROBED_STAGE_H
 #define PETRA_STAGE_PROBED_STAGE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage shares with its replicas: those of one stage that train on different parts of every microbatch. Rules:
- * docs/semantics.md, Replicas. */
+ * docs/semantics/replicas.md. */
 #ifndef PETRA_STAGE_REPLICA_H
 #define PETRA_STAGE_REPLICA_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
  * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are named by
- * number; a backward of one that is not in flight is refused (PETRA_INTERNAL). Rules: docs/semantics.md. */
+ * number; a backward of one that is not in flight is refused (PETRA_INTERNAL). Rules: docs/semantics/methods.md. */
 #ifndef PETRA_STAGE_STAGE_H
 #define PETRA_STAGE_STAGE_H
 

@@ -2,6 +2,7 @@
 /* U of a stage, and which version of its weights every pass reads. */
 #include "backend/ops.h"
 #include "base/log.h"
+#include "schedule/version.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
@@ -10,30 +11,26 @@ bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
 }
 
-petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
+static petra_version_rule version_rule(const petra_stage *stage) {
   const petra_stage_rule *rule = &stage->options.rule;
+  return (petra_version_rule){rule->forward_weights, rule->backward_weights, rule->accumulate, rule->sync_period};
+}
+
+petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
+  const petra_version_rule rule = version_rule(stage);
   int64_t copy = stage->copy;
-  *version = petra_forward_version(rule->forward_weights, rule->accumulate, rule->sync_period, microbatch,
-                                   stage->updates, &copy);
+  PETRA_TRY(petra_forward_version(&rule, stage->options.number, microbatch, stage->updates, &copy, version));
   if (copy != stage->copy) {
     petra_versions_hold(&stage->versions, copy, stage->updates);
     petra_versions_release(&stage->versions, stage->copy, stage->updates);
     stage->copy = copy;
   }
-  if (*version > stage->updates)
-    return petra_fail(PETRA_SCHEDULE,
-                      "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; "
-                      "expected at least a microbatch a stage between updates",
-                      stage->options.number, (long long)microbatch, (long long)*version, (long long)stage->updates);
   return PETRA_OK;
 }
 
 int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record) {
-  if (weights == PETRA_WEIGHTS_STASHED)
-    return record->version;
-  return weights == PETRA_WEIGHTS_DOUBLE_BUFFER
-             ? petra_buffered_version(record->microbatch, stage->options.rule.accumulate)
-             : stage->updates;
+  const petra_version_rule rule = version_rule(stage);
+  return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
 }
 
 /* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of

@@ -228,15 +228,16 @@ static petra_status print_table(const summary *s) {
         metric_cell(table, s->combination[c].interval[m]);
   }
   PETRA_TRY(petra_table_print(table, stdout));
-  fputs(s->seeds == 1 ? "one seed: there is neither deviation nor interval"
-                      : "mean +- 95 % interval (Student's t) over the seeds that are complete",
+  fputs(s->seeds == 1 ? "one seed, so no deviation and no interval"
+                      : "mean +- 95 % confidence interval (Student's t) over the complete seeds",
         stdout);
   if (s->seeds > 1 && has_lone_seed(s))
-    fputs("; without +-: one seed is, which has none", stdout);
+    fputs("; no +-: only one seed is complete", stdout);
   if (s->sweep->lock < 0)
-    petra_utf8_print(stdout, "; a sweep runs in %s and keeps its summary.{csv,json}\n", s->sweep->directory);
+    petra_utf8_print(stdout, "; summary.{csv,json} in %s are written by the sweep that runs there\n",
+                     s->sweep->directory);
   else
-    petra_utf8_print(stdout, "; all in %s/summary.{csv,json}\n", s->sweep->directory);
+    petra_utf8_print(stdout, "; all figures: %s/summary.{csv,json}\n", s->sweep->directory);
   return PETRA_OK;
 }
 

@@ -467,7 +467,7 @@ class Tokens(DataTest):
         p = 29 / 32
         known = -p * numpy.log(p) - (1 - p) * numpy.log((1 - p) / 3)
         self.assertAlmostEqual(found["best_loss"], 3 * known + (7 + 63) / 128 * (numpy.log(4) - known), places=12)
-        self.assertIn("least mean loss of any network with model.context 128: 1.7740 nats a token",
+        self.assertIn("lowest possible mean loss with model.context 128: 1.7740 nats per token",
                       self.good("data", "verify", "text.yaml", *self.set_options(
                           data__set="grammar", data__limit=3, data__eval_limit=2, model__context=128)))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random clusters of equal stages with every method that has an order: the times of petra simulate are computed again from nothing but that
-order (petra schedule), the costs and the rules of docs/semantics.md ("Virtual time"), and are the same to the nanosecond.
+order (petra schedule), the costs and the rules of docs/semantics/time.md, and are the same to the nanosecond.
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many clusters are simulated."""
 

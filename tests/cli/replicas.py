@@ -129,7 +129,7 @@ class Replicas(ProgramTest):
         self.assertIn("microbatches of 2 x 4 images\n", self.good("inspect", *with_replicas))
         out = self.good("simulate", *with_replicas)
         self.assertIn(" microbatches of 2 x 4 images\n", out)
-        self.assertIn("all of one of 2 replicas, which sends the others", out)
+        self.assertIn("all figures: one of 2 replicas; it sends the others", out)
         self.assertIn("a microbatch has 8 images, 4 of each", out)
 
     def test_refused(self):

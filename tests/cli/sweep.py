@@ -131,9 +131,9 @@ class Cells(SweepTest):
         # More cells: only they are run. A single seed has no interval.
         self.write("more.yaml", "base: small.yaml\naxes:\n  method.name: [reversible, petra, backprop]\n  optim.lr: [0.05]\nseeds: [3]\n")
         out, _ = self.sweep("more.yaml", "--output", "out", "--set", "run.epochs=3")
-        self.assertIn("3 cells in out, 2 of them complete", out)
+        self.assertIn("3 cells in out, 2 complete", out)
         self.assertNotIn("+-", out)
-        self.assertIn("\none seed: there is neither deviation nor interval; all in out/summary.{csv,json}\n", out)
+        self.assertIn("\none seed, so no deviation and no interval; all figures: out/summary.{csv,json}\n", out)
         metric = self.summary()["combinations"][2]["eval_loss"]
         self.assertEqual((metric["count"], metric["interval95"]), (1, None))
         self.assertEqual(self.runs_of("out/name=backprop_lr=0.05_seed=3"), 1)
@@ -370,7 +370,7 @@ class Arrays(SweepTest):
         self.assertEqual((code, script), (0, ""))
         self.assertIn("every cell is complete", error)
         out = self.good("sweep", *options)
-        self.assertIn("4 cells in o u t, 4 of them complete", out)
+        self.assertIn("4 cells in o u t, 4 complete", out)
         self.assertIn("4/4", out)
 
 

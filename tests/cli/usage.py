@@ -241,13 +241,12 @@ class Train(ProgramTest):
             "method   backprop, k = 1, with method.head: split",
             "delays   0, 0, 0, 0, 0, 0, 0, 0, 0, 0 microbatches from F to B, by stage",
             "length   80 microbatches of 8 images, 8 an epoch",
-            "rate     0.003125 (optim.lr 0.1, times the images of an update over 256), reached after 5 epochs",
-            "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/",
-            "time     not known before the run without a profile (petra profile, then cluster.cost.model: profile); "
-            "its progress tells what is left",
+            "rate     0.003125 (optim.lr 0.1 x images per update / 256), reached after 5 epochs",
+            "writes   out/{config.yaml,run.h5,weights.h5}; during the run checkpoint.h5 and checkpoint/",
+            "time     unknown (for an estimate run petra profile, then set cluster.cost.model: profile)",
             header.splitlines()[7],
-            f"disk     weights.h5 {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of parameters, "
-            "run.h5 52 bytes a microbatch, a checkpoint less than the memory; MB: 10^6 bytes"])
+            f"disk     weights.h5: {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of parameters; "
+            "run.h5: 52 bytes per microbatch; a checkpoint: less than the memory; MB: 10^6 bytes"])
         with h5py.File(self.path("out/run.h5"), "r") as run:
             self.assertEqual(header.splitlines()[7], f"memory   {1e-6 * run['memory/total_peak_bytes'][:].sum():.3f} MB in tensors of "
                              "the stages (counted by petra simulate)")
@@ -268,8 +267,8 @@ class Train(ProgramTest):
         one, _ = lines("data.batch=4", "run.trace_actions=true")
         two, disk = lines("data.batch=4", "run.trace_actions=true", "cluster.replicas=2")
         self.assertAlmostEqual(float(two), 2 * float(one), delta=0.0011)  # both are rounded
-        self.assertIn("run.h5 52 bytes a microbatch beside its actions, a checkpoint", disk)
-        self.assertIn(" beside its actions and probes, a checkpoint", lines("run.trace_actions=true", "probe.per_epoch=1")[1])
+        self.assertIn("run.h5: 52 bytes per microbatch plus actions; a checkpoint", disk)
+        self.assertIn(" plus actions and probes; a checkpoint", lines("run.trace_actions=true", "probe.per_epoch=1")[1])
 
     def test_memory_of_what_is_held(self):
         """Of a whole flush, however large, and of a run that ends before the pipeline is full; what grows with the run is not told."""
@@ -282,7 +281,7 @@ class Train(ProgramTest):
             self.assertIn(line, text)
             if "method.name=gpipe" not in sets:
                 self.assertIn(line, self.good("inspect", "small.yaml", *options))
-        self.assertIn("\nmemory   not known: forward runs away from backward", self.good("inspect", "small.yaml", "--set", "method.name=petra-arrival"))
+        self.assertIn("\nmemory   unknown: forward runs ahead of backward", self.good("inspect", "small.yaml", "--set", "method.name=petra-arrival"))
 
     def test_shorter_than_an_epoch(self):
         few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
@@ -335,10 +334,10 @@ class Estimate(ProgramTest):
             parts = {part: file["stages"][part][:] for part in ("forward", "backward", "reconstruct", "update")}
         seconds = sum(parts["forward"] + parts["backward"] + parts["update"]) + sum(parts["reconstruct"][:-1])
         line = next(line for line in self.good("inspect", "small.yaml", *sets).splitlines() if line.startswith("time "))
-        self.assertEqual(line.split(" s a microbatch")[1], " by p.h5: all stages one after the other, without loading and evaluation")
+        self.assertEqual(line.split(" s per microbatch")[1], ", from p.h5: all stages in sequence, without data loading and evaluation")
         self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)  # three digits
         train = self.good("train", "small.yaml", *sets, "--output", "out")
-        self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s a microbatch\\) by p.h5")
+        self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s per microbatch\\), from p.h5")
 
     def test_time_of_a_run_that_goes_on(self):
         """Of what is left, not of all."""
@@ -351,10 +350,10 @@ class Estimate(ProgramTest):
             file.write(bytes(512))
         sets = self.set_options(cluster__cost__model="profile", cluster__cost__profile="p.h5", run__keep_checkpoint="true", method__name="backprop")
         first = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=2")
-        self.assertIn("\ntime     0:16:00 (60 s a microbatch) by p.h5", first)
+        self.assertIn("\ntime     0:16:00 (60 s per microbatch), from p.h5", first)
         more = self.good("train", "small.yaml", *sets, "--output", "out", "--set", "run.epochs=4", "--resume")
         self.assertIn("resumed from out/checkpoint.h5: microbatch 8 (epoch 2)", more)
-        self.assertIn("\ntime     0:24:00 for the 24 microbatches that are left (60 s a microbatch) by p.h5", more)
+        self.assertIn("\ntime     0:24:00 for the remaining 24 microbatches (60 s per microbatch), from p.h5", more)
 
 
 class Keep(ProgramTest):

@@ -3,7 +3,7 @@
 """Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA [KEY ...], with keys or values
 only the mitigations that have all of them.
 
-Every mitigation is written here from its equation (docs/semantics.md), on top of methods.py, and both programs train a small
+Every mitigation is written here from its equation (docs/semantics/mitigation.md), on top of methods.py, and both programs train a small
 RevNet-18 from the same weights on the same records in double precision. Exit status 1 if a tensor ends further away than
 1e-9 of the distance that training moved it, or if a mitigation makes no difference to the reference."""
 

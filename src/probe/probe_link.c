@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/probe_link.h"
+#include "probe/probe_link.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between the probes of the processes of a run, over ways of the carrier that nothing else uses. They go through
  * the hosts, also where training messages go from device to device. Buffers count as messages of the probe's account. */
-#ifndef PETRA_EXEC_PROBE_LINK_H
-#define PETRA_EXEC_PROBE_LINK_H
+#ifndef PETRA_PROBE_PROBE_LINK_H
+#define PETRA_PROBE_PROBE_LINK_H
 
 #include "config/config.h"
 #include "nn/partition.h"
