@@ -350,7 +350,8 @@ START_TEST(replicas_do_whole_groups) {
     actions[i] = (petra_action){.stage = i + 1, .kind = PETRA_ACTION_FORWARD, .microbatch = 20 - i};
     results[i].priced_ns = 10 + i;
   }
-  must(petra_worker_replicas_create(&(petra_worker_replicas_options){2, workers, none}, &worker));
+  must(petra_worker_replicas_create(&(petra_worker_replicas_options){.replicas = 2, .worker = workers, .stages = none},
+                                    &worker));
   must(worker->ops->perform(worker, 0, actions, ASKED, results));
   petra_worker_replicas_destroy(worker);
   for (int r = 0; r < 2; r++) {

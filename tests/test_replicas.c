@@ -3,7 +3,6 @@
  * gradients computed here; what a loss, and the part of a loader, is; what an update waits for in a simulation. */
 #include "backend/ops.h"
 #include "exec/replica_losses.h"
-#include "exec/replica_mean.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
 #include "sim/executor_virtual.h"
@@ -198,7 +197,7 @@ START_TEST(actions_of_a_group_stay_together) {
   counter counters[2] = {{.base.ops = &ops, .takes_ns = 4}, {.base.ops = &ops, .takes_ns = 9}};
   petra_worker *const workers[] = {&counters[0].base, &counters[1].base};
   const petra_stages none[2] = {{0}};
-  const petra_worker_replicas_options options = {2, workers, none};
+  const petra_worker_replicas_options options = {.replicas = 2, .worker = workers, .stages = none};
   const petra_action actions[] = {
       {1, PETRA_ACTION_FORWARD, 5}, {2, PETRA_ACTION_BACKWARD, 4}, {3, PETRA_ACTION_FORWARD, 3}};
   petra_action_result results[3] = {{.priced_ns = 1}, {.priced_ns = 2}, {.priced_ns = 3}};

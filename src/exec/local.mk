@@ -7,7 +7,6 @@ libpetra_a_SOURCES += \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
 	src/exec/replica_losses.c src/exec/replica_losses.h \
-	src/exec/replica_mean.c src/exec/replica_mean.h \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \
 	src/exec/tensor_bytes.c src/exec/tensor_bytes.h \

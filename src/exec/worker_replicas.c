@@ -1,87 +1,356 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/worker_replicas.h"
 
+#include "base/log.h"
 #include "base/mem.h"
-#include "exec/replica_mean.h"
+#include "exec/tensor_bytes.h"
+#include "stage/replica.h"
 
+#include <stdio.h>
 #include <string.h>
 
+/* The two messages of an exchange that each replica sends each other replica. */
+typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
+
+/* The exchange of one stage. */
+typedef struct exchange {
+  petra_shared_size size;
+  bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
+} exchange;
+
+/* What each replica that is here shares, one after the other. */
+typedef struct room {
+  unsigned char *bytes;
+  size_t size;
+} room;
+
 typedef struct one_replica {
-  petra_worker *worker;
+  petra_worker *worker; /* NULL: in another process */
   petra_stages stages;
+  petra_way *in, *out; /* from and to it; NULL: it is here */
 } one_replica;
 
 typedef struct worker_replicas {
   petra_worker base;
-  int replicas;
-  unsigned char *room; /* what all replicas share of the largest stage so far */
-  size_t room_bytes;
-  const void **parts;       /* in it, of each */
-  petra_action_result *own; /* of a group: what a replica says, and behind it what the executor asks with */
-  int64_t own_capacity;
+  petra_carrier *carrier;
+  int replicas, own;   /* the first replica that is here */
+  int32_t stages;      /* J */
+  exchange *exchanges; /* of each stage */
+  room *rooms;         /* of each stage; without a carrier, where exchanges do not overlap, the first serves all */
+  const void **parts;  /* of each replica, while they are summed */
+  int open;            /* exchanges that are begun and not summed */
+  int32_t largest;     /* the stage, from 1, with the largest piece */
+  int64_t charged;     /* bytes of the buffers of the ways, in the account of that stage */
+  petra_action_result *results; /* of a group: those of one replica, then what the executor asks with */
+  int64_t results_capacity;
   one_replica replica[];
 } worker_replicas;
 
-/* `bytes` for each replica. */
-static petra_status make_room(worker_replicas *w, size_t bytes) {
-  if (w->room_bytes < bytes) {
-    petra_free(w->room);
-    w->room = NULL;
-    w->room_bytes = 0;
-    PETRA_TRY(petra_allocate_raw(&w->room, (size_t)w->replicas, bytes));
-    w->room_bytes = bytes;
+/* --- what a stage shares --- */
+
+static petra_status add_size(void *context, petra_tensor *tensor) {
+  petra_shared_size *size = context;
+  const size_t bytes = petra_packed_bytes(tensor->backend, tensor->kind, 1);
+  if (size->element_bytes != 0 && size->element_bytes != bytes)
+    return petra_fail(PETRA_INTERNAL, "gradients of %zu and of %zu bytes an element in one stage", size->element_bytes,
+                      bytes);
+  size->element_bytes = bytes;
+  size->elements += tensor->elements;
+  return PETRA_OK;
+}
+
+static petra_status pack(void *context, petra_tensor *tensor) {
+  unsigned char **at = context;
+  PETRA_TRY(petra_pack(tensor, *at));
+  *at += petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+  return PETRA_OK;
+}
+
+static petra_status unpack(void *context, petra_tensor *tensor) {
+  const unsigned char **at = context;
+  PETRA_TRY(petra_unpack(tensor, *at));
+  *at += petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+  return PETRA_OK;
+}
+
+static void mean_of_floats(const float *const *parts, int replicas, int64_t elements, float *out) {
+  for (int64_t e = 0; e < elements; e++) {
+    float sum = parts[0][e];
+    for (int i = 1; i < replicas; i++)
+      sum += parts[i][e];
+    out[e] = sum / (float)replicas;
   }
-  for (int i = 0; i < w->replicas; i++)
-    w->parts[i] = w->room + (size_t)i * bytes;
+}
+
+static void mean_of_doubles(const double *const *parts, int replicas, int64_t elements, double *out) {
+  for (int64_t e = 0; e < elements; e++) {
+    double sum = parts[0][e];
+    for (int i = 1; i < replicas; i++)
+      sum += parts[i][e];
+    out[e] = sum / (double)replicas;
+  }
+}
+
+void petra_replica_mean(const void *const *parts, int replicas, const petra_shared_size *size, void *out) {
+  if (size->element_bytes == sizeof(float))
+    mean_of_floats((const float *const *)parts, replicas, size->elements, out);
+  else
+    mean_of_doubles((const double *const *)parts, replicas, size->elements, out);
+}
+
+/* --- its copies and their pieces --- */
+
+static petra_stage *stage_of(const worker_replicas *w, int replica, int32_t stage) {
+  return petra_stages_get(&w->replica[replica].stages, stage);
+}
+
+static size_t bytes_of(const exchange *e) {
+  return (size_t)e->size.elements * e->size.element_bytes;
+}
+
+static room *room_of(const worker_replicas *w, int32_t stage) {
+  return &w->rooms[w->carrier ? stage - 1 : 0];
+}
+
+/* The copy of a replica that is here. */
+static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int replica) {
+  return room_of(w, stage)->bytes + (size_t)(replica - w->own) * bytes_of(&w->exchanges[stage - 1]);
+}
+
+/* The first element of the piece that a replica owns; of piece `replicas` the end. */
+static int64_t first_of(const worker_replicas *w, int32_t stage, int piece) {
+  const int64_t elements = w->exchanges[stage - 1].size.elements, pieces = w->carrier ? w->replicas : 1;
+  return elements / pieces * piece + elements % pieces * piece / pieces;
+}
+
+static size_t piece_offset(const worker_replicas *w, int32_t stage, int piece) {
+  return (size_t)first_of(w, stage, piece) * w->exchanges[stage - 1].size.element_bytes;
+}
+
+static size_t piece_bytes(const worker_replicas *w, int32_t stage, int piece) {
+  return piece_offset(w, stage, piece + 1) - piece_offset(w, stage, piece);
+}
+
+static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
+  if (w->carrier)
+    petra_account_add(petra_stage_account(stage_of(w, w->own, stage)), PETRA_MEMORY_MESSAGES, bytes);
+}
+
+/* The room stays, and grows without a carrier. */
+static petra_status make_room(worker_replicas *w, int32_t stage) {
+  room *r = room_of(w, stage);
+  const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->carrier ? 1 : (size_t)w->replicas);
+  if (r->size >= size)
+    return PETRA_OK;
+  petra_free(r->bytes);
+  *r = (room){NULL, 0};
+  PETRA_TRY(petra_allocate_raw(&r->bytes, size, 1));
+  r->size = size;
+  charge(w, stage, (int64_t)size);
   return PETRA_OK;
 }
 
-static petra_status average(worker_replicas *w, int32_t stage) {
-  petra_shared_size size;
-  PETRA_TRY(petra_shared_size_of(petra_stages_get(&w->replica[0].stages, stage), &size));
-  PETRA_TRY(make_room(w, petra_shared_bytes(&size)));
-  for (int i = 0; i < w->replicas; i++)
-    PETRA_TRY(petra_shared_pack(petra_stages_get(&w->replica[i].stages, stage),
-                                w->room + (size_t)i * petra_shared_bytes(&size)));
-  petra_replica_mean(w->parts, w->replicas, &size, w->room);
-  for (int i = 0; i < w->replicas; i++)
-    PETRA_TRY(petra_shared_unpack(petra_stages_get(&w->replica[i].stages, stage), w->room));
+/* --- messages between the replicas --- */
+
+/* Numbers the messages of a way: every update has one of each step. All replicas of a stage have made as many updates. */
+static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
+  return (petra_stage_version(stage_of(w, w->own, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
+}
+
+static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int to, step at) {
+  petra_way *way = w->replica[to].out;
+  const size_t bytes = piece_bytes(w, stage, piece);
+  void *buffer;
+  PETRA_TRY(petra_way_buffer(way, 0, "room for gradients", &buffer));
+  memcpy(buffer, copy_of(w, stage, w->own) + piece_offset(w, stage, piece), bytes);
+  return petra_way_send(way, number_of(w, stage, at), bytes);
+}
+
+/* A message of another replica, with `piece`. Without `wait`, *data is NULL if it has not come. */
+static petra_status take(worker_replicas *w, int32_t stage, int from, int piece, step at, bool wait,
+                         const void **data) {
+  petra_way *way = w->replica[from].in;
+  const int64_t number = number_of(w, stage, at);
+  char what[96];
+  size_t size;
+  int64_t came_ns;
+  snprintf(what, sizeof what, "the gradients of stage %d, update %lld, of replica %d", stage,
+           (long long)petra_stage_version(stage_of(w, w->own, stage)), from);
+  PETRA_TRY(wait ? petra_way_take(way, number, what, data, &size)
+                 : petra_way_take_until(way, number, 0, what, data, &size, &came_ns));
+  if (*data && size != piece_bytes(w, stage, piece))
+    return petra_fail(PETRA_INTERNAL, "%s: %zu bytes; expected %zu", what, size, piece_bytes(w, stage, piece));
   return PETRA_OK;
 }
 
-/* What one replica says of the group; the longest of all replicas is what an action took. */
+/* Counts the buffers that the ways have by now. */
+static void charge_buffers(worker_replicas *w) {
+  int64_t bytes = 0;
+  for (int i = 0; i < w->replicas; i++)
+    if (w->replica[i].in)
+      bytes += petra_way_bytes(w->replica[i].in) + petra_way_bytes(w->replica[i].out);
+  charge(w, w->largest, bytes - w->charged);
+  w->charged = bytes;
+}
+
+/* --- the exchange --- */
+
+/* The gradients of the next update are complete. */
+static petra_status begin(worker_replicas *w, int32_t stage) {
+  exchange *e = &w->exchanges[stage - 1];
+  e->size = (petra_shared_size){0};
+  PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &e->size));
+  PETRA_TRY(make_room(w, stage));
+  for (int i = 0; i < w->replicas; i++) {
+    if (!w->replica[i].worker)
+      continue;
+    unsigned char *at = copy_of(w, stage, i);
+    PETRA_TRY(petra_stage_visit_shared(stage_of(w, i, stage), pack, &at));
+  }
+  e->begun = true;
+  w->open++;
+  for (int next = 1; next < w->replicas; next++) {
+    const int owner = (w->own + next) % w->replicas;
+    if (w->replica[owner].out)
+      PETRA_TRY(send_piece(w, stage, owner, owner, STEP_PIECE));
+  }
+  return PETRA_OK;
+}
+
+/* Once the pieces that this process owns have come from all: their mean, to all others. */
+static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
+  exchange *e = &w->exchanges[stage - 1];
+  const size_t offset = piece_offset(w, stage, w->own);
+  for (int i = 0; i < w->replicas; i++) {
+    if (w->replica[i].in)
+      PETRA_TRY(take(w, stage, i, w->own, STEP_PIECE, wait, &w->parts[i]));
+    else
+      w->parts[i] = copy_of(w, stage, i) + offset;
+    if (!w->parts[i])
+      return PETRA_OK;
+  }
+  const petra_shared_size size = {first_of(w, stage, w->own + 1) - first_of(w, stage, w->own), e->size.element_bytes};
+  petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->own) + offset);
+  e->summed = true;
+  w->open--;
+  for (int next = 1; next < w->replicas; next++) {
+    const int other = (w->own + next) % w->replicas;
+    if (!w->replica[other].in)
+      continue;
+    PETRA_TRY(petra_way_done(w->replica[other].in, number_of(w, stage, STEP_PIECE)));
+    PETRA_TRY(send_piece(w, stage, w->own, other, STEP_MEAN));
+  }
+  return PETRA_OK;
+}
+
+/* Before the update, each stage that is here gets the mean. A resumed run may have to begin here. */
+static petra_status end(worker_replicas *w, int32_t stage) {
+  exchange *e = &w->exchanges[stage - 1];
+  if (!e->begun)
+    PETRA_TRY(begin(w, stage));
+  if (!e->summed)
+    PETRA_TRY(sum(w, stage, true));
+  for (int i = 0; i < w->replicas; i++) {
+    const void *mean;
+    if (!w->replica[i].in)
+      continue;
+    PETRA_TRY(take(w, stage, i, i, STEP_MEAN, true, &mean));
+    memcpy(copy_of(w, stage, w->own) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
+    PETRA_TRY(petra_way_done(w->replica[i].in, number_of(w, stage, STEP_MEAN)));
+  }
+  charge_buffers(w);
+  e->begun = e->summed = false;
+  for (int i = 0; i < w->replicas; i++) {
+    const unsigned char *at = copy_of(w, stage, w->own);
+    if (w->replica[i].worker)
+      PETRA_TRY(petra_stage_visit_shared(stage_of(w, i, stage), unpack, &at));
+  }
+  return PETRA_OK;
+}
+
+/* Begins the exchanges whose gradients the group has completed, and sums what has come of those that are under way. */
+static petra_status go_on(worker_replicas *w, const petra_action *actions, int count) {
+  for (int i = 0; i < count; i++) {
+    const bool gradients = actions[i].kind == PETRA_ACTION_BACKWARD || actions[i].kind == PETRA_ACTION_WEIGHT_GRADIENT;
+    if (gradients && petra_stage_gradient_complete(stage_of(w, w->own, actions[i].stage)))
+      PETRA_TRY(begin(w, actions[i].stage));
+  }
+  for (int32_t stage = 1; stage <= w->stages && w->open > 0; stage++)
+    if (w->exchanges[stage - 1].begun && !w->exchanges[stage - 1].summed)
+      PETRA_TRY(sum(w, stage, false));
+  return PETRA_OK;
+}
+
+/* --- the worker --- */
+
+/* Takes the results of one replica; an action took as long as the slowest replica that is here. */
 static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
   for (int i = 0; i < count; i++)
-    if (replica == 0)
-      results[i] = w->own[i];
-    else if (w->own[i].measured_ns > results[i].measured_ns)
-      results[i].measured_ns = w->own[i].measured_ns;
+    if (replica == w->own)
+      results[i] = w->results[i];
+    else if (w->results[i].measured_ns > results[i].measured_ns)
+      results[i].measured_ns = w->results[i].measured_ns;
 }
 
 /* A U waits for the gradients that it needs: none of its stage is computed in its group. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
-  PETRA_TRY(petra_array_reserve(&w->own, &w->own_capacity, 2 * (int64_t)count, sizeof *w->own));
-  petra_action_result *asked = w->own + count;
+  PETRA_TRY(petra_array_reserve(&w->results, &w->results_capacity, 2 * (int64_t)count, sizeof *w->results));
+  petra_action_result *asked = w->results + count;
   memcpy(asked, results, (size_t)count * sizeof *asked);
   for (int i = 0; i < count; i++)
     if (actions[i].kind == PETRA_ACTION_UPDATE)
-      PETRA_TRY(average(w, actions[i].stage));
+      PETRA_TRY(end(w, actions[i].stage));
   for (int r = 0; r < w->replicas; r++) {
     petra_worker *worker = w->replica[r].worker;
-    memcpy(w->own, asked, (size_t)count * sizeof *asked);
-    PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->own));
-    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
+    if (!worker)
+      continue;
+    memcpy(w->results, asked, (size_t)count * sizeof *asked);
+    PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->results));
+    if (!w->carrier) /* a device keeps few results of losses that are not reported yet */
+      PETRA_TRY(petra_worker_finish(worker));
     merge(w, r, results, count);
   }
-  return PETRA_OK;
+  return w->carrier ? go_on(w, actions, count) : PETRA_OK;
 }
 
 static petra_status finish(petra_worker *base) {
   worker_replicas *w = (worker_replicas *)base;
   for (int i = 0; i < w->replicas; i++)
-    PETRA_TRY(petra_worker_finish(w->replica[i].worker));
+    if (w->replica[i].worker)
+      PETRA_TRY(petra_worker_finish(w->replica[i].worker));
+  return PETRA_OK;
+}
+
+/* --- creation --- */
+
+/* *largest: the bytes of the largest piece of the stages that are here. */
+static petra_status find_largest(worker_replicas *w, size_t *largest) {
+  *largest = 0;
+  for (int32_t stage = 1; stage <= w->stages; stage++) {
+    if (!petra_stages_has(&w->replica[w->own].stages, stage))
+      continue;
+    PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &w->exchanges[stage - 1].size));
+    for (int i = 0; i < w->replicas; i++)
+      if (piece_bytes(w, stage, i) > *largest) {
+        *largest = piece_bytes(w, stage, i);
+        w->largest = stage;
+      }
+  }
+  return PETRA_OK;
+}
+
+static petra_status open_ways(worker_replicas *w, const petra_worker_replicas_options *options) {
+  size_t capacity;
+  PETRA_TRY(find_largest(w, &capacity));
+  for (int i = 0; i < w->replicas; i++) {
+    const int other = options->first_rank + i * options->places;
+    if (i == w->own)
+      continue;
+    PETRA_TRY(petra_carrier_way_out(w->carrier, other, options->way, capacity, &w->replica[i].out));
+    PETRA_TRY(petra_carrier_way_in(w->carrier, other, options->way, capacity, &w->replica[i].in));
+  }
   return PETRA_OK;
 }
 
@@ -89,26 +358,47 @@ petra_status petra_worker_replicas_create(const petra_worker_replicas_options *o
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   const size_t replicas = (size_t)options->replicas;
   worker_replicas *w;
+  petra_status status;
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w + replicas * sizeof *w->replica));
-  petra_status status = petra_allocate(&w->parts, replicas, sizeof *w->parts);
-  if (status != PETRA_OK) {
-    petra_free(w);
-    return status;
-  }
   w->base.ops = &ops;
+  w->carrier = options->carrier;
   w->replicas = options->replicas;
-  for (int i = 0; i < w->replicas; i++)
-    w->replica[i] = (one_replica){options->worker[i], options->stages[i]};
+  w->own = options->carrier ? options->replica : 0;
+  for (int i = 0; i < (options->carrier ? 1 : w->replicas); i++)
+    w->replica[w->own + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
+  w->stages = w->replica[w->own].stages.count;
+  PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);
+  if (w->carrier)
+    PETRA_TRY_GOTO(status, open_ways(w, options), fail);
   *out = &w->base;
   return PETRA_OK;
+fail:
+  petra_worker_replicas_destroy(&w->base);
+  return status;
 }
 
 void petra_worker_replicas_destroy(petra_worker *base) {
   worker_replicas *w = (worker_replicas *)base;
   if (!w)
     return;
-  petra_free(w->room);
+  for (int32_t stage = 1; stage <= w->stages && w->rooms; stage++) {
+    if (w->rooms[stage - 1].bytes)
+      charge(w, stage, -(int64_t)w->rooms[stage - 1].size);
+    petra_free(w->rooms[stage - 1].bytes);
+  }
+  if (w->charged > 0)
+    charge(w, w->largest, -w->charged);
+  petra_free(w->results);
+  petra_free(w->rooms);
+  petra_free(w->exchanges);
   petra_free(w->parts);
-  petra_free(w->own);
   petra_free(w);
+}
+
+int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_bytes) {
+  const int64_t widest = replicas * (int64_t)sizeof(double); /* of one element for each replica */
+  const size_t piece = (size_t)((shared_bytes + widest - 1) / widest) * sizeof(double);
+  return (replicas - 1) * (petra_way_bytes_out(piece) + petra_way_bytes_in(piece, STEPS * stages));
 }

@@ -11,46 +11,111 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The weights of the stages that are here, at an evaluation. */
+typedef struct copy {
+  struct copy *next;
+  int32_t epoch;
+  double *values;
+  int64_t count;
+} copy;
+
 struct petra_best {
   petra_stage_observer base;
   const petra_network *network;
-  char *path, *weights_path;
-  petra_weights_moment moment; /* of what best.h5 has; epoch 0: nothing yet */
-  bool in_weights;             /* weights.h5 has it, and there is no best.h5 */
+  petra_ranks *ranks;          /* of several processes; NULL: this is the only one */
+  char *path, *weights_path;   /* of the process that writes them; else NULL */
+  petra_weights_moment moment; /* of the best evaluation so far; epoch 0: none */
+  bool in_weights;             /* weights.h5 has its weights, and there is no best.h5 */
+  bool changed;                /* since the file was written */
+  copy *kept;                  /* the weights that are here; NULL: they are in a file, or there are none */
+  copy *first, **last;         /* evaluations whose result is not known here, in their order */
 };
+
+static void destroy_copy(copy *c) {
+  if (c)
+    petra_free(c->values);
+  petra_free(c);
+}
+
+static int32_t epoch_of(const petra_best *best, int64_t microbatch) {
+  return (int32_t)(microbatch / best->network->plan->program.batches) + 1;
+}
+
+static petra_weights_moment moment_of(const petra_best *best, int64_t microbatch, const petra_evaluation *evaluation) {
+  const bool by_loss = petra_best_by_loss(petra_samples_of(best->network->plan->config));
+  return (petra_weights_moment){
+      .epoch = epoch_of(best, microbatch), .by_loss = by_loss, .value = by_loss ? evaluation->loss : evaluation->top1};
+}
+
+/* Whether `moment` is to be kept in the place of `best`, which came before it. */
+static bool beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
+  return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
+}
+
+/* In one process. */
+static petra_status write_better(petra_best *best, const petra_weights_moment *moment,
+                                 petra_snapshot *const *snapshots) {
+  if (!beats(moment, &best->moment))
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, moment, best->path));
+  best->moment = *moment;
+  best->in_weights = false;
+  return PETRA_OK;
+}
 
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   petra_best *best = (petra_best *)base;
-  const petra_weights_moment moment = petra_best_moment_of(best->network->plan, microbatch, evaluation);
-  if (!petra_best_beats(&moment, &best->moment))
+  copy *c;
+  if (!best->ranks) {
+    const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
+    return write_better(best, &moment, snapshots);
+  }
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  *best->last = c;
+  best->last = &c->next;
+  c->epoch = epoch_of(best, microbatch);
+  return petra_network_copy_weights(best->network, snapshots, &c->values, &c->count);
+}
+
+/* The first evaluation that waits turned out so. */
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_best *best = (petra_best *)base;
+  const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
+  copy *c = best->first;
+  if (!best->ranks)
     return PETRA_OK;
-  PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, &moment, best->path));
-  petra_best_written(best, &moment);
+  if (!c || c->epoch != moment.epoch)
+    return petra_fail(PETRA_INTERNAL, "the result of the evaluation of epoch %d has come, and %s waits here",
+                      moment.epoch, c ? "another one" : "none");
+  best->first = c->next;
+  if (!best->first)
+    best->last = &best->first;
+  if (!beats(&moment, &best->moment)) {
+    destroy_copy(c);
+    return PETRA_OK;
+  }
+  destroy_copy(best->kept);
+  best->kept = c;
+  best->moment = moment;
+  best->changed = true;
   return PETRA_OK;
 }
 
-petra_weights_moment petra_best_moment_of(const petra_plan *plan, int64_t microbatch,
-                                          const petra_evaluation *evaluation) {
-  const bool by_loss = petra_best_by_loss(petra_samples_of(plan->config));
-  return (petra_weights_moment){.epoch = (int32_t)(microbatch / plan->program.batches) + 1,
-                                .by_loss = by_loss,
-                                .value = !evaluation ? 0
-                                         : by_loss   ? evaluation->loss
-                                                     : evaluation->top1};
+petra_status petra_best_resume(petra_best *best) {
+  return best->ranks ? petra_ranks_share(best->ranks, &best->moment, sizeof best->moment) : PETRA_OK;
 }
 
-petra_weights_moment petra_best_moment(const petra_best *best) {
-  return best->moment;
-}
-
-const char *petra_best_path(const petra_best *best) {
-  return best->path;
-}
-
-void petra_best_written(petra_best *best, const petra_weights_moment *moment) {
-  best->moment = *moment;
-  best->in_weights = false;
+petra_status petra_best_save(petra_best *best) {
+  bool changed = best->changed;
+  if (best->ranks)
+    PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know */
+  if (!changed)
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_copies(best->network, best->kept ? best->kept->values : NULL,
+                                       best->kept ? best->kept->count : 0, &best->moment, best->path));
+  best->in_weights = best->changed = false;
+  return PETRA_OK;
 }
 
 petra_status petra_best_check(const petra_config *config, int64_t epochs) {
@@ -88,14 +153,18 @@ static petra_status find(petra_best *best, const petra_plan *plan, int64_t logge
 }
 
 petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out) {
-  static const petra_stage_observer_ops ops = {.evaluated_weights = on_weights};
+  static const petra_stage_observer_ops ops = {.evaluated = on_evaluation, .evaluated_weights = on_weights};
   petra_best *best;
   petra_status status;
   PETRA_TRY(petra_allocate(&best, 1, sizeof *best));
   best->base.ops = &ops;
   best->network = network;
-  PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
-  PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
+  best->ranks = network->placement && network->placement->ranks->count > 1 ? network->placement->ranks : NULL;
+  best->last = &best->first;
+  if (folder) {
+    PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
+    PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
+  }
   if (logged >= 0)
     PETRA_TRY_GOTO(status, find(best, network->plan, logged), fail);
   *out = best;
@@ -108,6 +177,12 @@ fail:
 void petra_best_destroy(petra_best *best) {
   if (!best)
     return;
+  while (best->first) {
+    copy *c = best->first;
+    best->first = c->next;
+    destroy_copy(c);
+  }
+  destroy_copy(best->kept);
   petra_free(best->path);
   petra_free(best->weights_path);
   petra_free(best);
@@ -128,7 +203,7 @@ int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sampl
   int64_t found = -1;
   for (int64_t e = 0; e < count; e++) {
     const petra_weights_moment moment = moment_of_row(&rows[e], samples);
-    if (isnan(moment.value) || !petra_best_beats(&moment, &best))
+    if (isnan(moment.value) || !beats(&moment, &best))
       continue;
     best = moment;
     found = e;
@@ -137,6 +212,8 @@ int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sampl
 }
 
 petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
+  if (!best->path)
+    return PETRA_OK;
   const petra_sample_kind samples = petra_samples_of(best->network->plan->config);
   const int64_t row = petra_best_of(rows, count, samples);
   const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);

@@ -7,16 +7,16 @@
 #include "base/text.h"
 #include "exec/transport_local.h"
 #include "execute/transport_ranks.h"
+#include "exec/worker_replicas.h"
 #include "execute/random_delays.h"
-#include "execute/replica_exchange.h"
 #include "execute/worker_ranks.h"
 
 #include <stdio.h>
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
-/* Ways numbered behind those of the boundaries: to rank 0, between replicas, from the last stage; behind them all of the probes. */
-enum { WAY_NEWS, WAY_LINKS, WAY_REPLICAS, WAY_BEST, WAY_PROBES };
+/* Ways numbered behind those of the boundaries; behind them are those of the probes. */
+enum { WAY_LOSSES, WAY_LINKS, WAY_REPLICAS, WAY_PROBES };
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
@@ -78,12 +78,6 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
   PETRA_TRY_GOTO(status, set_bytes(e), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&e->news, (size_t)e->placement.replicas, sizeof *e->news), fail);
-  for (int i = 0; i < e->placement.replicas; i++)
-    PETRA_TRY_GOTO(status,
-                   petra_news_init(&e->news[i], ranks, petra_placement_rank(&e->placement, i, plan->stages),
-                                   way_number(e, WAY_NEWS)),
-                   fail);
   *out = e;
   return PETRA_OK;
 fail:
@@ -95,13 +89,11 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
-  petra_replica_exchange_destroy(e->exchange);
+  petra_worker_replicas_destroy(e->exchange);
   petra_pauses_destroy(e->pauses);
-  petra_best_ranks_destroy(e->best);
   petra_rank_links_fini(&e->links);
   petra_rank_times_fini(&e->times);
-  petra_replica_losses_destroy(e->losses);
-  petra_free(e->news);
+  petra_loss_relay_destroy(e->relay);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -195,27 +187,19 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
 
 /* --- what rank 0 is told --- */
 
-petra_status petra_execution_observer(petra_execution *e, petra_stage_observer *log, petra_stage_observer **out) {
-  const int replicas = e->placement.replicas;
-  if (e->ranks->rank == 0 && replicas > 1)
-    PETRA_TRY(petra_replica_losses_create(replicas, log, &e->losses));
-  for (int i = 0; i < replicas; i++) {
-    petra_stage_observer *told =
-        petra_news_observer(&e->news[i], e->losses ? petra_replica_losses_of(e->losses, i) : log);
-    if (i == e->placement.replica)
-      *out = told;
-  }
+petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, petra_best *best,
+                                   petra_stage_observer **out) {
+  e->best = best;
+  PETRA_TRY(
+      petra_loss_relay_create(&e->placement, e->plan->stages, way_number(e, WAY_LOSSES), best, observers, &e->relay));
+  *out = petra_loss_relay_observer(e->relay);
   return PETRA_OK;
 }
 
 /* What is told of other ranks' stages. */
 static petra_status hear_between(void *context) {
   petra_execution *e = context;
-  if (e->best)
-    PETRA_TRY(petra_best_ranks_hear(e->best));
-  for (int i = 0; i < e->placement.replicas; i++)
-    PETRA_TRY(petra_news_hear(&e->news[i]));
-  return PETRA_OK;
+  return petra_loss_relay_poll(e->relay);
 }
 
 /* Whether this rank is told anything. */
@@ -226,10 +210,9 @@ static bool hears(const petra_execution *e) {
 petra_status petra_execution_settle(petra_execution *e) {
   if (!e)
     return PETRA_OK;
-  for (int i = 0; i < e->placement.replicas; i++)
-    PETRA_TRY(petra_news_settle(&e->news[i]));
+  PETRA_TRY(petra_loss_relay_drain(e->relay));
   PETRA_TRY(petra_probe_settle(e->probe));
-  return e->best ? petra_best_ranks_save(e->best) : PETRA_OK;
+  return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
 petra_status petra_execution_finish(petra_execution *e) {
@@ -273,25 +256,27 @@ petra_status petra_execution_add_probe(petra_execution *e, const petra_probe_opt
   return PETRA_OK;
 }
 
-/* --- weights of the best evaluation --- */
-
-petra_status petra_execution_keep_best(petra_execution *e, const petra_network *network, petra_best *best,
-                                       petra_stage_observer **observers) {
-  PETRA_TRY(petra_best_ranks_create(network, best, way_number(e, WAY_BEST), &e->best));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_best_ranks_observer(e->best));
-  return PETRA_OK;
-}
-
 /* --- the worker --- */
+
+/* The worker before that of the replica that is here. */
+static petra_status create_exchange(petra_execution *e, petra_worker *worker, const petra_network *network) {
+  const petra_placement *placement = &e->placement;
+  const petra_stages stages = petra_network_stages(network);
+  const petra_worker_replicas_options options = {.replicas = placement->replicas,
+                                                 .worker = &worker,
+                                                 .stages = &stages,
+                                                 .carrier = e->ranks->carrier,
+                                                 .replica = placement->replica,
+                                                 .first_rank = e->ranks->rank - placement->replica * placement->places,
+                                                 .places = placement->places,
+                                                 .way = way_number(e, WAY_REPLICAS)};
+  return petra_worker_replicas_create(&options, &e->exchange);
+}
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out) {
   if (e->placement.replicas > 1) {
-    const petra_replica_exchange_options exchange = {.stages = petra_network_stages(network),
-                                                     .worker = worker,
-                                                     .placement = &e->placement,
-                                                     .way = way_number(e, WAY_REPLICAS)};
-    PETRA_TRY(petra_replica_exchange_create(&exchange, &e->exchange));
+    PETRA_TRY(create_exchange(e, worker, network));
     worker = e->exchange;
   }
   PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));

@@ -36,19 +36,15 @@ const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
 
-/* The observer for the worker: what the last stage (of each replica) has to tell goes to the observer `log` of rank 0, from this
- * rank or another one. Borrowed. */
-petra_status petra_execution_observer(petra_execution *execution, petra_stage_observer *log,
-                                      petra_stage_observer **out);
+/* The observer for the worker of the stages that are here (execute/loss_relay.h). `observers`, a list, are those of this rank that are
+ * notified of losses and evaluations; with run.keep: best `best` is among them, else NULL. Borrowed. */
+petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, petra_best *best,
+                                   petra_stage_observer **out);
 
 /* Before the worker: the probe of this process; `options` but for `ranks`. Adds what looks at the stages that are here to
  * `observers`. The caller has it, until after petra_execution_destroy. */
 petra_status petra_execution_add_probe(petra_execution *execution, const petra_probe_options *options,
                                        petra_stage_observer **observers, petra_probe **out);
-
-/* Before the worker, with run.keep: best; `best` is rank 0's, NULL on the others. */
-petra_status petra_execution_keep_best(petra_execution *execution, const petra_network *network, petra_best *best,
-                                       petra_stage_observer **observers);
 
 /* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
@@ -66,7 +62,7 @@ petra_status petra_execution_finish(petra_execution *execution);
 
 /* --- checkpoints: NULL is a run of one process, to which there is nothing to do --- */
 
-/* All that was told so far (petra_execution_observer) is with rank 0, and best.h5 is written. */
+/* The observers know all losses and evaluations so far (petra_execution_relay), and best.h5 is written. */
 petra_status petra_execution_settle(petra_execution *execution);
 
 /* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage of each replica, of the rank that

@@ -67,7 +67,7 @@ petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {
   PETRA_TRY(petra_ranks_share(e->ranks, &first, sizeof first));
   *digest = first.digest;
   e->resumed_ns = first.now_ns;
-  return e->best ? petra_best_ranks_resume(e->best) : PETRA_OK;
+  return e->best ? petra_best_resume(e->best) : PETRA_OK;
 }
 
 petra_worker *petra_execution_counting(petra_execution *e) {

@@ -5,8 +5,6 @@
 
 #include "execute/execution.h"
 
-#include "exec/replica_losses.h"
-#include "execute/best_weights_ranks.h"
 #include "execute/loss_relay.h"
 #include "execute/rank_times.h"
 
@@ -16,11 +14,10 @@ struct petra_execution {
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news *news;                        /* of each replica */
-  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
-  petra_probe *probe;                      /* borrowed; NULL: none */
-  petra_probe_ranks probe_ranks;           /* what it is told of this group */
-  petra_best_ranks *best;                  /* NULL: run.keep: last */
+  petra_loss_relay *relay;
+  petra_probe *probe;            /* borrowed; NULL: none */
+  petra_probe_ranks probe_ranks; /* what it is told of this run */
+  petra_best *best;              /* borrowed; NULL: run.keep: last */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */

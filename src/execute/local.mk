@@ -2,7 +2,6 @@
 # src/execute: a run over several processes.
 libpetra_a_SOURCES += \
 	src/execute/best_weights.c src/execute/best_weights.h \
-	src/execute/best_weights_ranks.c src/execute/best_weights_ranks.h \
 	src/execute/consistency_check.c src/execute/consistency_check.h \
 	src/execute/execution.c src/execute/execution.h \
 	src/execute/execution_checkpoint.c \
@@ -17,7 +16,6 @@ libpetra_a_SOURCES += \
 	src/execute/rank_links.c src/execute/rank_links.h \
 	src/execute/rank_simulation.c src/execute/rank_simulation.h \
 	src/execute/rank_times.c src/execute/rank_times.h \
-	src/execute/replica_exchange.c src/execute/replica_exchange.h \
 	src/execute/transport_peers.c src/execute/transport_peers.h \
 	src/execute/transport_ranks.c src/execute/transport_ranks.h \
 	src/execute/worker_ranks.c src/execute/worker_ranks.h

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "execute/loss_relay.h"
 
+#include "base/mem.h"
+#include "exec/replica_losses.h"
+
 #include <string.h>
 
 typedef enum item_kind { ITEM_LOSS, ITEM_EVALUATION, ITEM_MARK } item_kind;
@@ -13,87 +16,166 @@ typedef struct item {
   petra_evaluation evaluation;
 } item;
 
-petra_status petra_news_init(petra_news *news, petra_ranks *ranks, int last, int id) {
-  *news = (petra_news){.rank = ranks->rank};
-  if (last == 0 || (ranks->rank != 0 && ranks->rank != last))
-    return PETRA_OK;
-  return ranks->rank == 0 ? petra_carrier_way_in(ranks->carrier, last, id, sizeof(item), &news->way)
-                          : petra_carrier_way_out(ranks->carrier, 0, id, sizeof(item), &news->way);
+/* Where items of a replica come from, and who is notified of them here. */
+typedef struct source {
+  petra_way *way; /* NULL: nothing comes from another process */
+  int64_t marks;  /* that came, less those that were waited for */
+  petra_stage_observer *observers;
+} source;
+
+struct petra_loss_relay {
+  petra_stage_observer base;
+  petra_replica_losses *losses; /* NULL: this is not rank 0, or there are no replicas */
+  int ranks, replicas, replica;
+  petra_way **out; /* to each rank; NULL: none */
+  int64_t sent;    /* items */
+  source source[]; /* of each replica */
+};
+
+static petra_stage_observer *own_observers(const petra_loss_relay *relay) {
+  return relay->source[relay->replica].observers;
 }
 
-static petra_status send_item(petra_news *news, const item *what) {
-  void *buffer;
-  PETRA_TRY(petra_way_buffer(news->way, 0, "room for what rank 0 is told", &buffer));
-  memcpy(buffer, what, sizeof *what);
-  return petra_way_send(news->way, news->told++, sizeof *what);
+/* Sends to rank 0 or, with `all`, to every rank that this one has a way to. */
+static petra_status send_item(petra_loss_relay *relay, bool all, const item *what) {
+  for (int r = 0; r < (all ? relay->ranks : 1); r++) {
+    void *buffer;
+    if (!relay->out[r])
+      continue;
+    PETRA_TRY(petra_way_buffer(relay->out[r], 0, "room for a loss or an evaluation", &buffer));
+    memcpy(buffer, what, sizeof *what);
+    PETRA_TRY(petra_way_send(relay->out[r], relay->sent, sizeof *what));
+  }
+  relay->sent++;
+  return PETRA_OK;
 }
+
+/* --- from the worker of this process --- */
 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
+  petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
-  return send_item((petra_news *)base, &what);
+  PETRA_TRY(send_item(relay, false, &what));
+  PETRA_TELL(petra_stage_observer, own_observers(relay), loss, observer, microbatch, loss, lr, virtual_ns);
+  return PETRA_OK;
+}
+
+static petra_status on_evaluating(petra_stage_observer *base) {
+  PETRA_TELL(petra_stage_observer, own_observers((const petra_loss_relay *)base), evaluating, observer);
+  return PETRA_OK;
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
-  return send_item((petra_news *)base, &what);
-}
-
-/* Of rank 0 itself, which has begun its part of an evaluation. */
-static petra_status on_evaluating(petra_stage_observer *base) {
-  const petra_news *news = (const petra_news *)base;
-  return news->log->ops->evaluating ? news->log->ops->evaluating(news->log) : PETRA_OK;
-}
-
-petra_stage_observer *petra_news_observer(petra_news *news, petra_stage_observer *log) {
-  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
-  static const petra_stage_observer_ops first = {.evaluating = on_evaluating};
-  static const petra_stage_observer_ops silent = {0};
-  news->log = log;
-  news->base.ops = !news->way ? &silent : news->rank > 0 ? &ops : &first;
-  return news->rank == 0 && !news->way ? log : &news->base;
-}
-
-static petra_status hear(petra_news *news, const void *data) {
-  item what;
-  memcpy(&what, data, sizeof what);
-  PETRA_TRY(petra_way_done(news->way, news->told++));
-  switch ((item_kind)what.kind) {
-  case ITEM_LOSS:
-    return news->log->ops->loss(news->log, what.microbatch, &what.loss, what.lr, what.virtual_ns);
-  case ITEM_EVALUATION:
-    return news->log->ops->evaluated(news->log, what.microbatch, &what.evaluation);
-  case ITEM_MARK:
-    news->settled++;
-    break;
-  }
+  PETRA_TRY(send_item(relay, true, &what));
+  PETRA_TELL(petra_stage_observer, own_observers(relay), evaluated, observer, microbatch, evaluation);
   return PETRA_OK;
 }
 
-petra_status petra_news_hear(petra_news *news) {
+static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
+                               petra_snapshot *const *snapshots) {
+  const petra_loss_relay *relay = (const petra_loss_relay *)base;
+  PETRA_TELL(petra_stage_observer, own_observers(relay), evaluated_weights, observer, microbatch, evaluation,
+             snapshots);
+  return PETRA_OK;
+}
+
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
+  return &relay->base;
+}
+
+/* --- from other processes --- */
+
+static petra_status receive(source *from, int64_t number, const void *data) {
+  item what;
+  memcpy(&what, data, sizeof what);
+  PETRA_TRY(petra_way_done(from->way, number));
+  if (what.kind == ITEM_LOSS)
+    PETRA_TELL(petra_stage_observer, from->observers, loss, observer, what.microbatch, &what.loss, what.lr,
+               what.virtual_ns);
+  else if (what.kind == ITEM_EVALUATION)
+    PETRA_TELL(petra_stage_observer, from->observers, evaluated, observer, what.microbatch, &what.evaluation);
+  else
+    from->marks++;
+  return PETRA_OK;
+}
+
+petra_status petra_loss_relay_poll(petra_loss_relay *relay) {
   int64_t number;
   const void *data;
   size_t size;
-  if (!news->way || news->rank > 0)
-    return PETRA_OK;
-  for (;;) {
-    PETRA_TRY(petra_way_poll(news->way, &number, &data, &size));
-    if (!data)
-      return PETRA_OK;
-    PETRA_TRY(hear(news, data));
-  }
+  for (int i = 0; i < relay->replicas; i++)
+    for (source *from = &relay->source[i]; from->way;) {
+      PETRA_TRY(petra_way_poll(from->way, &number, &data, &size));
+      if (!data)
+        break;
+      PETRA_TRY(receive(from, number, data));
+    }
+  return PETRA_OK;
 }
 
-petra_status petra_news_settle(petra_news *news) {
+petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
+  int64_t number;
   const void *data;
   size_t size;
-  if (!news->way)
-    return PETRA_OK;
-  if (news->rank > 0)
-    return send_item(news, &(const item){.kind = ITEM_MARK});
-  for (news->settled--; news->settled < 0;) { /* it may have come before this rank is there */
-    PETRA_TRY(petra_way_take(news->way, news->told, "the losses of the last stage", &data, &size));
-    PETRA_TRY(hear(news, data));
+  PETRA_TRY(send_item(relay, true, &(const item){.kind = ITEM_MARK}));
+  for (int i = 0; i < relay->replicas; i++) {
+    source *from = &relay->source[i];
+    for (from->marks -= from->way != NULL; from->marks < 0;) { /* it may have come before this rank is here */
+      PETRA_TRY(petra_way_next(from->way, "the losses of the last stage", &number, &data, &size));
+      PETRA_TRY(receive(from, number, data));
+    }
   }
   return PETRA_OK;
+}
+
+/* --- creation --- */
+
+/* The ways of one replica, whose last stage is at rank `last`. */
+static petra_status open_ways(petra_loss_relay *relay, petra_carrier *carrier, int own, int replica, int last, int to,
+                              int way) {
+  for (int r = 0; r < to; r++)
+    if (r != last && r == own)
+      PETRA_TRY(petra_carrier_way_in(carrier, last, way, sizeof(item), &relay->source[replica].way));
+    else if (r != last && last == own)
+      PETRA_TRY(petra_carrier_way_out(carrier, r, way, sizeof(item), &relay->out[r]));
+  return PETRA_OK;
+}
+
+petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int way, bool keeps_best,
+                                     petra_stage_observer *observers, petra_loss_relay **out) {
+  static const petra_stage_observer_ops ops = {
+      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
+  const petra_ranks *ranks = placement->ranks;
+  const int replicas = placement->replicas;
+  petra_loss_relay *relay;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&relay, 1, sizeof *relay + (size_t)replicas * sizeof *relay->source));
+  relay->base.ops = &ops;
+  relay->ranks = ranks->count;
+  relay->replicas = replicas;
+  relay->replica = placement->replica;
+  PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_way *)), fail);
+  if (ranks->rank == 0 && replicas > 1)
+    PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
+  for (int i = 0; i < replicas; i++) {
+    const int last = petra_placement_rank(placement, i, stages), to = keeps_best && i == 0 ? placement->places : 1;
+    relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
+    PETRA_TRY_GOTO(status, open_ways(relay, ranks->carrier, ranks->rank, i, last, to, way), fail);
+  }
+  *out = relay;
+  return PETRA_OK;
+fail:
+  petra_loss_relay_destroy(relay);
+  return status;
+}
+
+void petra_loss_relay_destroy(petra_loss_relay *relay) {
+  if (!relay)
+    return;
+  petra_replica_losses_destroy(relay->losses);
+  petra_free(relay->out);
+  petra_free(relay);
 }

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the last stage of an executed run has to tell, on its way to the log of rank 0: losses and evaluations. */
+/* Losses and evaluations of an executed run, on their way from the process that has the last stage (of each replica) to the observers
+ * of other processes: to those of rank 0 all of them and, if the best weights are kept (execute/best_weights.h), evaluations to every rank of replica
+ * 0. They are messages on ordinary ways of the carrier. What is observed in a process itself goes to its own observers directly. */
 #ifndef PETRA_EXECUTE_LOSS_RELAY_H
 #define PETRA_EXECUTE_LOSS_RELAY_H
 
 #include "exec/stage_observer.h"
-#include "group/ranks.h"
+#include "plan/placement.h"
 
-typedef struct petra_news {
-  petra_stage_observer base; /* at the rank of the last stage */
-  int rank;
-  petra_way *way;            /* to rank 0; NULL: rank 0 has the last stage, or this is another rank */
-  int64_t told, settled;     /* news sent, or heard; marks that came, less those that were waited for */
-  petra_stage_observer *log; /* of rank 0 */
-} petra_news;
+typedef struct petra_loss_relay petra_loss_relay;
 
-/* Opens the way `id` from rank `last`, which has the last stage. Nothing is to be undone. */
-petra_status petra_news_init(petra_news *news, petra_ranks *ranks, int last, int id);
+/* At all ranks, for a network of `stages` stages. `observers`, a list, are those of this process that are notified; with replicas rank 0
+ * notifies its own of the losses of all (exec/replica_losses.h). `way` is the id of the ways, which nobody else uses. Everything is
+ * borrowed. */
+petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int way, bool keeps_best,
+                                     petra_stage_observer *observers, petra_loss_relay **out);
+void petra_loss_relay_destroy(petra_loss_relay *relay); /* NULL is allowed */
 
-/* The observer for the worker of the stages that are here, `log` being that of rank 0. Borrowed. */
-petra_stage_observer *petra_news_observer(petra_news *news, petra_stage_observer *log);
+/* The observer for the worker of the stages that are here. */
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay);
 
-/* Rank 0 tells its log what has come so far; on others nothing. */
-petra_status petra_news_hear(petra_news *news);
+/* Notifies the observers of what has come so far. */
+petra_status petra_loss_relay_poll(petra_loss_relay *relay);
 
-/* All ranks come here at the same place of the schedule: rank 0 has told its log all that was sent before. */
-petra_status petra_news_settle(petra_news *news);
+/* All ranks come here at the same place of the schedule. Afterwards the observers know all that was sent before. */
+petra_status petra_loss_relay_drain(petra_loss_relay *relay);
 
 #endif

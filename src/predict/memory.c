@@ -2,8 +2,8 @@
 #include "predict/memory.h"
 
 #include "execute/transport_ranks.h"
+#include "exec/worker_replicas.h"
 #include "predict/memory_pass.h"
-#include "execute/replica_exchange.h"
 
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t
     }
   }
   if (count > 0)
-    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_replica_exchange_bytes(replicas, count, most);
+    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_worker_replicas_bytes(replicas, count, most);
 }
 
 static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {

@@ -202,7 +202,7 @@ static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
   if (petra_run_keeps_best(run))
-    return run->best ? petra_best_finish(run->best, rows, epochs) : PETRA_OK; /* which rank 0 has */
+    return petra_best_finish(run->best, rows, epochs);
   return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 

@@ -74,14 +74,17 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observer *told = petra_training_log_observer(run->log);
-  if (run->execution) /* whose actions are logged at the end, by the wall clock */
-    PETRA_TRY(petra_execution_observer(run->execution, told, &told));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
-  if (petra_run_keeps_best(run) && run->execution)
-    PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
-  else if (run->best)
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
+  if (petra_run_keeps_best(run) && !run->best) /* rank 0 has its own */
+    PETRA_TRY(petra_best_create(&run->main.network, NULL, -1, &run->best));
+  petra_stage_observer *notified = NULL, *relay, **list = run->execution ? &notified : &run->stage_observers;
+  if (!run->options.ranks || run->options.ranks->rank == 0)
+    PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_training_log_observer(run->log));
+  if (run->best)
+    PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_best_observer(run->best));
+  if (run->execution) {
+    PETRA_TRY(petra_execution_relay(run->execution, notified, run->best, &relay));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, relay);
+  }
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);

@@ -40,7 +40,7 @@ struct petra_run {
   petra_training_log *log;
   petra_probe *probe;
   petra_probe_log probe_log;
-  petra_best *best;     /* run.keep: best, of the process that writes files; else NULL */
+  petra_best *best;     /* NULL: run.keep: last */
   petra_observer begun; /* with --overwrite: removes the earlier run */
   petra_observer *checkpoints;
   petra_observer *actions;
