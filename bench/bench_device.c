@@ -38,11 +38,11 @@ bench_spread bench_spread_of(double *values, int count) {
 }
 
 /* A number from 1 to `most`. */
-static bool take_number(const char *text, int most, int *out) {
+static bool take_number(const char *text, int maximum, int *out) {
   char *end;
   long value = strtol(text, &end, 10);
   *out = (int)value;
-  return *text && !*end && value >= 1 && value <= most;
+  return *text && !*end && value >= 1 && value <= maximum;
 }
 
 static bool take(arguments *a, const char *name, char *value) {

@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* Longer than it takes until a device's actions come again as graphs. */
-enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, MOST_TICKS = 100, TICKS = 15, MOST_BLOCKS = 18 };
+enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, MAX_TICKS = 100, TICKS = 15, MAX_BLOCKS = 18 };
 
 /* One convolution of the network with tensors of its own. */
 typedef struct conv {
@@ -36,12 +36,12 @@ typedef struct bench {
   const petra_plan *plan;
   petra_backend *backend;
   int conv_count;
-  conv convs[MOST_BLOCKS * PETRA_BLOCK_UNITS];
+  conv convs[MAX_BLOCKS * PETRA_BLOCK_UNITS];
   int ticks, warmup; /* done; before the first that is timed */
   int timed;         /* how many are */
   bool operations;   /* timed one by one */
   double last_s;
-  double tick_s[MOST_TICKS], conv_s[MOST_TICKS];
+  double tick_s[MAX_TICKS], conv_s[MAX_TICKS];
 } bench;
 
 static petra_status make_conv(bench *b, const petra_unit *unit, bool data_gradient) {
@@ -120,7 +120,7 @@ static int compare(const void *a, const void *b) {
 }
 
 static void print_row(const char *name, const double *values, int count, double scale) {
-  double sorted[MOST_TICKS];
+  double sorted[MAX_TICKS];
   memcpy(sorted, values, (size_t)count * sizeof *sorted);
   qsort(sorted, (size_t)count, sizeof *sorted, compare);
   printf("%-34s %9.3f %9.3f %9.3f\n", name, scale * sorted[0], scale * sorted[count / 2], scale * sorted[count - 1]);
@@ -128,7 +128,7 @@ static void print_row(const char *name, const double *values, int count, double 
 
 static void print_result(const bench *b) {
   char text[256];
-  double ratio[MOST_TICKS];
+  double ratio[MAX_TICKS];
   const petra_config *config = b->plan->config;
   b->backend->ops->describe(b->backend, text, sizeof text);
   for (int i = 0; i < b->timed; i++)
@@ -154,7 +154,7 @@ static petra_status open_run(bench *b, petra_config *config) {
   if (b->warmup == 0)
     b->warmup = cuda ? DEVICE_WARMUP_TICKS : WARMUP_TICKS;
   config->run.eval_every = 0;
-  config->run.max_microbatches = MOST_BLOCKS + b->warmup + b->timed + 1;
+  config->run.max_microbatches = MAX_BLOCKS + b->warmup + b->timed + 1;
   config->optim.lr = 1e-4;
   config->optim.lr_scaling = PETRA_LR_NONE;
   config->lr.warmup_epochs = 0;
@@ -179,10 +179,10 @@ static void clean_up(bench *b) {
 }
 
 /* A number from 1 to `most`; else one that is refused. */
-static int count_of(const char *text, int most) {
+static int count_of(const char *text, int maximum) {
   char *end;
   const long value = strtol(text, &end, 10);
-  return *end == 0 && value >= 1 && value <= most ? (int)value : -1;
+  return *end == 0 && value >= 1 && value <= maximum ? (int)value : -1;
 }
 
 int main(int argc, char **argv) {
@@ -195,7 +195,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)
       sets[set_count++] = argv[++i];
     else if (strcmp(argv[i], "--ticks") == 0 && i + 1 < argc)
-      ticks = count_of(argv[++i], MOST_TICKS);
+      ticks = count_of(argv[++i], MAX_TICKS);
     else if (strcmp(argv[i], "--warmup") == 0 && i + 1 < argc)
       warmup = count_of(argv[++i], 1000);
     else if (strcmp(argv[i], "--operations") == 0)
@@ -203,7 +203,7 @@ int main(int argc, char **argv) {
     else
       path = argv[i];
   if (ticks < 0 || warmup < 0) {
-    fprintf(stderr, "bench_tick: --ticks 1 .. %d, --warmup 1 .. 1000\n", MOST_TICKS);
+    fprintf(stderr, "bench_tick: --ticks 1 .. %d, --warmup 1 .. 1000\n", MAX_TICKS);
     return 2;
   }
   petra_config *config;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, MOST = 64 << 20 };
+enum { ROUNDS = 5, MAXIMUM = 64 << 20 };
 
 typedef struct both {
   petra_carrier *carrier;
@@ -71,13 +71,13 @@ static int compare(const void *a, const void *b) {
 }
 
 static petra_status run(both *b) {
-  PETRA_TRY(petra_allocate_raw(&b->data, MOST, 1));
-  memset(b->data, 0, MOST);
-  PETRA_TRY(petra_carrier_way_out(b->carrier, 1 - b->rank, b->rank, MOST, &b->out));
-  PETRA_TRY(petra_carrier_way_in(b->carrier, 1 - b->rank, 1 - b->rank, MOST, &b->in));
+  PETRA_TRY(petra_allocate_raw(&b->data, MAXIMUM, 1));
+  memset(b->data, 0, MAXIMUM);
+  PETRA_TRY(petra_carrier_way_out(b->carrier, 1 - b->rank, b->rank, MAXIMUM, &b->out));
+  PETRA_TRY(petra_carrier_way_in(b->carrier, 1 - b->rank, 1 - b->rank, MAXIMUM, &b->in));
   if (b->rank == 0)
     printf("   bytes   MPI us   carrier us   ratio   (one way, medians of %d in turn)\n", ROUNDS);
-  for (size_t size = 4; size <= MOST; size = size < 1024 ? size * 16 : size * 8) {
+  for (size_t size = 4; size <= MAXIMUM; size = size < 1024 ? size * 16 : size * 8) {
     double mpi[ROUNDS], carrier[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
       PETRA_TRY(measure(b, by_mpi, size, &mpi[i]));

@@ -209,8 +209,8 @@ static petra_status round_of(const bench *b, const operation *what, sets *all, i
   return PETRA_OK;
 }
 
-static int at_most(double wanted, int most) {
-  return wanted < 1 ? 1 : wanted > most ? most : (int)wanted;
+static int at_max(double wanted, int maximum) {
+  return wanted < 1 ? 1 : wanted > maximum ? maximum : (int)wanted;
 }
 
 /* The time of one call. */
@@ -220,9 +220,9 @@ static petra_status time_sets(const bench *b, const operation *what, sets *all, 
   double seconds[BENCH_ROUNDS_MAX];
   for (int i = 0; i < 2; i++) /* plans and scratch are made in the first */
     PETRA_TRY(round_of(b, what, all, 1, 1, &seconds[0]));
-  int calls = what->alone ? 1 : at_most(o->budget_s / seconds[0], o->repeats);
-  int chain = what->alone ? at_most(o->budget_s / seconds[0], o->repeats)
-                          : at_most(o->budget_s / (seconds[0] * calls), o->chain);
+  int calls = what->alone ? 1 : at_max(o->budget_s / seconds[0], o->repeats);
+  int chain =
+      what->alone ? at_max(o->budget_s / seconds[0], o->repeats) : at_max(o->budget_s / (seconds[0] * calls), o->chain);
   for (int i = 0; i < CALLS_WARM; i++) /* a segment that comes a second time becomes a graph */
     PETRA_TRY(round_of(b, what, all, calls, what->alone ? chain : 1, &seconds[0]));
   for (int i = 0; i < o->rounds; i++) {

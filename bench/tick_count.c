@@ -83,14 +83,15 @@ static petra_status keep(counter *c, const tick_launch *launch) {
   return PETRA_OK;
 }
 
-static void tell(void *context, const petra_cuda_host_told *told) {
+static void report(void *context, const petra_cuda_host_told *reported) {
   counter *c = context;
-  tick_launch launch = {told->name, kind_of(told->name), told->flops, told->read_bytes, told->written_bytes};
-  if (strcmp(told->name, "cuda_to_bf16_kernel") == 0) {
-    launch.read_bytes = 4.0 * ((const cuda_to_bf16_args *)told->arguments)->count;
+  tick_launch launch = {reported->name, kind_of(reported->name), reported->flops, reported->read_bytes,
+                        reported->written_bytes};
+  if (strcmp(reported->name, "cuda_to_bf16_kernel") == 0) {
+    launch.read_bytes = 4.0 * ((const cuda_to_bf16_args *)reported->arguments)->count;
     launch.written_bytes = launch.read_bytes / 2;
-  } else if (strcmp(told->name, "cuda_from_bf16_kernel") == 0) {
-    launch.read_bytes = 2.0 * ((const cuda_from_bf16_args *)told->arguments)->count;
+  } else if (strcmp(reported->name, "cuda_from_bf16_kernel") == 0) {
+    launch.read_bytes = 2.0 * ((const cuda_from_bf16_args *)reported->arguments)->count;
     launch.written_bytes = launch.read_bytes * 2;
   }
   if (!c->in_command && c->status == PETRA_OK)
@@ -191,7 +192,7 @@ petra_status tick_count_run(petra_config *config, int warmup, tick_count *out) {
   counter c = {.run = {.base.ops = &ops, .opened = opened}, .first = warmup, .now = -1};
   for (int w = 0; w < WINDOWS; w++)
     c.window[w].ticks = (int)config->method.accumulate;
-  petra_cuda_host_tell(tell, &c);
+  petra_cuda_host_tell(report, &c);
   petra_status status = bench_device_run(config, warmup + WINDOWS * config->method.accumulate + 1, &c.run);
   petra_cuda_host_tell(NULL, NULL);
   if (status == PETRA_OK && c.now != WINDOWS)

@@ -21,7 +21,7 @@ petra $PACKAGE_VERSION
     libyaml          $petra_version_YAML
     Jansson          $petra_version_JANSSON
     GSL              $petra_version_GSL
-    xxHash           $petra_version_XXHASH (headers only)
+    xxHash           $petra_version_XXHASH
     Random123        found (headers only)
     OpenMP           $petra_version_OPENMP
   for make check

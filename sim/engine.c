@@ -6,11 +6,11 @@
 #include <assert.h>
 #include <string.h>
 
-/* (time, priority, sequence) as one number: a comparison is one subtraction, and the least of some children is found
- * without a branch. */
+/* The key (time, priority, sequence) as one number: a comparison is one subtraction, and the minimum of some children
+ * is found without a branch. */
 typedef unsigned __int128 petra_event_order;
 
-/* What the heap holds: two in a cache line. */
+/* An entry of the heap; two fit in a cache line. */
 typedef struct entry {
   petra_event_order order;
   int64_t microbatch;
@@ -20,13 +20,13 @@ typedef struct entry {
 
 struct petra_event_queue {
   void *storage;
-  entry *heap; /* in storage, such that the four children of an entry lie in two cache lines */
+  entry *heap; /* within storage, such that the four children of an entry lie in two cache lines */
   int64_t count, capacity, sequence;
 };
 
 enum { CHILDREN = 4, SEQUENCE_BITS = 59 };
 
-/* The sign bit is turned over, so that times before 0 come first. */
+/* The sign bit is flipped, so that times before 0 come first. */
 static inline petra_event_order order_of(int64_t time_ns, int64_t key) {
   return (petra_event_order)((uint64_t)time_ns ^ (uint64_t)1 << 63) << 64 | (uint64_t)key;
 }
@@ -84,14 +84,14 @@ petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event 
   return PETRA_OK;
 }
 
-/* The least of the children of `at`, all of which exist. */
+/* Returns the smallest child of `at`; all of them exist. */
 static inline int64_t least_of_four(const entry *heap, int64_t child) {
   int64_t left = child + (heap[child + 1].order < heap[child].order);
   int64_t right = child + 2 + (heap[child + 3].order < heap[child + 2].order);
   return heap[right].order < heap[left].order ? right : left;
 }
 
-/* The least of the children of `at`, or -1. */
+/* Returns the smallest child of `at`, or -1. */
 static inline int64_t least_child(const petra_event_queue *queue, int64_t at) {
   int64_t child = CHILDREN * at + 1, best = child;
   if (child + CHILDREN <= queue->count)
@@ -116,7 +116,7 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
                        .stage = first.stage,
                        .detail = first.detail,
                        .microbatch = first.microbatch};
-  /* The hole goes down to a leaf, then the last entry up from there: as a rule it belongs near the leaves. */
+  /* Moves the hole down to a leaf, and then the last entry up from there: it usually belongs near the leaves. */
   int64_t at = 0, child;
   for (; (child = least_child(queue, at)) >= 0; at = child)
     queue->heap[at] = queue->heap[child];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so
- * that the same inputs give the same order of events always. A 4-ary heap; no allocation once it has grown. */
+/* The event queue of the discrete-event engine. Times are int64 nanoseconds. Events have a total order by (time,
+ * priority, sequence), so that the same inputs always give the same order. The queue is a 4-ary heap that allocates
+ * nothing once it has grown. */
 #ifndef PETRA_SIM_ENGINE_H
 #define PETRA_SIM_ENGINE_H
 
@@ -14,9 +15,9 @@ enum { PETRA_EVENT_PRIORITIES = 16 };
 typedef struct petra_event {
   int64_t time_ns;
   int32_t priority;            /* 0 .. 15, smaller first at equal times */
-  int64_t sequence;            /* set by push: order of pushes breaks ties */
-  int32_t kind, stage, detail; /* the caller's; kind and detail of 16 bits */
-  int64_t microbatch;          /* the caller's */
+  int64_t sequence;            /* set by push: the order of pushes breaks ties */
+  int32_t kind, stage, detail; /* for the caller; kind and detail have 16 bits */
+  int64_t microbatch;          /* for the caller */
 } petra_event;
 
 typedef struct petra_event_queue petra_event_queue;
@@ -24,13 +25,13 @@ typedef struct petra_event_queue petra_event_queue;
 petra_status petra_event_queue_create(petra_event_queue **out);
 void petra_event_queue_destroy(petra_event_queue *queue);
 
-/* Events of equal time and priority come out in the order of their pushes. */
+/* Adds an event. Events of equal time and priority are taken in the order of their pushes. */
 petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event *event);
 
-/* Takes the first event out; false when the queue is empty. */
+/* Takes the first event; returns false if the queue is empty. */
 bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out);
 
-/* Time of the first event; INT64_MAX when the queue is empty. */
+/* Returns the time of the first event; INT64_MAX if the queue is empty. */
 int64_t petra_event_queue_time(const petra_event_queue *queue);
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Program `arrival`: a device takes whatever message came first, B winning ties; the source offers a microbatch
- * whenever the first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes
- * of a stage. */
+/* The program `arrival`: a device takes whatever message came first, and B wins ties. The source offers a microbatch
+ * whenever the first stage's F engine is free, with a maximum of `credit` in flight. An update follows every k backward
+ * passes of a stage. */
 #include "base/mem.h"
 #include "schedule/arrival.h"
 #include "sim/executor_virtual_private.h"
 
 typedef struct stage_state {
-  petra_event_queue *forward, *backward; /* messages that wait, in the order of their arrival */
+  petra_event_queue *forward, *backward; /* waiting messages, in the order of their arrival */
   petra_arrival_stage due;
 } stage_state;
 
 struct petra_arrival {
   int32_t stages;
   petra_arrival_source source;
-  int64_t free_since_ns; /* stage 1's F engine */
+  int64_t free_since_ns; /* F engine of stage 1 */
   stage_state state[];
 };
 
@@ -52,7 +52,7 @@ petra_status petra_arrival_message(petra_executor_virtual *executor, const petra
   return petra_event_queue_push(packet->backward ? state->backward : state->forward, &event);
 }
 
-/* When the first message for the stage's F came; INT64_MAX: none waits. */
+/* Returns when the first message for the stage's F came; INT64_MAX: none waits. */
 static int64_t forward_time(const petra_executor_virtual *executor, int32_t stage) {
   const petra_arrival *arrival = executor->arrival;
   if (stage == 1)
@@ -72,14 +72,14 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
   bool fused = petra_program_fused(executor->options, stage);
   out->stage = stage;
   if (petra_arrival_due(&state->due, out)) {
-    /* U, then E, wait for what runs, and nothing starts before they have ended. */
+    /* U, and then E, wait for running actions, and nothing starts before they have ended. */
     return engine == petra_engine_of(executor, PETRA_ACTION_UPDATE) && !dev->engines[0].busy && !dev->engines[1].busy;
   }
   if (dev->engines[0].busy && dev->engines[0].running.action.kind == PETRA_ACTION_UPDATE)
     return false;
   if (dev->engines[1].busy && dev->engines[1].running.action.kind == PETRA_ACTION_UPDATE)
     return false;
-  /* A fused head's only pass counts as B. */
+  /* The only pass of a fused head counts as B. */
   bool may_forward = engine == petra_engine_of(executor, fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
   bool may_backward = engine == petra_engine_of(executor, PETRA_ACTION_BACKWARD);
   int64_t forward_ns = may_forward ? forward_time(executor, stage) : INT64_MAX;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs with an order: how a device reads it, and the rules by which an action waits (schedule/program.h). */
-#include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they ask */
+/* Programs with an order: how a device reads it, the rules by which an action waits (schedule/program.h), and what a stage
+ * exchanges with its replicas before an update. */
+#include "base/log.h"
+#include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they query */
 
 void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader) {
   petra_step *counters = &reader->reading;
@@ -28,13 +30,14 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
   }
 }
 
-/* Its messages have come. A stage's own passes are in the order of its device and need no check. */
+/* Returns true if the messages of the action have arrived. A stage's own passes are in the order of its device and need
+ * no check. */
 static bool fed(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD ||
       (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, stage)))
     return stage == 1 || petra_microbatch_set_has(&executor->forward[stage - 1], action->microbatch);
-  /* A split head's own loss counts as a message: with two engines its F may still run. */
+  /* The loss of a split head counts as a message: with two engines its F may still run. */
   if (action->kind == PETRA_ACTION_BACKWARD)
     return petra_microbatch_set_has(&executor->backward[stage - 1], action->microbatch);
   return true;
@@ -56,4 +59,41 @@ bool petra_device_ready(const petra_executor_virtual *executor, const petra_devi
     break;
   }
   return false;
+}
+
+/* --- replicas --- */
+
+petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_action *ended) {
+  const petra_action_kind completes =
+      executor->settings.rule.split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD;
+  petra_exchange *exchange = &executor->exchanges[ended->stage - 1];
+  if (ended->kind == PETRA_ACTION_UPDATE)
+    *exchange = (petra_exchange){0};
+  if (ended->kind != completes)
+    return PETRA_OK;
+  if (exchange->gradients == executor->options->accumulate)
+    return petra_fail(
+        PETRA_SCHEDULE,
+        "stage %d: more than %lld gradients without an update; with cluster.replicas an update takes as many "
+        "as method.accumulate says",
+        ended->stage, (long long)exchange->gradients);
+  if (++exchange->gradients < executor->options->accumulate)
+    return PETRA_OK;
+  const petra_packet packet = {.stage = ended->stage, .exchange = true, .microbatch = ended->microbatch};
+  const int32_t device = petra_program_device(executor->options, ended->stage) - 1;
+  const petra_stage_cost *cost = &executor->costs[executor->settings.cost_count == 1 ? 0 : ended->stage - 1];
+  PETRA_TRY(petra_fabric_exchange(executor->fabric, executor->now_ns, device,
+                                  petra_cost_exchange_bytes(executor->settings.replicas, cost->gradient_bytes), &packet,
+                                  &exchange->done));
+  if (!exchange->done)
+    PETRA_NOTIFY(petra_observer, executor->observers, sent, observer, ended->stage, &packet, executor->now_ns);
+  return PETRA_OK;
+}
+
+petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update) {
+  return petra_fail(PETRA_SCHEDULE,
+                    "stage %d: an update after %lld gradients; with cluster.replicas it takes %lld, as many as "
+                    "method.accumulate says",
+                    update->stage, (long long)executor->exchanges[update->stage - 1].gradients,
+                    (long long)executor->options->accumulate);
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hosts: what issues the actions of devices, one at a time. An action of an ordered program starts when it has been issued
- * and nothing else keeps it; E is not issued. Hosts serve in the order of requests, those of one moment by device and engine:
- * start_ready hands them over each time that nothing else of the moment is left. The end of an action of no length is left then, and
- * what asks behind it comes after them. */
+/* Hosts issue the actions of devices, one at a time. An action of an ordered program starts when it has been issued and
+ * nothing else delays it; E is not issued. Hosts serve requests in their order, and those of one moment by device and
+ * engine: start_ready hands them over each time that nothing else of the moment is left. The end of an action of length
+ * zero is left then, and requests after it come later. */
 #include "sim/executor_virtual_private.h"
 
 #include "base/mem.h"
 
 #include <stdlib.h>
 
-/* One engine as its host sees it. */
+/* An engine as its host sees it. */
 typedef struct lane {
-  petra_engine reader;     /* stands at the next action to be issued */
-  int64_t issued, started; /* of the engine's actions in their order, E included */
-  int64_t evaluations;     /* E among those that are issued and not started: they take no room */
-  bool asked;              /* in the line of its host, or being issued */
+  petra_engine reader;     /* positioned at the next action to be issued */
+  int64_t issued, started; /* actions of the engine in their order, including E */
+  int64_t evaluations;     /* E among the actions that are issued and not started, which take no room */
+  bool requested;          /* in the queue of its host, or being issued */
 } lane;
 
 typedef struct host {
@@ -26,19 +26,19 @@ typedef struct host {
 
 struct petra_hosts {
   int engines;
-  int32_t count, places; /* hosts; lanes of each */
-  lane *lanes;           /* device by device */
+  int32_t count, places; /* number of hosts; lanes per host */
+  lane *lanes;           /* lanes device by device */
   host *hosts;
-  int32_t *lines;                    /* of all hosts */
-  int64_t (*ns)[PETRA_ACTION_KINDS]; /* per stage: of the kernels of an action; NULL: 0 */
-  int32_t *asking, asking_count;     /* lanes whose requests are of this moment */
+  int32_t *lines;                    /* over all hosts */
+  int64_t (*ns)[PETRA_ACTION_KINDS]; /* per stage: time for the kernels of an action; NULL: 0 */
+  int32_t *asking, asking_count;     /* lanes with requests of this moment */
 };
 
 static host *host_of(const petra_executor_virtual *executor, int32_t index) {
   return &executor->hosts->hosts[index / executor->hosts->places];
 }
 
-/* Moves to the engine's next action that has to be issued. */
+/* Advances to the engine's next action that has to be issued. */
 static void advance(petra_executor_virtual *executor, int32_t index) {
   lane *l = &executor->hosts->lanes[index];
   const int engines = executor->hosts->engines;
@@ -52,14 +52,14 @@ static void advance(petra_executor_virtual *executor, int32_t index) {
 
 static void ask(petra_hosts *hosts, int32_t index) {
   lane *l = &hosts->lanes[index];
-  if (l->asked || !l->reader.waiting)
+  if (l->requested || !l->reader.waiting)
     return;
-  l->asked = true;
+  l->requested = true;
   hosts->asking[hosts->asking_count++] = index;
 }
 
-/* With cluster.host.ahead: as soon as there is room. */
-static void ask_ahead(petra_executor_virtual *executor, int32_t index) {
+/* With cluster.host.ahead: requests an action as soon as there is room. */
+static void request_ahead(petra_executor_virtual *executor, int32_t index) {
   const lane *l = &executor->hosts->lanes[index];
   if (l->issued - l->started - l->evaluations < executor->settings.host.ahead)
     ask(executor->hosts, index);
@@ -79,7 +79,7 @@ void petra_host_started(petra_executor_virtual *executor, int32_t device, int en
   lane *l = &executor->hosts->lanes[index];
   l->started++;
   l->evaluations -= kind == PETRA_ACTION_EVALUATE;
-  ask_ahead(executor, index);
+  request_ahead(executor, index);
 }
 
 static int64_t issue_ns(const petra_executor_virtual *executor, const petra_action *action) {
@@ -122,10 +122,10 @@ petra_status petra_host_issued(petra_executor_virtual *executor, int32_t index) 
   lane *l = &executor->hosts->lanes[index];
   host *h = host_of(executor, index);
   l->issued++;
-  l->asked = false;
+  l->requested = false;
   h->busy = false;
   advance(executor, index);
-  ask_ahead(executor, index);
+  request_ahead(executor, index);
   return serve(executor, h);
 }
 
@@ -159,16 +159,16 @@ petra_status petra_hosts_create(petra_executor_virtual *executor) {
     hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->places];
   for (size_t l = 0; l < lanes; l++) {
     advance(executor, (int32_t)l);
-    ask_ahead(executor, (int32_t)l);
+    request_ahead(executor, (int32_t)l);
   }
   return PETRA_OK;
 }
 
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts) {
-  int64_t most = 0;
+  int64_t maximum = 0;
   for (int32_t h = 0; h < hosts->count; h++)
-    most = hosts->hosts[h].busy_ns > most ? hosts->hosts[h].busy_ns : most;
-  return most;
+    maximum = hosts->hosts[h].busy_ns > maximum ? hosts->hosts[h].busy_ns : maximum;
+  return maximum;
 }
 
 void petra_hosts_destroy(petra_hosts *hosts) {

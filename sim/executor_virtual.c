@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* So far below 2^63 that a transmission and its latency cannot overflow. */
+/* Far enough below 2^63 that a transmission and its latency cannot overflow. */
 #define LATEST_NS (INT64_C(1) << 61)
 
 static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
@@ -17,7 +17,7 @@ static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   executor->dirty[executor->dirty_count++] = device;
 }
 
-/* Cost of an action: of its own stage, or of all inner stages alike. */
+/* Returns the cost of an action: that of its own stage, or the common one of all inner stages. */
 static int64_t cost_ns(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t row = action->stage - 1;
   if (executor->settings.cost_count == 1)
@@ -29,7 +29,7 @@ static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor
   return &executor->costs[executor->settings.cost_count == 1 ? 0 : stage - 1];
 }
 
-/* What of a B's recomputation was done, or need not be, before the B starts (rule.early). */
+/* Returns the part of a B's recomputation that was done, or is not needed, before the B starts (rule.early). */
 static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine,
                              const petra_action *action) {
   const petra_cost_rule *rule = &executor->settings.rule;
@@ -42,7 +42,7 @@ static int64_t done_early_ns(const petra_executor_virtual *executor, const petra
   return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
 }
 
-/* A locked program: the engine, if its order has more, waits for the round of its next action. */
+/* Locked programs: the engine, if its order has more actions, waits for the round of its next one. */
 static petra_status park(petra_executor_virtual *executor, int32_t device, int index) {
   petra_engine *engine = &executor->device[device].engines[index];
   const petra_event event = {.time_ns = engine->round, .stage = device, .detail = index};
@@ -50,7 +50,7 @@ static petra_status park(petra_executor_virtual *executor, int32_t device, int i
   return engine->waiting ? petra_event_queue_push(executor->parked, &event) : PETRA_OK;
 }
 
-/* A locked program, nothing of whose present round is left: the next one in which an engine has anything begins. */
+/* Locked programs: nothing of the current round is left, so the next round begins in which an engine has an action. */
 static void begin_round(petra_executor_virtual *executor) {
   petra_event event;
   executor->round = petra_event_queue_time(executor->parked);
@@ -62,7 +62,7 @@ static void begin_round(petra_executor_virtual *executor) {
   }
 }
 
-/* A locked program: an action has ended. */
+/* Locked programs: notes that an action has ended. */
 static petra_status count_round(petra_executor_virtual *executor, int32_t device, int index) {
   const petra_engine *engine = &executor->device[device].engines[index];
   if (engine->waiting && engine->round == executor->round)
@@ -73,7 +73,7 @@ static petra_status count_round(petra_executor_virtual *executor, int32_t device
   return PETRA_OK;
 }
 
-/* How long an action lasts that starts now, unless its worker measures it. */
+/* Returns how long an action lasts that starts now, unless its worker measures it. */
 static petra_status price(const petra_executor_virtual *executor, const petra_engine *engine,
                           const petra_action *action, int64_t *out) {
   int64_t cost = cost_ns(executor, action) - done_early_ns(executor, engine, action);
@@ -84,7 +84,7 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
   return PETRA_OK;
 }
 
-/* Puts a started action on its engine until its end. */
+/* Occupies the engine of a started action until its end. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
                            const petra_action_result *result, int64_t price_ns) {
   int32_t device = petra_program_device(executor->options, action->stage) - 1;
@@ -110,12 +110,12 @@ static void count_forward(petra_executor_virtual *executor, int32_t device, cons
   if (++dev->in_flight > executor->counts[device].in_flight_max)
     executor->counts[device].in_flight_max = dev->in_flight;
   /* A microbatch is in flight from its forward at stage 1 to its backward there. */
-  int64_t most = 2 * (2 * (int64_t)executor->options->stages - 1);
-  if (executor->program->arrival && action->stage == 1 && dev->in_flight > most && executor->runaway < 0)
+  int64_t maximum = 2 * (2 * (int64_t)executor->options->stages - 1);
+  if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->runaway < 0)
     executor->runaway = action->microbatch;
 }
 
-/* Starts everything that can start now on the devices that something happened to. */
+/* Starts everything that can start now on the devices at which something happened. */
 static petra_status start_ready(petra_executor_virtual *executor, petra_worker *worker) {
   int count = 0;
   for (int32_t i = 0; i < executor->dirty_count; i++) {
@@ -153,10 +153,10 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     PETRA_TRY(petra_hosts_serve(executor));
   if (count == 0)
     return PETRA_OK;
-  PETRA_TELL(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
+  PETRA_NOTIFY(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
-  PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
-             executor->results, count);
+  PETRA_NOTIFY(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
+               executor->results, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i], executor->prices_ns[i]));
   return PETRA_OK;
@@ -184,18 +184,18 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
   PETRA_TRY(petra_fabric_send(executor->fabric, executor->now_ns, source, target, bytes, &packet, &arrived));
   if (arrived)
     return deliver(executor, &packet);
-  PETRA_TELL(petra_observer, executor->observers, sent, observer, action->stage, &packet, executor->now_ns);
+  PETRA_NOTIFY(petra_observer, executor->observers, sent, observer, action->stage, &packet, executor->now_ns);
   return PETRA_OK;
 }
 
-/* What the end of an action sends. */
+/* Sends the messages that follow from the end of an action. */
 static petra_status send_results(petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD && stage < executor->options->stages)
     return send(executor, action, stage + 1, stage_cost(executor, stage)->forward_bytes);
   if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
     return send(executor, action, stage - 1, stage_cost(executor, stage)->backward_bytes);
-  /* A split head's loss is what its own B waits for. */
+  /* The B of a split head waits for its own loss. */
   if (action->kind == PETRA_ACTION_FORWARD) {
     const petra_packet own = {.stage = stage, .backward = true, .microbatch = action->microbatch};
     return deliver(executor, &own);
@@ -227,11 +227,11 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   PETRA_TRY(send_results(executor, &row.action));
   if (executor->exchanges)
     PETRA_TRY(petra_exchange_count(executor, &row.action));
-  PETRA_TELL(petra_observer, executor->observers, ended, observer, &row);
+  PETRA_NOTIFY(petra_observer, executor->observers, ended, observer, &row);
   return PETRA_OK;
 }
 
-/* Nothing runs any more: fine if every order is at its end, else the first action that waits is named. */
+/* Nothing runs any more. This is fine if every order is at its end; otherwise names the first action that waits. */
 static petra_status check_finished(const petra_executor_virtual *executor) {
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
@@ -266,7 +266,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
       bool arrived;
       PETRA_TRY(petra_fabric_event(executor->fabric, &event, &packet, &arrived));
       if (arrived) {
-        PETRA_TELL(petra_observer, executor->observers, arrived, observer, &packet, executor->now_ns);
+        PETRA_NOTIFY(petra_observer, executor->observers, arrived, observer, &packet, executor->now_ns);
         PETRA_TRY(deliver(executor, &packet));
       }
     }
@@ -274,7 +274,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
       PETRA_TRY(start_ready(executor, worker));
   }
   PETRA_TRY(petra_worker_finish(worker));
-  executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have come later */
+  executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have arrived later */
   return check_finished(executor);
 }
 
@@ -287,7 +287,7 @@ static petra_status set_durations(petra_executor_virtual *executor) {
   return PETRA_OK;
 }
 
-/* Everything that a run needs; freed by end_run. */
+/* Allocates everything that a run needs; end_run frees it. */
 static petra_status begin_run(petra_executor_virtual *executor) {
   size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
   petra_fabric_options fabric = executor->settings.fabric;
@@ -353,7 +353,7 @@ static void end_run(petra_executor_virtual *executor) {
   petra_event_queue_destroy(executor->parked);
   petra_fabric_destroy(executor->fabric);
   petra_event_queue_destroy(executor->events);
-  /* What is asked for after a run stays. */
+  /* Keeps the values that can be queried after a run. */
   *executor = (petra_executor_virtual){.base = executor->base,
                                        .settings = executor->settings,
                                        .now_ns = executor->now_ns,

@@ -1,53 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the virtual executor, shared by the files executor_*.c. */
+/* The internals of the virtual executor, shared by the files executor_*.c. */
 #ifndef PETRA_SIM_EXECUTOR_PRIVATE_H
 #define PETRA_SIM_EXECUTOR_PRIVATE_H
 
-#include "sim/executor_device.h"
 #include "sim/executor_virtual.h"
 #include "sim/microbatch_set.h"
 
 typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
-typedef struct petra_hosts petra_hosts; /* what issues actions; executor_host.c */
+typedef struct petra_hosts petra_hosts; /* executor_host.c */
+
+/* --- a device: what it waits for, and what it may start next --- */
+
+enum { PETRA_ENGINES = 2 };
+
+/* An action with the counts of the actions before it. */
+typedef struct petra_step {
+  petra_action action;
+  int64_t order;                         /* its position in the device's order */
+  int64_t updates_before, passes_before; /* number of U; number of F, B and W before it */
+  int64_t round_start;                   /* position of the first action of its round */
+} petra_step;
+
+/* An engine reads the device's order and stops at the actions of its own. */
+typedef struct petra_engine {
+  petra_cursor cursor;
+  petra_step reading; /* counters of the reader; its action is unused */
+  int64_t round;
+  petra_step next;
+  bool waiting, busy;
+  bool parked;     /* the round of its next action has not begun (locked programs) */
+  int64_t free_ns; /* when its last action ended */
+  petra_trace_row running;
+} petra_engine;
+
+typedef struct petra_device {
+  petra_engine engines[PETRA_ENGINES];
+  int64_t updates, passes, done; /* number that have ended: U; F, B and W; all */
+  int64_t in_flight;
+  bool dirty; /* in the list of devices to examine */
+} petra_device;
+
+/* --- the executor --- */
 
 /* Kinds of events. */
 enum { PETRA_EVENT_END, PETRA_EVENT_NETWORK, PETRA_EVENT_HOST };
 
-/* What a stage exchanges with its replicas before its next update. */
+/* The exchange of a stage with its replicas before its next update. */
 typedef struct petra_exchange {
-  int64_t gradients; /* of microbatches, since the last update */
-  bool done;         /* there were as many as an update takes, and their mean is here */
+  int64_t gradients; /* number of microbatches since the last update */
+  bool done;         /* there are as many as an update takes, and their mean has arrived */
 } petra_exchange;
 
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
-  int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
+  int64_t now_ns, last_end_ns; /* last_end_ns: the last end of an action */
   int64_t actions, runaway, host_ns;
-  petra_device_counts *counts; /* per device; kept after a run */
-  /* Below: of the run in progress. */
+  petra_device_counts *counts; /* per device; valid after a run */
+  /* The members below belong to the current run. */
   const petra_program_ops *program;
   const petra_program_options *options;
   petra_observer *observers;
   int32_t devices;
   petra_device *device;                       /* per device, from 0 */
-  petra_microbatch_set *forward, *backward;   /* per stage, from 0: of which a message has come */
+  petra_microbatch_set *forward, *backward;   /* per stage, from 0: microbatches whose message has arrived */
   petra_exchange *exchanges;                  /* per stage, from 0; NULL: there are no replicas */
   petra_jitter_quantiles *quantiles;          /* NULL: none are kept */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;
   petra_fabric *fabric;
   petra_arrival *arrival;
-  petra_hosts *hosts; /* NULL: there are none */
-  /* A locked program: the round that runs, engines that have not done with it, parked engines by round (the event's
-   * time). */
+  petra_hosts *hosts; /* NULL: there are no hosts */
+  /* Locked programs: the current round, the number of engines that have not finished it, and the parked engines by
+   * round (the time of the event). */
   int64_t round, engines_left;
   petra_event_queue *parked;
-  int32_t *dirty, dirty_count; /* devices to look at, from 0 */
+  int32_t *dirty, dirty_count; /* devices to examine, from 0 */
   petra_action *group;
   petra_action_result *results;
-  int64_t *prices_ns;       /* of the group */
+  int64_t *prices_ns;       /* those of the group */
   petra_stage_cost costs[]; /* our copy */
 } petra_executor_virtual;
 
@@ -55,35 +87,37 @@ static inline int petra_engine_of(const petra_executor_virtual *executor, petra_
   return executor->settings.engines == 2 && kind != PETRA_ACTION_FORWARD;
 }
 
-/* Programs with an order: a reader of an engine reads up to its next action; tells whether that may start now. */
+/* Programs with an order: petra_device_read advances an engine to its next action; petra_device_ready returns true if
+ * that action may start now. */
 void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader);
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step);
 
-/* Replicas: an action has ended; with the last one before an update the exchange of its stage begins. */
+/* Replicas: notes that an action has ended. After the last one before an update, the exchange of the stage begins. */
 petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_action *ended);
-/* An update that waits for ever, as its stage has too few gradients: PETRA_SCHEDULE. */
+/* Returns PETRA_SCHEDULE for an update that would wait for ever, as its stage has too few gradients. */
 petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update);
 
-/* Whether an update need not wait for replicas. */
+/* Returns true if an update need not wait for replicas. */
 static inline bool petra_exchange_done(const petra_executor_virtual *executor, int32_t stage) {
   return !executor->exchanges || executor->exchanges[stage - 1].done;
 }
 
-/* Hosts: whether an action that nothing else keeps has been issued, else its host is asked; an action has started; the
- * requests of this moment are taken up; a lane, which an event names, has been issued its next action. */
+/* Hosts. petra_host_may_start: whether an action that nothing else delays has been issued; if not, requests it from the
+ * host. petra_host_started: the action has started. petra_hosts_serve: accepts the requests of this moment.
+ * petra_host_issued: the next action of a lane, which an event names, has been issued. */
 petra_status petra_hosts_create(petra_executor_virtual *executor);
 void petra_hosts_destroy(petra_hosts *hosts);
 bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int engine);
 void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine, petra_action_kind kind);
 petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
-int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest */
+int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest host */
 
-/* arrival: what has arrived, and what an engine starts next. */
+/* Programs by arrival: the messages that have arrived, and what an engine starts next. */
 petra_status petra_arrival_create(petra_executor_virtual *executor);
 void petra_arrival_destroy(petra_arrival *arrival);
 petra_status petra_arrival_message(petra_executor_virtual *executor, const petra_packet *packet);
-/* Chooses the next action of an engine; false when nothing may start. */
+/* Chooses the next action of an engine; returns false if none may start. */
 bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out);
 void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *action);
 

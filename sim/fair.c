@@ -8,13 +8,13 @@
 
 typedef struct flow {
   double bytes_left, rate_Bps;
-  int64_t end_ns;      /* under the present rates */
+  int64_t end_ns;      /* end at the current rates */
   int32_t resource[3]; /* link, cards; -1: none */
   petra_packet packet;
-  bool fixed; /* its rate is decided in this filling */
+  bool fixed; /* the current filling has set its rate */
 } flow;
 
-/* During a filling: what is left of its bandwidth, and flows not yet fixed. */
+/* During a filling: the remaining bandwidth, and the number of flows that are not fixed yet. */
 typedef struct resource {
   double left_Bps;
   int32_t open;
@@ -52,7 +52,7 @@ void petra_fair_destroy(petra_fair *fair) {
   petra_free(fair);
 }
 
-/* What has been transmitted up to now. */
+/* Advances the transmissions to now. */
 static void advance(petra_fair *fair, int64_t now_ns) {
   double elapsed_s = 1e-9 * (double)(now_ns - fair->now_ns);
   for (int32_t i = 0; i < fair->count; i++)
@@ -60,7 +60,8 @@ static void advance(petra_fair *fair, int64_t now_ns) {
   fair->now_ns = now_ns;
 }
 
-/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the others. */
+/* Fixes every flow of the tightest resource at that resource's equal share, and subtracts the shares from the
+ * others. */
 static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32_t *left) {
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];
@@ -148,7 +149,7 @@ bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out) 
     advance(fair, now_ns);
     *out = fair->flows[i].packet;
     memmove(&fair->flows[i], &fair->flows[i + 1], (size_t)(--fair->count - i) * sizeof *fair->flows);
-    /* Others that end now keep their end: the rates of the rest are set when the last of them is out. */
+    /* Other transmissions that end now keep their end: the rates of the rest are set when the last of them is taken. */
     for (int32_t k = 0; k < fair->count; k++)
       if (fair->flows[k].end_ns <= now_ns)
         return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Max-min fair sharing of links and cards by transmissions under way (a fluid model; progressive filling, Bertsekas
- * and Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; what is left of a transmission is a
+/* Max-min fair sharing of links and cards by concurrent transmissions (a fluid model; progressive filling, Bertsekas
+ * and Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; the remainder of a transmission is a
  * double of bytes. */
 #ifndef PETRA_SIM_FAIR_H
 #define PETRA_SIM_FAIR_H
@@ -10,26 +10,26 @@
 
 typedef struct petra_fair petra_fair;
 
-/* Nanoseconds, rounded, that `bytes` take at `Bps` > 0; at most PETRA_LONGEST_NS. */
+/* Returns the time of `bytes` at `Bps` > 0 in nanoseconds, rounded; at most PETRA_LONGEST_NS. */
 int64_t petra_transmission_ns(double bytes, double Bps);
 #define PETRA_LONGEST_NS (INT64_C(1) << 60)
 
-/* Bandwidth 0: infinite. Every transmission must have a finite link or card. */
+/* Bandwidth 0: infinite. Every transmission must use a finite link or card. */
 petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out);
 void petra_fair_destroy(petra_fair *fair);
 
-/* A transmission starts on a link and at most two cards (-1: none). */
+/* Starts a transmission on a link and at most two cards (-1: none). */
 petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
                               const petra_packet *packet);
 
-/* When the next transmission ends under the present rates, with the number of this state; false when none is under
- * way. */
+/* Gets when the next transmission ends at the current rates, and the number of this state; returns false if there is no
+ * transmission. */
 bool petra_fair_next_end(petra_fair *fair, int64_t *time_ns, int64_t *number);
 
-/* Whether nothing started or ended since `number` was given. */
+/* Returns true if nothing has started or ended since `number` was given. */
 bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 
-/* Takes out one transmission that has ended at `now_ns`, in the order of their starts; false when there is none
+/* Takes a transmission that has ended at `now_ns`, in the order of their starts; returns false if there is none
  * (left). */
 bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);
 

@@ -9,7 +9,7 @@
 #include <gsl/gsl_randist.h>
 #include <math.h>
 
-enum { STAGE_BITS = 17, MOST_FAILURES = 10000 };
+enum { STAGE_BITS = 17, MAX_FAILURES = 10000 };
 
 bool petra_jitter_is_none(const petra_jitter_options *o) {
   bool random = o->law != PETRA_JITTER_NONE && o->scale > 0;
@@ -18,7 +18,7 @@ bool petra_jitter_is_none(const petra_jitter_options *o) {
   return !random && !slow && !pauses && o->failure_mean_s <= 0;
 }
 
-/* Uniform in (0, 1): the inverse distribution functions are infinite at the ends. */
+/* Returns a uniform number in (0, 1): the inverse distribution functions are infinite at the ends. */
 static double open_uniform(petra_rng *rng) {
   return petra_rng_uniform(rng) + 0x1p-54;
 }
@@ -27,8 +27,8 @@ static double exponential(petra_rng *rng, double mean) {
   return gsl_cdf_exponential_Pinv(open_uniform(rng), mean);
 }
 
-/* Quantile of the gamma distribution of mean 1 and standard deviation s > 0. GSL's search fails (NaN) far from
- * shapes of about 1: for large ones Wilson and Hilferty's cube of a normal variable serves, for small ones the
+/* Returns a quantile of the gamma distribution with mean 1 and standard deviation s > 0. GSL's search fails (NaN) far
+ * from shapes of about 1: for large shapes Wilson and Hilferty's cube of a normal variable is used, for small ones the
  * leading term at 0. */
 static double gamma_quantile(double u, double s) {
   double shape = 1 / (s * s), x = shape < 2000 ? gsl_cdf_gamma_Pinv(u, shape, 1 / shape) : NAN;
@@ -48,19 +48,19 @@ static double gamma_quantile(double u, double s) {
 
 enum { OCTAVES = 11, WIDE_OCTAVES = 3, CELLS = 8, TERMS = 10, MET = 16 };
 
-/* Fits differ from GSL by up to 3e-13 (measured over 10^6 draws for each of 25 shapes); one that is off by more at a point that it
- * was not made from is not used. */
+/* Fits differ from GSL by up to 3e-13 (measured over 10^6 draws for each of 25 shapes). A fit is not used if it differs
+ * by more at a point that it was not made from. */
 static const double fit_error = 1e-11, check_error = 1e-12;
 
 typedef struct cell {
-  int met; /* draws; -1: has no fit */
+  int met; /* number of draws; -1: it cannot be fitted */
   double terms[TERMS];
 } cell;
 
 struct petra_jitter_quantiles {
   double s;
   int octaves;
-  cell cells[2][OCTAVES][CELLS]; /* of the lower and the upper half; octave o: from 2^-(o + 2) to 2^-(o + 1) */
+  cell cells[2][OCTAVES][CELLS]; /* lower and upper half; octave o: from 2^-(o + 2) to 2^-(o + 1) */
 };
 
 petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, petra_jitter_quantiles **out) {
@@ -70,7 +70,8 @@ petra_status petra_jitter_quantiles_create(const petra_jitter_options *options, 
     return PETRA_OK;
   PETRA_TRY(petra_allocate(out, 1, sizeof **out));
   (*out)->s = s;
-  (*out)->octaves = shape < 600 ? OCTAVES : WIDE_OCTAVES; /* above, GSL's search is off, or fails, further out */
+  /* Above this, GSL's search is inaccurate, or fails, further out. */
+  (*out)->octaves = shape < 600 ? OCTAVES : WIDE_OCTAVES;
   return PETRA_OK;
 }
 
@@ -78,7 +79,7 @@ void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles) {
   petra_free(quantiles);
 }
 
-/* The sum of Chebyshev polynomials at t in [-1, 1] (Clenshaw). */
+/* Returns the sum of Chebyshev polynomials at t in [-1, 1] (Clenshaw). */
 static double chebyshev(const double *terms, double t) {
   double next = 0, second = 0;
   for (int i = TERMS - 1; i > 0; i--) {
@@ -89,7 +90,7 @@ static double chebyshev(const double *terms, double t) {
   return t * next - second + terms[0];
 }
 
-/* Fits the cell whose middle is `middle` away from the end of (0, 1), and its ends `half` from there. */
+/* Fits the cell whose middle is at distance `middle` from the end of (0, 1); the cell extends `half` to both sides. */
 static void fit(cell *c, double s, bool upper, double middle, double half) {
   double values[TERMS];
   c->met = MET;
@@ -110,7 +111,7 @@ static void fit(cell *c, double s, bool upper, double middle, double half) {
   }
 }
 
-/* The gamma quantile at u, up to fit_error; false: it has to be searched for. */
+/* Gets the gamma quantile at u, up to fit_error; returns false if it has to be searched for. */
 static bool fitted_quantile(petra_jitter_quantiles *quantiles, double u, double *out) {
   const bool upper = u > 0.5;
   int exponent;
@@ -129,7 +130,7 @@ static bool fitted_quantile(petra_jitter_quantiles *quantiles, double u, double 
   return c->met == MET;
 }
 
-/* A factor of mean 1 and, but for the cut of the normal law, of standard deviation `s`. */
+/* Draws a factor of mean 1 and, except for the cut of the normal law, of standard deviation `s`. */
 static double random_factor(petra_jitter_model law, double s, double u) {
   switch (law) {
   case PETRA_JITTER_NORMAL: {
@@ -163,30 +164,30 @@ static bool is_slow(const petra_jitter_options *options, int32_t stage) {
   return low < options->slow_count && options->slow[low] == stage;
 }
 
-/* Adds what failures cost an action of `work_s`: the lost work and the restarts. */
+/* Adds the cost of failures during an action of `work_s`: the lost work and the restarts. */
 static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng, double work_s,
                                  double *total_s) {
   for (int failures = 0;; failures++) {
     double until_s = exponential(rng, options->failure_mean_s);
     if (until_s >= work_s)
       return PETRA_OK;
-    if (failures == MOST_FAILURES)
+    if (failures == MAX_FAILURES)
       return petra_fail(PETRA_CONFIG,
                         "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d "
                         "takes %g s and failed %d times; expected a mean not much below an action",
-                        options->failure_mean_s, stage, work_s, MOST_FAILURES);
+                        options->failure_mean_s, stage, work_s, MAX_FAILURES);
     *total_s += until_s + options->restart_s;
   }
 }
 
-/* The duration that u makes of a cost without failures and pauses, where the fit tells it. */
+/* Computes the duration for u without failures and pauses, if a fit is available. */
 static bool fitted_duration(petra_jitter_quantiles *quantiles, double u, double cost_ns, double slow, int64_t *out) {
   double quantile;
   if (!fitted_quantile(quantiles, u, &quantile))
     return false;
   const double least = cost_ns * (quantile * (1 - fit_error) * slow),
-               most = cost_ns * (quantile * (1 + fit_error) * slow);
-  if (!(most < 9e18) || llround(least) != llround(most))
+               maximum = cost_ns * (quantile * (1 + fit_error) * slow);
+  if (!(maximum < 9e18) || llround(least) != llround(maximum))
     return false;
   *out = llround(least);
   return true;

@@ -23,17 +23,17 @@
 
 typedef enum petra_accounting { PETRA_ACCOUNTING_PAPER, PETRA_ACCOUNTING_STRICT, PETRA_ACCOUNTINGS } petra_accounting;
 
-/* "paper", "strict". */
+/* Returns the name of an accounting: "paper", "strict". */
 const char *petra_accounting_name(petra_accounting accounting);
 
-/* The accounting of that name. PETRA_USAGE, with `what` in front of the line, if there is none. */
+/* Finds the accounting with this name. Errors: PETRA_USAGE, with `what` at the start of the line, if there is none. */
 petra_status petra_accounting_parse(const char *what, const char *text, petra_accounting *out);
 
-/* What the ledger must know of one block. All counts at least 0. */
+/* The properties of a block that the ledger uses. All counts are at least 0. */
 typedef struct petra_ledger_block {
   int64_t parameters, statistics; /* scalars */
   int64_t stream_elements;        /* of one stream of the input of one image */
-  int32_t streams;                /* of the input: 1 or 2 */
+  int32_t streams;                /* streams of the input: 1 or 2 */
   bool reversible;                /* rebuilds its input from its output */
   bool reads_data;                /* its input comes from the data set */
   bool is_loss;                   /* its output is the loss */
@@ -43,27 +43,28 @@ typedef struct petra_ledger_block {
 typedef struct petra_ledger_rule {
   petra_accounting accounting;
   bool inputs_kept, weights_kept;
-  int64_t batch;                          /* images of a microbatch, at least 1 */
-  int64_t accumulate;                     /* k, at least 1 */
-  int64_t element_bytes, parameter_bytes; /* of an element of an input, of a parameter or statistic; at least 1 */
+  int64_t batch;      /* images of a microbatch, at least 1 */
+  int64_t accumulate; /* k, at least 1 */
+  /* Bytes of an element of an input, and of a parameter or statistic; at least 1. */
+  int64_t element_bytes, parameter_bytes;
 } petra_ledger_rule;
 
 /* Bytes by category. */
 typedef struct petra_ledger_bytes {
   int64_t parameters, statistics;
-  int64_t input;         /* the one that is worked on */
-  int64_t input_buffer;  /* those that wait for their backward */
-  int64_t weight_buffer; /* versions that wait for theirs */
+  int64_t input;         /* the input that is being processed */
+  int64_t input_buffer;  /* inputs that wait for their backward */
+  int64_t weight_buffer; /* weight versions that wait for theirs */
 } petra_ledger_bytes;
 
-/* PETRA_CONFIG if a count is out of its range or the bytes do not fit into 63 bits. */
+/* Computes the bytes. Errors: PETRA_CONFIG if a count is out of its range or the bytes do not fit into 63 bits. */
 petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra_ledger_block *block,
                                       petra_ledger_bytes *out);
 
-/* Adds `more` to `sum`, category by category. PETRA_CONFIG as above; `sum` is then undefined. */
+/* Adds `more` to `sum`, category by category. Errors: PETRA_CONFIG as above; `sum` is then undefined. */
 petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes *more);
 
-/* All categories together. */
+/* Returns the sum over all categories. */
 int64_t petra_ledger_total(const petra_ledger_bytes *bytes);
 
 #endif

@@ -3,10 +3,129 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/duplex.h"
 #include "sim/fair.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in
+ * the queue of the other direction. Each direction is a queue, first come first served. The first message goes at full
+ * rate while nothing goes in the other direction. While something does, it goes at the rate at which messages of its
+ * size go if as much goes in the other direction. This is a fluid model: rates change whenever a message begins or
+ * ends. Times are int64 nanoseconds. */
+
+typedef struct petra_duplex petra_duplex;
+
+typedef struct message {
+  int64_t alone_ns, shared_ns;
+  petra_packet packet;
+} message;
+
+/* A direction. Its first message is being transmitted. */
+typedef struct line {
+  message *messages;
+  int64_t count, capacity;
+  double left_ns; /* rest of the first message, at full rate */
+} line;
+
+typedef struct duplex_pair {
+  line line[2];
+  int64_t now_ns, number;
+} duplex_pair;
+
+struct petra_duplex {
+  int32_t pairs;
+  duplex_pair pair[];
+};
+
+static petra_status duplex_create(int32_t pairs, petra_duplex **out) {
+  petra_duplex *duplex;
+  PETRA_TRY(petra_allocate(&duplex, 1, sizeof *duplex + (size_t)pairs * sizeof *duplex->pair));
+  duplex->pairs = pairs;
+  *out = duplex;
+  return PETRA_OK;
+}
+
+/* NULL is allowed. */
+static void duplex_destroy(petra_duplex *duplex) {
+  if (!duplex)
+    return;
+  for (int32_t i = 0; i < duplex->pairs; i++)
+    for (int d = 0; d < 2; d++)
+      petra_free(duplex->pair[i].line[d].messages);
+  petra_free(duplex);
+}
+
+/* Returns the rate of the first message of a direction, which exists. */
+static double rate(const duplex_pair *p, int direction) {
+  const message *first = p->line[direction].messages;
+  return p->line[!direction].count == 0 || first->shared_ns == 0 ? 1
+                                                                 : (double)first->alone_ns / (double)first->shared_ns;
+}
+
+/* Returns when the first message ends; INT64_MAX: there is none. */
+static int64_t end_ns(const duplex_pair *p, int direction) {
+  const double left_ns = p->line[direction].left_ns;
+  if (p->line[direction].count == 0)
+    return INT64_MAX;
+  return p->now_ns + (left_ns > 0 ? llround(left_ns / rate(p, direction)) : 0);
+}
+
+static void advance(duplex_pair *p, int64_t now_ns) {
+  double done_ns[2] = {0, 0};
+  for (int d = 0; d < 2; d++)
+    if (p->line[d].count > 0)
+      done_ns[d] = rate(p, d) * (double)(now_ns - p->now_ns);
+  for (int d = 0; d < 2; d++)
+    p->line[d].left_ns -= done_ns[d];
+  p->now_ns = now_ns;
+  p->number++;
+}
+
+/* Adds a message to the queue of a direction, 0 or 1, of a pair, from 0. It takes alone_ns with nothing in the other
+ * direction and shared_ns >= alone_ns with a message of its size. */
+static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pair_number, int direction,
+                                int64_t alone_ns, int64_t shared_ns, const petra_packet *packet) {
+  duplex_pair *p = &duplex->pair[pair_number];
+  line *l = &p->line[direction];
+  PETRA_TRY(petra_array_reserve(&l->messages, &l->capacity, l->count + 1, sizeof *l->messages));
+  advance(p, now_ns);
+  l->messages[l->count++] = (message){alone_ns, shared_ns, *packet};
+  if (l->count == 1)
+    l->left_ns = (double)alone_ns;
+  return PETRA_OK;
+}
+
+/* Gets when the next message of a pair ends at the current rates, and the number of this state; returns false if there
+ * is none. */
+static bool duplex_next_end(const petra_duplex *duplex, int32_t pair_number, int64_t *time_ns, int64_t *number) {
+  const duplex_pair *p = &duplex->pair[pair_number];
+  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
+  *time_ns = up_ns < down_ns ? up_ns : down_ns;
+  *number = p->number;
+  return *time_ns < INT64_MAX;
+}
+
+/* Returns true if nothing of the pair has begun or ended since `number` was given. */
+static bool duplex_is_current(const petra_duplex *duplex, int32_t pair_number, int64_t number) {
+  return duplex->pair[pair_number].number == number;
+}
+
+/* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none (left). */
+static bool duplex_take_ended(petra_duplex *duplex, int32_t pair_number, int64_t now_ns, petra_packet *out) {
+  duplex_pair *p = &duplex->pair[pair_number];
+  for (int d = 0; d < 2; d++) {
+    line *l = &p->line[d];
+    if (end_ns(p, d) > now_ns)
+      continue;
+    advance(p, now_ns);
+    *out = l->messages[0].packet;
+    memmove(l->messages, l->messages + 1, (size_t)(--l->count) * sizeof *l->messages);
+    l->left_ns = l->count > 0 ? (double)l->messages[0].alone_ns : 0;
+    return true;
+  }
+  return false;
+}
 
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2, EXCHANGE_BIT = 4 };
 
@@ -15,12 +134,13 @@ struct petra_fabric {
   petra_event_queue *events;
   petra_fair *fair;
   petra_duplex *duplex;
-  int64_t *card_free_ns;  /* fifo: per node, out and in; behind the links */
-  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its line is empty */
+  int64_t *card_free_ns;  /* fifo: per node, out and in; after the links */
+  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
 
-/* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
- * back; then, if there are any, one per device to its replicas. Two devices are neighbours in both ways and have the one pair of links. */
+/* Links: two per device, up and down to its neighbours; then, for chunks, from the last device to the first and back;
+ * then, with replicas, one per device to its replicas. Two devices may be neighbours in both ways; they then have the
+ * one pair of links. */
 static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
@@ -54,7 +174,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   if (fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
   if (options->times && options->shared)
-    status = petra_duplex_create(options->devices + 1, &fabric->duplex);
+    status = duplex_create(options->devices + 1, &fabric->duplex);
   if (status != PETRA_OK)
     petra_free(fabric);
   else
@@ -66,7 +186,7 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  petra_duplex_destroy(fabric->duplex);
+  duplex_destroy(fabric->duplex);
   petra_free(fabric);
 }
 
@@ -85,14 +205,14 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* What a message passes through. */
+/* The resources that a message uses. */
 typedef struct route {
   int32_t link;
-  int32_t card_out, card_in; /* nodes; -1: no card that is finite */
+  int32_t card_out, card_in; /* nodes; -1: no finite card */
   int64_t latency_ns;
 } route;
 
-/* Whether a message passes through cards that are finite. */
+/* Returns true if a message uses finite cards. */
 static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
@@ -107,7 +227,7 @@ static route route_between(const petra_fabric *fabric, int32_t from, int32_t to)
   return way;
 }
 
-/* The replicas' nodes do as this one: what goes out here comes in there, and what they send comes in here. */
+/* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
 static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
   route way = {link_of_replicas(fabric, device), -1, -1, 2 * options->latency_ns};
@@ -116,7 +236,7 @@ static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   return way;
 }
 
-/* The smallest on the way; 0: infinite. */
+/* Returns the smallest bandwidth on the path; 0: infinite. */
 static double bandwidth_Bps(const petra_fabric_options *options, bool cards) {
   if (!cards || options->card_Bps <= 0)
     return options->bandwidth_Bps;
@@ -144,7 +264,7 @@ int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from,
   return from == to ? 0 : alone_ns(options, uses_cards(options, from, to), bytes);
 }
 
-/* Of a message that takes alone_ns alone: while one of the same size goes the other way. */
+/* Returns the time of a message, which takes alone_ns alone, while one of the same size goes in the other direction. */
 static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int64_t alone_ns) {
   return options->shared ? later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns) : alone_ns;
 }
@@ -172,7 +292,7 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route 
   return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + way->latency_ns, packet);
 }
 
-/* One event at the next moment when a transmission ends under the present rates; older ones are recognised by
+/* Pushes one event at the next moment when a transmission ends at the current rates; older events are recognised by
  * their number. */
 static petra_status push_rates(petra_fabric *fabric) {
   int64_t time_ns, number;
@@ -199,19 +319,19 @@ static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route 
 
 static petra_status push_end(petra_fabric *fabric, int32_t pair) {
   petra_event event = {.priority = 0, .kind = fabric->options.event_kind, .stage = pair, .detail = DETAIL_RATES};
-  return petra_duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
+  return duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
              ? petra_event_queue_push(fabric->events, &event)
              : PETRA_OK;
 }
 
-/* Pairs: by the lower one of two neighbours; then, for chunks, the first device and the last. */
+/* Numbers the pairs by the lower one of two neighbours; for chunks the first device and the last follow. */
 static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                 const petra_packet *packet) {
   const petra_fabric_options *options = &fabric->options;
   const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
-  PETRA_TRY(petra_duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns),
-                              packet));
+  PETRA_TRY(
+      duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));
   return push_end(fabric, pair);
 }
 
@@ -253,9 +373,9 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   }
   petra_packet done;
   if (fabric->duplex) {
-    if (!petra_duplex_is_current(fabric->duplex, event->stage, event->microbatch))
+    if (!duplex_is_current(fabric->duplex, event->stage, event->microbatch))
       return PETRA_OK;
-    while (petra_duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
+    while (duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
       PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
     return push_end(fabric, event->stage);
   }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between stages. One link per direction and boundary, with latency and bandwidth; links between nodes share their
- * nodes' network cards. Sends never block. Two ways of sharing:
- *  - fifo: a transmission occupies its link, and the cards at both ends, alone; the next one in line starts when all of
- *    its are free; lines are in the order of sends. It lasts bytes / (smallest bandwidth on its way).
- *    Where the profile has measured what a message takes alone, and with one like it the other way, the two directions between
- *    two devices slow each other (duplex.h).
- *  - fair: all transmissions under way share each link and card max-min fairly (progressive filling), rates change whenever
- *    one starts or ends.
- * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time.
+/* Messages between stages. There is one link per direction and boundary, with latency and bandwidth; links between
+ * nodes share the network cards of their nodes. Sends never block. There are two ways of sharing:
+ *  - fifo: a transmission occupies its link, and the cards at both ends, alone. The next one in the queue starts when
+ *    all of its resources are free. Queues are in the order of sends. A transmission lasts bytes / (smallest bandwidth on
+ *    its path). If the profile has measured what a message takes alone, and together with one of its size in the other
+ *    direction, the two directions between two devices slow each other (petra_duplex in link.c).
+ *  - fair: all concurrent transmissions share each link and card max-min fairly (progressive filling); rates change
+ *    whenever one starts or ends.
+ * Latency follows the transmission and overlaps with the next one. Between stages of one device a message takes no
+ * time.
  *
- * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other replicas, which
- * do the same at the same time on nodes of their own: as much goes each way, so where times were measured, those with a message like it
- * the other way. */
+ * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other
+ * replicas. These do the same at the same time on nodes of their own, so that as much goes each way. If times were
+ * measured, those with a message in the other direction apply. */
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 
@@ -19,7 +20,7 @@
 #include "schedule/action.h"
 #include "sim/engine.h"
 
-/* What messages take from one end to the other, by their size, as measured: linear between the sizes and beyond the largest,
+/* Measured times of messages from one end to the other by size: linear between the sizes and beyond the largest;
  * constant below the smallest, whose time is the latency. */
 typedef struct petra_link_times {
   int32_t count;        /* >= 1 */
@@ -28,20 +29,22 @@ typedef struct petra_link_times {
 } petra_link_times;
 
 typedef struct petra_fabric_options {
-  int32_t devices; /* from 0 here */
+  int32_t devices; /* counted from 0 here */
   petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */
-  /* Of links between devices, in place of latency, bandwidth and cards; fifo. NULL: not measured. Borrowed. */
+  /* Measured times of links between devices, which replace latency, bandwidth and cards; fifo. NULL: not measured.
+   * Borrowed. */
   const petra_link_times *times;
-  const petra_link_times *shared; /* with one of the same size the other way at the same time; NULL: as `times` */
-  const int32_t *node;            /* per device, from 0; NULL: every device is a node of its own */
-  double card_Bps; /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
-  bool replicas;   /* devices have links to their replicas */
-  int event_kind;  /* of the events that the fabric pushes and petra_fabric_event takes */
+  /* Times with a message of the same size in the other direction at the same time; NULL: as `times`. */
+  const petra_link_times *shared;
+  const int32_t *node; /* per device, from 0; NULL: every device is a node of its own */
+  double card_Bps;     /* of a node's card, in each direction; 0: infinite. Links within a node do not use it */
+  bool replicas;       /* devices have links to their replicas */
+  int event_kind;      /* kind of the events that the fabric pushes and petra_fabric_event takes */
 } petra_fabric_options;
 
-/* Of a message of `bytes`. */
+/* Returns the time of a message of `bytes`. */
 int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes);
 
 typedef struct petra_fabric petra_fabric;
@@ -49,22 +52,23 @@ typedef struct petra_fabric petra_fabric;
 petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out);
 void petra_fabric_destroy(petra_fabric *fabric);
 
-/* Sends `bytes` from device to device (neighbours or not) at `now_ns`. *arrived: it is there at once and no event
- * will come. */
+/* Sends `bytes` from device to device (neighbours or not) at `now_ns`. *arrived: the message has arrived immediately
+ * and no event will follow. */
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                const petra_packet *packet, bool *arrived);
 
-/* The exchange of a device with its replicas, in which it sends, and receives, `bytes`: one transmission on its link to
- * them and, both ways, its node's card, then two latencies: pieces go to who sums them, and their means come back. */
+/* Starts the exchange of a device with its replicas, in which it sends and receives `bytes`: one transmission on its
+ * link to them and, in both directions, its node's card, followed by two latencies, since pieces travel to the replica
+ * that sums them and their means come back. */
 petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t device, int64_t bytes,
                                    const petra_packet *packet, bool *arrived);
 
-/* Takes an event of options.event_kind. *arrived: `packet` has arrived now. */
+/* Handles an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);
 
-/* How long the transmission of `bytes` between two devices lasts that has its link and cards for itself; 0 inside a
- * device. What a message takes beyond this and the latency is queueing: it waited for its turn (fifo) or shared
- * (fair). */
+/* Returns how long a transmission of `bytes` between two devices lasts if it has its link and cards for itself; 0
+ * within a device. The remainder of a message's time, beyond this and the latency, is queueing: it waited for its turn
+ * (fifo) or shared (fair). */
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes);
 int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes);
 

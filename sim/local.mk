@@ -2,11 +2,9 @@
 # sim: the discrete-event engine, costs, links, the virtual executor, the worker that only counts.
 libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
-	sim/duplex.c sim/duplex.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
-	sim/executor_device.c sim/executor_device.h \
-	sim/executor_exchange.c \
+	sim/executor_device.c \
 	sim/executor_host.c \
 	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
@@ -18,5 +16,4 @@ libpetra_a_SOURCES += \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
 	sim/roofline.c sim/roofline.h \
-	sim/samples.c sim/samples.h \
 	sim/worker_cost.c sim/worker_cost.h

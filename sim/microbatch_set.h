@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set of microbatches. They come in their order as a rule: then a count is all there is. */
+/* A set of microbatches. They usually arrive in order; a count then suffices. */
 #ifndef PETRA_SIM_MICROBATCH_SET_H
 #define PETRA_SIM_MICROBATCH_SET_H
 
@@ -8,14 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Microbatches 0 .. next - 1, and those in the bitmap beyond. Zeros: empty. */
+/* Holds the microbatches 0 .. next - 1 and those in the bitmap. All zeros: empty. */
 typedef struct petra_microbatch_set {
   int64_t next;
   int64_t words;
-  uint64_t *beyond; /* bit i: microbatch next + 1 + i, as a ring over microbatch numbers; NULL: none ever */
+  uint64_t *beyond; /* bit i: microbatch next + 1 + i, as a ring over microbatch numbers; NULL: never needed */
 } petra_microbatch_set;
 
-/* What is there already stays. */
+/* Adds a microbatch, which may be there already. */
 petra_status petra_microbatch_set_put(petra_microbatch_set *set, int64_t microbatch);
 bool petra_microbatch_set_has(const petra_microbatch_set *set, int64_t microbatch);
 void petra_microbatch_set_fini(petra_microbatch_set *set);

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* Records live in blocks, so that they never move. */
+/* Records lie in blocks, so that they never move. */
 enum { BLOCK_BITS = 15, BLOCK = 1 << BLOCK_BITS };
 
-/* Of a stage: messages from below, from above, exchanges with its replicas. */
+/* The lines of a stage: messages from below, from above, exchanges with its replicas. */
 enum { LINE_FORWARD, LINE_BACKWARD, LINE_EXCHANGE, LINES };
 
 typedef struct record {
@@ -20,9 +20,10 @@ typedef struct record {
 } record;
 
 typedef struct message {
-  int64_t microbatch, arrival_ns; /* -1: on its way */
-  int64_t sender;                 /* the record of the action that sent it */
-  struct message *link; /* on its way: the one sent after it to the same stage; then the one that arrived before it */
+  int64_t microbatch, arrival_ns; /* -1: in transit */
+  int64_t sender;                 /* record of the action that sent it */
+  /* In transit: the message sent after it to the same stage; then the one that arrived before it. */
+  struct message *link;
 } message;
 
 typedef struct blocks {
@@ -31,9 +32,9 @@ typedef struct blocks {
   size_t bytes;            /* of a record */
 } blocks;
 
-/* Messages of one kind for one stage. */
+/* The messages of one kind for one stage. */
 typedef struct line {
-  message *first, *last; /* on their way */
+  message *first, *last; /* in transit */
   message *arrived;      /* the last one */
 } line;
 
@@ -41,10 +42,10 @@ struct petra_critical {
   petra_observer base;
   const petra_executor_virtual_options *options;
   const petra_program_options *program;
-  bool locked; /* so is the run's program */
+  bool locked; /* the program of the run is locked */
   blocks records, messages;
-  int64_t *last; /* per device: the record that ended last; -1: none */
-  line lines[];  /* per stage: LINES */
+  int64_t *last; /* per device: record that ended last; -1: none */
+  line lines[];  /* per stage: LINES of them */
 };
 
 const char *petra_critical_name(petra_critical_kind kind) {
@@ -89,10 +90,10 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
                       .before = *last,
                       .stage = row->action.stage,
                       .kind = row->action.kind};
-  if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
+  if (critical->records.count == PETRA_CRITICAL_MAX_ACTIONS)
     return petra_fail(PETRA_CONFIG,
                       "the critical path of more than %lld actions was asked for; expected fewer microbatches",
-                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
+                      (long long)PETRA_CRITICAL_MAX_ACTIONS);
   *last = critical->records.count;
   return append(&critical->records, &one);
 }
@@ -102,7 +103,7 @@ static line *line_of(petra_critical *critical, const petra_packet *packet) {
   return &critical->lines[LINES * (packet->stage - 1) + kind];
 }
 
-/* The sender's own record follows: the executor sends before it tells of the end. */
+/* The record of the sender follows: the executor sends before it reports the end. */
 static petra_status sent(petra_observer *base, int32_t from, const petra_packet *packet, int64_t now_ns) {
   (void)from;
   (void)now_ns;
@@ -122,7 +123,7 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
 static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
   petra_critical *critical = (petra_critical *)base;
   line *way = line_of(critical, packet);
-  /* As a rule the first; with fair sharing one may overtake. */
+  /* Usually this is the first message; with fair sharing one may overtake. */
   message *before = NULL, *one = way->first;
   while (one && one->microbatch != packet->microbatch) {
     before = one;
@@ -181,19 +182,19 @@ petra_observer *petra_critical_observer(petra_critical *critical) {
 
 /* --- the way back --- */
 
-/* Where the way back stands: on it, records and times only fall, and so do these. */
+/* The position of the walk back. On the path records and times only decrease, and so do these. */
 typedef struct way_back {
   const petra_critical *critical;
-  int64_t *record;         /* per device: no record behind this one is before the present one */
-  int64_t any;             /* over all devices: so too */
-  const message **arrived; /* per line: no message behind this one has arrived by now */
+  int64_t *record;         /* per device: no record after this one is before the current one */
+  int64_t any;             /* the same over all devices */
+  const message **arrived; /* per line: no message after this one has arrived by now */
 } way_back;
 
 static const record *record_at(const petra_critical *critical, int64_t index) {
   return index < 0 ? NULL : at(&critical->records, index);
 }
 
-/* The last record of a device before record `index` that ended at `time_ns` or earlier. */
+/* Returns the last record of a device before record `index` that ended at `time_ns` or earlier. */
 static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t time_ns) {
   int64_t *tip = &back->record[device];
   while (*tip >= 0 && (*tip >= index || record_at(back->critical, *tip)->end_ns > time_ns))
@@ -201,7 +202,7 @@ static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t t
   return *tip;
 }
 
-/* The message that an action needs, of which line: false if none. */
+/* Gets the line and the number of the message that an action needs; returns false if it needs none. */
 static bool input_of(const petra_critical *critical, const record *action, int32_t *from, int *kind) {
   int32_t stages = critical->program->stages;
   bool fused = petra_program_fused(critical->program, action->stage);
@@ -215,18 +216,18 @@ static bool input_of(const petra_critical *critical, const record *action, int32
          *from <= stages;
 }
 
-/* The action's message, if it took time and arrived at the action's start. */
+/* Returns the action's message if it took time and arrived at the action's start. */
 static const message *arrived_message(way_back *back, const record *action, int kind) {
   const message **tip = &back->arrived[LINES * (action->stage - 1) + kind];
   while (*tip && (*tip)->arrival_ns > action->start_ns)
     *tip = (*tip)->link;
   for (const message *one = *tip; one && one->arrival_ns == action->start_ns; one = one->link)
-    if (kind == LINE_EXCHANGE || one->microbatch == action->microbatch) /* of a stage one exchange at a time */
+    if (kind == LINE_EXCHANGE || one->microbatch == action->microbatch) /* a stage has one exchange at a time */
       return one;
   return NULL;
 }
 
-/* The action that sent it, if it ended at the action's start; -1: it did not. */
+/* Returns the action that sent the message if it ended at the action's start, else -1. */
 static int64_t sender_of(way_back *back, int64_t index, const record *action, int32_t from, int which) {
   petra_action_kind kind = which == LINE_BACKWARD ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
   int64_t i = ended_by(back, device_of(back->critical, from), index, action->start_ns);
@@ -236,7 +237,7 @@ static int64_t sender_of(way_back *back, int64_t index, const record *action, in
   return -1;
 }
 
-/* What ended on the action's device at its start: on its engine, else on the other one; -1: nothing did. */
+/* Returns what ended on the action's device at its start: on its engine, else on the other one; -1: nothing did. */
 static int64_t neighbour_of(way_back *back, int64_t index, const record *action) {
   bool two = back->critical->options->engines == 2;
   int64_t i = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
@@ -244,7 +245,7 @@ static int64_t neighbour_of(way_back *back, int64_t index, const record *action)
   for (const record *r; (r = record_at(back->critical, i)) && r->end_ns == action->start_ns; i = r->before) {
     if (!two || (r->kind == PETRA_ACTION_FORWARD) == (action->kind == PETRA_ACTION_FORWARD))
       return i;
-    /* One that takes no time may have started together with the action: it is the last choice. */
+    /* An action of length zero may have started together with this one: it is the last choice. */
     if (longer < 0 && r->start_ns < r->end_ns)
       longer = i;
     if (any < 0)
@@ -253,7 +254,8 @@ static int64_t neighbour_of(way_back *back, int64_t index, const record *action)
   return longer >= 0 ? longer : any;
 }
 
-/* A locked program: what ended anywhere at the action's start, and with it the round before; -1: nothing did. */
+/* Locked programs: returns what ended anywhere at the action's start, and with it the previous round; -1: nothing
+ * did. */
 static int64_t round_before(way_back *back, int64_t index, const record *action) {
   int64_t any = -1;
   while (back->any >= 0 && (back->any >= index || record_at(back->critical, back->any)->end_ns > action->start_ns))
@@ -261,7 +263,7 @@ static int64_t round_before(way_back *back, int64_t index, const record *action)
   for (int64_t i = back->any; i >= 0 && record_at(back->critical, i)->end_ns == action->start_ns; i--) {
     if (record_at(back->critical, i)->start_ns < action->start_ns)
       return i;
-    any = any < 0 ? i : any; /* it takes no time: as in neighbour_of */
+    any = any < 0 ? i : any; /* it has length zero: as in neighbour_of */
   }
   return any;
 }
@@ -290,7 +292,8 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
-/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the run. */
+/* Goes one step back: returns the record before `index` on the path and what lies between the two; -1: the start of the
+ * run. */
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
   int32_t from;
@@ -337,7 +340,7 @@ petra_status petra_critical_trace(const petra_critical *critical, petra_critical
     back.arrived[l] = critical->lines[l].arrived;
   if (stage_ns)
     memset(stage_ns, 0, (size_t)critical->program->stages * sizeof *stage_ns);
-  /* Records come in the order of their ends: the last one ended last. */
+  /* Records are in the order of their ends, so the last record ended last. */
   for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path)) {
     const record *action = record_at(critical, i);
     path.actions++;

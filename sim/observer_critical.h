@@ -15,10 +15,10 @@
 
 #include "sim/executor_virtual.h"
 
-/* X(NAME, name in files). A message's time is its transmission (as if it had its link and cards for itself),
- * the latency, and what is left: queueing behind other messages, or sharing with them. WAIT is the time
- * before an action that nothing explains; the programs of this version have none, since every wait of theirs
- * ends with an action or a message. */
+/* X(NAME, name in files). The time of a message consists of its transmission (as if it had its link and cards for
+ * itself), the latency, and the rest: queueing behind other messages, or sharing with them. WAIT is the time before an
+ * action that nothing explains; the programs of this version have none, since every wait of theirs ends with an action
+ * or a message. */
 #define PETRA_CRITICAL_LIST(X)                                                                                         \
   X(FORWARD, "F")                                                                                                      \
   X(BACKWARD, "B")                                                                                                     \
@@ -40,25 +40,25 @@ const char *petra_critical_name(petra_critical_kind kind);
 
 typedef struct petra_critical_path {
   int64_t ns[PETRA_CRITICAL_KINDS]; /* their sum is exactly the end of the last action: the makespan */
-  int64_t actions, messages;        /* on the path; messages: those that take time */
+  int64_t actions, messages;        /* numbers on the path; messages: those that take time */
 } petra_critical_path;
 
-/* More actions than this are refused: about 3 GB. */
-#define PETRA_CRITICAL_MOST_ACTIONS INT64_C(50000000)
+/* The maximum number of actions: about 3 GB. */
+#define PETRA_CRITICAL_MAX_ACTIONS INT64_C(50000000)
 
 typedef struct petra_critical petra_critical;
 
-/* `options` are those of the executor, `program` those of the run, of which `locked` is a fact (schedule/program.h); the
- * first two are borrowed until petra_critical_destroy. */
+/* Creates the observer. `options` are those of the executor, `program` those of the run; `locked` is a fact of the
+ * program (schedule/program.h). The first two are borrowed until petra_critical_destroy. */
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
                                    bool locked, petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);
 
-/* To be told of the run. PETRA_CONFIG for too many actions. */
+/* Returns the observer for the run. It fails with PETRA_CONFIG if there are too many actions. */
 petra_observer *petra_critical_observer(petra_critical *critical);
 
-/* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of
- * each stage. */
+/* After the run: finds the path. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions
+ * of each stage. */
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
 
 #endif

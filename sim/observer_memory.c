@@ -34,8 +34,7 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* Applies a change to an account, its peaks included; `touched` has a bit for each category that it touches.
- */
+/* Applies a change to an account, including its peaks. `touched` has a bit for each category that it touches. */
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
                   unsigned touched) {
   petra_account *account = &observer->accounts[stage - 1];
@@ -61,7 +60,7 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
     sample(observer, stage, now_ns, &highest);
 }
 
-/* Sets what goes by counts: inputs and versions. */
+/* Sets what follows from counts: inputs and versions. */
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &observer->options.stage[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
@@ -81,16 +80,17 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
     sample(observer, stage, now_ns, account);
 }
 
-/* Whether the stage `place` of those that may hold it does so no more after this action. */
+/* Returns true if the stage `place`, of those that may keep it, no longer does after this action. */
 static bool lets_go(const memory_observer *observer, const petra_memory_shared *shared, int32_t owner, int place,
                     const petra_action *action, petra_memory_until now) {
   const petra_memory_until until = shared->until[place];
-  const int32_t stage = owner + PETRA_MEMORY_HELD_FROM + place;
-  return until == PETRA_MEMORY_NOT_HELD || (stage == action->stage && until == now) ||
+  const int32_t stage = owner + PETRA_MEMORY_KEPT_FROM + place;
+  return until == PETRA_MEMORY_NOT_KEPT || (stage == action->stage && until == now) ||
          petra_microbatch_set_has(&observer->stage[stage - 1].done[until], action->microbatch);
 }
 
-/* What stage `owner` has and this action is the last to hold; the action's stage is `acting` of those that may. */
+/* Returns the bytes of stage `owner` that this action is the last to keep. The action's stage is number `acting` of
+ * those that may. */
 static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
                        petra_memory_until now) {
   const petra_memory_stage *about = &observer->options.stage[owner - 1];
@@ -98,7 +98,7 @@ static void release_of(memory_observer *observer, int32_t owner, int acting, int
   for (int i = 0; i < about->shared_count; i++) {
     const petra_memory_shared *shared = &about->shared[i];
     bool last = shared->until[acting] == now;
-    for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++)
+    for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++)
       last = last && lets_go(observer, shared, owner, place, action, now);
     if (!last)
       continue;
@@ -113,15 +113,15 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
   if (!backward && action->kind != PETRA_ACTION_WEIGHT_GRADIENT)
     return PETRA_OK;
   const petra_memory_until now = backward ? PETRA_MEMORY_UNTIL_BACKWARD : PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT;
-  for (int place = 0; place < PETRA_MEMORY_HELD_STAGES; place++) {
-    const int32_t owner = action->stage - PETRA_MEMORY_HELD_FROM - place;
+  for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++) {
+    const int32_t owner = action->stage - PETRA_MEMORY_KEPT_FROM - place;
     if (owner >= 1 && owner <= observer->options.stages)
       release_of(observer, owner, place, now_ns, action, now);
   }
   return petra_microbatch_set_put(&observer->stage[action->stage - 1].done[now], action->microbatch);
 }
 
-/* Of an action of `lag`, where it is a B. */
+/* Returns the change of an action. `lag` is used if it is a B. */
 static petra_memory_when when(const memory_observer *observer, const petra_action *action, int64_t lag) {
   const petra_memory_stage *about = &observer->options.stage[action->stage - 1];
   const int64_t updates = observer->counts[action->stage - 1].updates; /* after the action */
@@ -131,7 +131,7 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
   return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
 }
 
-/* F, or the head's one action. */
+/* Applies F, or the one action of the head. */
 static bool forwards(const memory_observer *observer, const petra_action *action) {
   const petra_worker_cost_options *counting = &observer->options.counting;
   return action->kind == PETRA_ACTION_FORWARD ||
@@ -139,7 +139,7 @@ static bool forwards(const memory_observer *observer, const petra_action *action
           petra_head_is_fused(action->stage, counting->stages, counting->split_head));
 }
 
-/* What stage 1 takes while an older copy of the weights is still there. */
+/* Adds the samples of stage 1 while an older copy of the weights is still there. */
 static void take(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const int64_t bytes = observer->options.stage[stage - 1].taken_bytes;
   petra_memory_change change = {.total_peak = bytes};
@@ -156,7 +156,8 @@ static petra_status count_action(memory_observer *observer, int64_t now_ns, cons
   const petra_memory_when w = when(observer, action, observer->counts[stage - 1].lag_sum - lags);
   const petra_memory_change *change = observer->options.stage[stage - 1].change[w][action->kind];
   const unsigned *touched = observer->stage[stage - 1].touched[w][action->kind];
-  /* The copy that F lets go of goes, and what U copies comes, before all else that they do; what B and W let go of goes after it. */
+  /* The copy that F releases goes, and the copy that U makes comes, before everything else that they do; what B and W
+   * release goes after it. */
   const bool takes = forwards(observer, action), first = takes || action->kind == PETRA_ACTION_UPDATE;
   if (takes)
     take(observer, stage, now_ns);
@@ -232,4 +233,89 @@ void petra_memory_observer_destroy(petra_observer *base) {
 
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer) {
   return ((const memory_observer *)observer)->accounts;
+}
+
+struct petra_samples {
+  int32_t rows, bins;
+  int columns;
+  int64_t width_ns;
+  int32_t *last;   /* per row: last bin that is filled */
+  int64_t *values; /* (bins, rows, columns) */
+  int64_t *level;  /* (rows, columns): current levels; stored after the values */
+};
+
+petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra_samples **out) {
+  petra_samples *samples;
+  petra_status status;
+  size_t width = (size_t)rows * (size_t)columns;
+  PETRA_TRY(petra_allocate(&samples, 1, sizeof *samples));
+  *samples = (petra_samples){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
+  PETRA_TRY_GOTO(status, petra_allocate(&samples->last, (size_t)rows, sizeof *samples->last), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * ((size_t)bins + 1), sizeof *samples->values), fail);
+  samples->level = samples->values + width * (size_t)bins;
+  *out = samples;
+  return PETRA_OK;
+fail:
+  petra_samples_destroy(samples);
+  return status;
+}
+
+void petra_samples_destroy(petra_samples *samples) {
+  if (!samples)
+    return;
+  petra_free(samples->values);
+  petra_free(samples->last);
+  petra_free(samples);
+}
+
+static int64_t *value_at(petra_samples *samples, int32_t bin, int32_t row) {
+  return samples->values + ((size_t)bin * (size_t)samples->rows + (size_t)row) * (size_t)samples->columns;
+}
+
+static void raise_to(int64_t *value, const int64_t *level, int columns) {
+  for (int c = 0; c < columns; c++)
+    if (level[c] > value[c])
+      value[c] = level[c];
+}
+
+/* Joins bins 2 b and 2 b + 1; those that no row has reached yet are left for later. */
+static void join(petra_samples *samples) {
+  for (int32_t row = 0; row < samples->rows; row++) {
+    for (int32_t bin = 0; bin <= samples->last[row]; bin += 2) {
+      int64_t *to = value_at(samples, bin / 2, row);
+      memmove(to, value_at(samples, bin, row), (size_t)samples->columns * sizeof *to);
+      if (bin + 1 <= samples->last[row])
+        raise_to(to, value_at(samples, bin + 1, row), samples->columns);
+    }
+    samples->last[row] /= 2;
+  }
+  samples->width_ns *= 2;
+}
+
+/* Fills the row up to the bin of this moment with its current levels, and returns the bin. */
+static int32_t advance(petra_samples *samples, int32_t row, int64_t now_ns) {
+  while (now_ns / samples->width_ns >= samples->bins)
+    join(samples);
+  int32_t bin = (int32_t)(now_ns / samples->width_ns);
+  size_t bytes = (size_t)samples->columns * sizeof *samples->level;
+  for (int32_t b = samples->last[row] + 1; b <= bin; b++)
+    memcpy(value_at(samples, b, row), samples->level + (size_t)row * (size_t)samples->columns, bytes);
+  if (bin > samples->last[row])
+    samples->last[row] = bin;
+  return bin;
+}
+
+void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak, const int64_t *level) {
+  int32_t bin = advance(samples, row, now_ns);
+  raise_to(value_at(samples, bin, row), peak, samples->columns);
+  memcpy(samples->level + (size_t)row * (size_t)samples->columns, level, (size_t)samples->columns * sizeof *level);
+}
+
+void petra_samples_finish(petra_samples *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
+                          const int64_t **values) {
+  for (int32_t row = 0; row < samples->rows; row++)
+    advance(samples, row, end_ns);
+  *bins = (int32_t)(end_ns / samples->width_ns) + 1;
+  *width_ns = samples->width_ns;
+  *values = samples->values;
 }

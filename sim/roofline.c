@@ -69,7 +69,7 @@ petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_a
   return PETRA_OK;
 }
 
-/* One kernel of `seconds`, in its part; the weight gradient's time is not yet a part of the backward's. */
+/* Adds one kernel of `seconds` to its part. The time of the weight gradient is not yet a part of the backward's. */
 static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_seconds *sum) {
   double *const parts[] = {[PETRA_KERNEL_FORWARD] = &sum->forward,
                            [PETRA_KERNEL_BACKWARD] = &sum->backward,

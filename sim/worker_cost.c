@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Numbers by a rising index, of which only a window is kept: a ring. */
+/* Numbers with a rising index, of which only a window is kept: a ring. */
 typedef struct window {
   int64_t *ring;
   int64_t capacity;   /* 0 or a power of two */
@@ -12,8 +12,8 @@ typedef struct window {
 } window;
 
 typedef struct in_flight {
-  window versions; /* by microbatch: the version that its forward read; -1: it is not in flight */
-  window users;    /* by version: microbatches in flight whose forward read it */
+  window versions; /* by microbatch: version that its forward read; -1: it is not in flight */
+  window users;    /* by version: number of microbatches in flight whose forward read it */
   int64_t copy;    /* the version of F's copy, with a sync period */
 } in_flight;
 
@@ -28,7 +28,7 @@ static int64_t *at(const window *w, int64_t index) {
   return &w->ring[index & (w->capacity - 1)];
 }
 
-/* Widens the window to hold `index`; what is new in it becomes `empty`. */
+/* Widens the window to include `index`; its new entries become `empty`. */
 static petra_status widen(window *w, int64_t index, int64_t empty) {
   if (w->first == w->end)
     w->first = w->end = index;
@@ -52,7 +52,7 @@ static petra_status widen(window *w, int64_t index, int64_t empty) {
   return PETRA_OK;
 }
 
-/* The same; as a rule an index in the window, or the one after it. */
+/* Like widen; the index is usually in the window, or the one after it. */
 static inline petra_status hold(window *w, int64_t index, int64_t empty) {
   if (index == w->end && w->first < index && index - w->first < w->capacity) {
     *at(w, w->end++) = empty;
@@ -65,12 +65,12 @@ static int64_t value_at(const window *w, int64_t index, int64_t outside) {
   return index < w->first || index >= w->end ? outside : *at(w, index);
 }
 
-/* The version of a microbatch in flight; -1: it is not in flight. */
+/* Returns the version of a microbatch in flight; -1: it is not in flight. */
 static int64_t version_of(const in_flight *kept, int64_t microbatch) {
   return value_at(&kept->versions, microbatch, -1);
 }
 
-/* One more. */
+/* Increments a count and updates its maximum. */
 static void count_up(int64_t *count, int64_t *max) {
   if (++*count > *max)
     *max = *count;
@@ -83,7 +83,7 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   PETRA_TRY(hold(&kept->versions, action->microbatch, -1));
   PETRA_TRY(hold(&kept->users, version, 0));
   *at(&kept->versions, action->microbatch) = version;
-  /* An old version that nobody holds comes back into use. */
+  /* An old version that no microbatch has comes back into use. */
   if (++*at(&kept->users, version) == 1 && version != c->updates)
     count_up(&c->stash, &c->stash_max);
   c->forwards++;
@@ -92,7 +92,7 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   return PETRA_OK;
 }
 
-/* The microbatch, which is in flight, is so no more. */
+/* Ends the flight of the microbatch. */
 static void give_up(petra_stage_counts *c, in_flight *kept, int64_t microbatch) {
   const int64_t version = version_of(kept, microbatch);
   window *versions = &kept->versions, *users = &kept->users;
@@ -114,7 +114,7 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
     c->lag_max = lag;
 }
 
-/* Notes which version is held whatever is in flight. */
+/* Notes the version that is kept regardless of microbatches in flight. */
 static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
   int64_t version = c->updates;
   if (options->versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
@@ -125,7 +125,7 @@ static void note_copy(const petra_worker_cost_options *options, petra_stage_coun
   c->copy_stashed = c->copy && value_at(&kept->users, version, 0) > 0;
 }
 
-/* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
+/* The latest version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
 static void update(petra_stage_counts *c, const window *users) {
   bool used = value_at(users, c->updates, 0) > 0;
   c->updates++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. The order may
- * be any: a microbatch forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
+/* A worker that computes nothing: it counts versions, lags and what is kept, as real stages would. Actions may come in
+ * any order; a microbatch that is forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
 #ifndef PETRA_SIM_WORKER_COST_H
 #define PETRA_SIM_WORKER_COST_H
 
@@ -11,25 +11,27 @@
 
 #include <stdbool.h>
 
-/* What it counted, per stage. */
+/* The counts of a stage. */
 typedef struct petra_stage_counts {
   int64_t forwards, backwards, updates;
   int64_t lag_sum, lag_max; /* updates between the weights that a microbatch's F read and the latest at its backward */
-  int64_t in_flight, in_flight_max; /* microbatches forwarded and not yet backwarded */
-  int64_t kept, kept_max;   /* those whose graph or input is still held: the same, but with a split backward until W */
-  int64_t stash, stash_max; /* older versions of the weights that some of these were forwarded with */
-  bool copy;                /* an older version is held whatever is in flight: a double buffer's, or that of F's copy */
-  bool copy_stashed;        /* it is one of `stash` as well */
+  int64_t in_flight, in_flight_max; /* microbatches with a forward but no backward yet */
+  /* Microbatches whose graph or input is still kept: the same, but with a split backward until W. */
+  int64_t kept, kept_max;
+  int64_t stash, stash_max; /* older versions of the weights with which some of these were forwarded */
+  /* An older version is kept regardless of microbatches in flight: that of a double buffer or of F's copy. */
+  bool copy;
+  bool copy_stashed; /* that version is one of `stash` as well */
 } petra_stage_counts;
 
 typedef struct petra_worker_cost_options {
   int32_t stages;
-  bool split_head;             /* the last stage has F's of its own */
-  bool split_backward;         /* what is kept is given up by W */
+  bool split_head;             /* the last stage has an F of its own */
+  bool split_backward;         /* W releases what is kept */
   petra_version_rule versions; /* that F and B read; zeros: the latest */
 } petra_worker_cost_options;
 
-/* What counts as the stages of a method's run do. */
+/* Creates a worker that counts like the stages of a method's run. */
 petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program);
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);

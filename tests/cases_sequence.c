@@ -112,7 +112,7 @@ typedef struct attention_expected {
 /* A query: row `i` of the sample that begins at row `first`, of one head. Where its parts begin in qkv and in y. */
 typedef struct attention_query {
   int positions, width, keys, row, q, k, v, out;
-  double scale, most; /* most: what an error of the scores is multiplied by */
+  double scale, maximum; /* most: what an error of the scores is multiplied by */
 } attention_query;
 
 /* The query and its probabilities p. A score that is off by an epsilon of the sum of its absolute terms moves what depends on it by
@@ -130,7 +130,7 @@ static attention_query score(const petra_attention *a, int number, const double 
                        .v = first * row + 2 * features + head * width,
                        .out = at * features + head * width,
                        .scale = 1 / sqrt(width),
-                       .most = 1};
+                       .maximum = 1};
   double sum = 0;
   for (int j = 0; j < s.keys; j++) {
     double size = 0;
@@ -141,10 +141,10 @@ static attention_query score(const petra_attention *a, int number, const double 
       size += fabs(term);
     }
     sum += exp(p[j]);
-    s.most = fmax(s.most, 1 + size);
+    s.maximum = fmax(s.maximum, 1 + size);
   }
   e->log_sum[number] = log(sum);
-  e->of_log_sum[number] = s.most;
+  e->of_log_sum[number] = s.maximum;
   for (int j = 0; j < s.keys; j++)
     p[j] = exp(p[j]) / sum;
   return s;
@@ -156,7 +156,7 @@ static void attend(const petra_attention *a, int number, const double *qkv, doub
   for (int j = 0; j < s.keys; j++)
     for (int c = 0; c < s.width; c++) {
       e->y[s.out + c] += p[j] * qkv[s.v + j * s.row + c];
-      e->of_y[s.out + c] += s.most * p[j] * fabs(qkv[s.v + j * s.row + c]);
+      e->of_y[s.out + c] += s.maximum * p[j] * fabs(qkv[s.v + j * s.row + c]);
     }
 }
 
@@ -178,13 +178,13 @@ static void attend_backward(const petra_attention *a, int number, const double *
   for (int j = 0; j < s.keys; j++)
     for (int c = 0; c < s.width; c++) {
       const int at_k = s.k + j * s.row + c, at_v = s.v + j * s.row + c;
-      const double ds = s.scale * p[j] * (dp[j] - mean), of_ds = s.most * s.scale * p[j] * (of_dp[j] + of_mean);
+      const double ds = s.scale * p[j] * (dp[j] - mean), of_ds = s.maximum * s.scale * p[j] * (of_dp[j] + of_mean);
       e->dqkv[s.q + c] += ds * qkv[at_k];
       e->of_dqkv[s.q + c] += of_ds * fabs(qkv[at_k]);
       e->dqkv[at_k] += ds * qkv[s.q + c];
       e->of_dqkv[at_k] += of_ds * fabs(qkv[s.q + c]);
       e->dqkv[at_v] += p[j] * dy[s.out + c];
-      e->of_dqkv[at_v] += s.most * p[j] * fabs(dy[s.out + c]);
+      e->of_dqkv[at_v] += s.maximum * p[j] * fabs(dy[s.out + c]);
     }
 }
 

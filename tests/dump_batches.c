@@ -3,10 +3,10 @@
  * END - 1 as the loader gives them, doubles one behind the other, on standard output. For tests/cli/data.py.
  *
  * dump_batches --window SEED EPOCH RECORD HEIGHT WIDTH: the flip and the window that an image of that size
- * gets, as data/augment.h and data/crop.h say: "flip top left height width". */
+ * gets, as data/augment.h and data/resize.h say: "flip top left height width". */
 #include "base/rng.h"
-#include "data/crop.h"
 #include "data/loader.h"
+#include "data/resize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,10 +47,10 @@ static int window(char **argv) {
   return 0;
 }
 
-enum { MOST_SETS = 32 };
+enum { MAX_SETS = 32 };
 
 int main(int argc, char **argv) {
-  const char *sets[MOST_SETS];
+  const char *sets[MAX_SETS];
   int set_count = 0;
   petra_config *config;
   petra_dataset *set = NULL;
@@ -58,8 +58,8 @@ int main(int argc, char **argv) {
     return window(argv + 2);
   if (argc < 4)
     return 2;
-  if (argc > 4 + 2 * MOST_SETS) {
-    fprintf(stderr, "%s: over %d settings\n", argv[0], MOST_SETS);
+  if (argc > 4 + 2 * MAX_SETS) {
+    fprintf(stderr, "%s: over %d settings\n", argv[0], MAX_SETS);
     return 2;
   }
   for (int i = 4; i + 1 < argc; i += 2)

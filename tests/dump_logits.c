@@ -149,16 +149,16 @@ done:
   return status;
 }
 
-enum { MOST_SETS = 32 };
+enum { MAX_SETS = 32 };
 
 int main(int argc, char **argv) {
-  const char *sets[MOST_SETS];
+  const char *sets[MAX_SETS];
   int set_count = 0;
   petra_config *config;
   if (argc < 2)
     return 2;
-  if (argc > 2 + 2 * MOST_SETS) {
-    fprintf(stderr, "%s: over %d settings\n", argv[0], MOST_SETS);
+  if (argc > 2 + 2 * MAX_SETS) {
+    fprintf(stderr, "%s: over %d settings\n", argv[0], MAX_SETS);
     return 2;
   }
   for (int i = 2; i + 1 < argc; i += 2)

@@ -17,12 +17,12 @@ enum { STAGES = 4 }; /* of FOUR_STAGES */
 /* Such stages with these settings, ended by NULL. */
 static inline void open_stages(training *run, const char *const *settings) {
   const char *sets[24] = {SMALL, DOUBLE, FOUR_STAGES, "optim.weight_decay=0.01"};
-  const int most = (int)(sizeof sets / sizeof *sets);
+  const int maximum = (int)(sizeof sets / sizeof *sets);
   int n = 0;
   while (sets[n])
     n++;
   for (int i = 0; settings[i]; i++) {
-    ck_assert_msg(n < most, "over %d settings", most);
+    ck_assert_msg(n < maximum, "over %d settings", maximum);
     sets[n++] = settings[i];
   }
   must(training_open(run, sets, n));

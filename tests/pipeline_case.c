@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGES_MOST = 64 };
+enum { STAGES_MAX = 64 };
 
 static int run_case(const petra_program_ops *program, const petra_program_options *options,
                     const petra_executor_virtual_options *cluster) {
@@ -36,9 +36,9 @@ int main(void) {
   double bandwidth, card;
   while (scanf("%31s %d %7s %lld %lf %lf %d %d %lld %lld %d", program, &engines, sharing, &latency_ns, &bandwidth,
                &card, &node_size, &stages, &microbatches, &accumulate, &drain) == 11) {
-    petra_stage_cost costs[STAGES_MOST];
-    int32_t node[STAGES_MOST];
-    for (int j = 0; j < stages && j < STAGES_MOST; j++) {
+    petra_stage_cost costs[STAGES_MAX];
+    int32_t node[STAGES_MAX];
+    for (int j = 0; j < stages && j < STAGES_MAX; j++) {
       long long v[6];
       if (scanf("%lld %lld %lld %lld %lld %lld", v, v + 1, v + 2, v + 3, v + 4, v + 5) != 6)
         return 1;

@@ -9,7 +9,7 @@
 #include "sink.h"
 #include "sim/worker_cost.h"
 
-enum { STAGES_MOST = 32, MICROBATCHES_MOST = 64 };
+enum { STAGES_MAX = 32, MICROBATCHES_MAX = 64 };
 
 typedef struct costs {
   int64_t forward, backward, reconstruct, weight; /* backward includes weight */
@@ -21,13 +21,13 @@ static const costs coprime[] = {{3, 7, 5, 2}, {11, 4, 7, 3}, {1, 101, 13, 29}};
 enum { COSTS = sizeof coprime / sizeof *coprime };
 
 /* What a run gave. */
-static petra_stage_counts counts[2 * STAGES_MOST * 4 + 1];     /* by stage from 1 */
-static petra_device_counts device_counts[STAGES_MOST * 4 + 1]; /* by device from 1 */
-static int64_t back_end[MICROBATCHES_MOST + 64];               /* of stage 1's B */
+static petra_stage_counts counts[2 * STAGES_MAX * 4 + 1];     /* by stage from 1 */
+static petra_device_counts device_counts[STAGES_MAX * 4 + 1]; /* by device from 1 */
+static int64_t back_end[MICROBATCHES_MAX + 64];               /* of stage 1's B */
 static int64_t update_rows, evaluate_rows, last_end;
-enum { ROWS_MOST = 3 * STAGES_MOST * MICROBATCHES_MOST };
-static petra_trace_row rows[ROWS_MOST]; /* the first ones, in the order of their ends */
-static int64_t row_count;               /* all of them */
+enum { ROWS_MAX = 3 * STAGES_MAX * MICROBATCHES_MAX };
+static petra_trace_row rows[ROWS_MAX]; /* the first ones, in the order of their ends */
+static int64_t row_count;              /* all of them */
 
 static inline petra_status keep_row(void *context, const petra_trace_row *row) {
   (void)context;
@@ -36,7 +36,7 @@ static inline petra_status keep_row(void *context, const petra_trace_row *row) {
   update_rows += row->action.kind == PETRA_ACTION_UPDATE;
   evaluate_rows += row->action.kind == PETRA_ACTION_EVALUATE;
   last_end = row->end_ns;
-  if (row_count < ROWS_MOST)
+  if (row_count < ROWS_MAX)
     rows[row_count] = *row;
   row_count++;
   return PETRA_OK;
@@ -61,13 +61,13 @@ static inline petra_status run_program(const petra_program_ops *program, const p
   const petra_worker_cost_options worker_options = {
       .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
   petra_executor *executor;
-  sink told;
+  sink reported;
   petra_worker *worker;
   ck_assert_int_eq(petra_program_check(program, options), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&worker_options, &worker), PETRA_OK);
   update_rows = evaluate_rows = last_end = row_count = 0;
-  petra_status status = executor->ops->run(executor, program, options, worker, sink_of(&told, keep_row, NULL));
+  petra_status status = executor->ops->run(executor, program, options, worker, sink_of(&reported, keep_row, NULL));
   *makespan = executor->ops->now_ns(executor);
   for (int32_t j = 1; j <= options->stages; j++)
     counts[j] = petra_worker_cost_counts(worker)[j - 1];

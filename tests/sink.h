@@ -10,18 +10,18 @@ typedef petra_status (*petra_trace_sink)(void *context, const petra_trace_row *r
 
 typedef struct sink {
   petra_observer base;
-  petra_trace_sink tell;
+  petra_trace_sink report;
   void *context;
 } sink;
 
 static inline petra_status sink_ended(petra_observer *base, const petra_trace_row *row) {
   sink *s = (sink *)base;
-  return s->tell ? s->tell(s->context, row) : PETRA_OK;
+  return s->report ? s->report(s->context, row) : PETRA_OK;
 }
 
-static inline petra_observer *sink_of(sink *s, petra_trace_sink tell, void *context) {
+static inline petra_observer *sink_of(sink *s, petra_trace_sink report, void *context) {
   static const petra_observer_ops ops = {.ended = sink_ended};
-  *s = (sink){.base.ops = &ops, .tell = tell, .context = context};
+  *s = (sink){.base.ops = &ops, .report = report, .context = context};
   return &s->base;
 }
 

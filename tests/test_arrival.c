@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "execute/transport_ranks.h"
 #include "harness.h"
-#include "record/action_merge.h"
+#include "record/action_log.h"
 #include "schedule/schedule.h"
 #include "tolerances.h"
 #include "training.h"
@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 4, MICROBATCHES = 20, ROWS_MOST = 10 * 4 * MICROBATCHES, SETS = 14, SKEW_NS = 200000000 };
+enum { RANKS_MAX = 4, MICROBATCHES = 20, ROWS_MAX = 10 * 4 * MICROBATCHES, SETS = 14, SKEW_NS = 200000000 };
 
 #define NETWORK                                                                                                        \
   "model.depth=18", "model.width=1", "data.batch=2", "device.threads=1", "device.backend=ref", "optim.lr=0.05",        \
@@ -36,13 +36,13 @@ typedef struct player {
   bool opened;
   petra_status status;
   pthread_t thread;
-  petra_trace_row rows[ROWS_MOST];
+  petra_trace_row rows[ROWS_MAX];
   int64_t count;
 } player;
 
 static petra_status keep(void *context, const petra_trace_row *row) {
   player *p = context;
-  if (p->count == ROWS_MOST)
+  if (p->count == ROWS_MAX)
     return petra_fail(PETRA_INTERNAL, "more actions than there are");
   p->rows[p->count++] = *row;
   return PETRA_OK;
@@ -70,7 +70,7 @@ static void draw(game *g, unsigned seed) {
   static const char *const network[] = {NETWORK};
   _Static_assert(sizeof network / sizeof *network + 4 == SETS, "the settings that differ, but for the schedule");
   int count = 0;
-  g->ranks = 1 + rand_r(&seed) % RANKS_MOST;
+  g->ranks = 1 + rand_r(&seed) % RANKS_MAX;
   g->credit = credits[rand_r(&seed) % HARNESS_COUNT(credits)];
   g->accumulate = rand_r(&seed) % 2 ? 1 : 3;
   g->eval_every = rand_r(&seed) % 4 > 0;
@@ -92,15 +92,15 @@ static const petra_program_options *program_of(const player *players) {
 }
 
 /* The most microbatches that stage 1 had read and that had not come back. */
-static int64_t most_in_flight(const petra_trace_row *rows, int64_t count) {
-  int64_t now = 0, most = 0;
+static int64_t max_in_flight(const petra_trace_row *rows, int64_t count) {
+  int64_t now = 0, maximum = 0;
   for (int64_t i = 0; i < count; i++) {
     const petra_action *a = &rows[i].action;
     now += a->stage == 1 && a->kind == PETRA_ACTION_FORWARD;
-    most = now > most ? now : most;
+    maximum = now > maximum ? now : maximum;
     now -= a->stage == 1 && a->kind == PETRA_ACTION_BACKWARD;
   }
-  return most;
+  return maximum;
 }
 
 /* Every pass has its message sent before it. */
@@ -156,7 +156,7 @@ static void write_schedule(const char *path, const petra_trace_row *rows, int64_
 
 /* Of all players, in one order, although their clocks differ by up to twice SKEW_NS. */
 static petra_trace_row *merge_rows(player *players, int count, int64_t *total) {
-  int64_t first[RANKS_MOST + 1] = {0};
+  int64_t first[RANKS_MAX + 1] = {0};
   petra_trace_row *rows;
   for (int r = 0; r < count; r++)
     first[r + 1] = first[r] + players[r].count;
@@ -211,7 +211,7 @@ static void same_as_emulated(const game *g, player *players, const char *path, u
 }
 
 static void execute(const game *g, player *players, unsigned seed) {
-  petra_wire *wires[RANKS_MOST];
+  petra_wire *wires[RANKS_MAX];
   wire_threads_create(g->ranks, seed, wires);
   for (int r = 0; r < g->ranks; r++) {
     player *p = &players[r];
@@ -246,7 +246,7 @@ START_TEST(random_runs) {
   const int descriptor = mkstemp(path);
   ck_assert_int_ge(descriptor, 0);
   close(descriptor);
-  must(petra_allocate(&players, RANKS_MOST, sizeof *players));
+  must(petra_allocate(&players, RANKS_MAX, sizeof *players));
   for (unsigned seed = 1; seed <= (unsigned)runs; seed++) {
     game g;
     int64_t count;
@@ -259,8 +259,8 @@ START_TEST(random_runs) {
     const int32_t stages = program_of(players)->stages;
     ck_assert_msg(has_its_messages(rows, count, stages, g.split), "run %u: a message is taken before it is sent", seed);
     if (g.credit > 0)
-      ck_assert_msg(most_in_flight(rows, count) <= g.credit, "run %u: %lld in flight with a credit of %lld", seed,
-                    (long long)most_in_flight(rows, count), (long long)g.credit);
+      ck_assert_msg(max_in_flight(rows, count) <= g.credit, "run %u: %lld in flight with a credit of %lld", seed,
+                    (long long)max_in_flight(rows, count), (long long)g.credit);
     ck_assert_msg(waits_for_room(players, g.ranks, stages, g.split), "run %u: messages pile up", seed);
     write_schedule(path, rows, count, stages);
     petra_free(rows);

@@ -25,18 +25,18 @@ static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kin
 
 /* The largest difference, and the largest value of `a`. */
 static double distance(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *largest) {
-  double *x, *y, most = 0;
+  double *x, *y, maximum = 0;
   ck_assert_int_eq(petra_allocate(&x, (size_t)a->elements, sizeof *x), PETRA_OK);
   ck_assert_int_eq(petra_allocate(&y, (size_t)a->elements, sizeof *y), PETRA_OK);
   ck_assert_int_eq(petra_op_download(backend, a, x, PETRA_HOST_F64), PETRA_OK);
   ck_assert_int_eq(petra_op_download(backend, b, y, PETRA_HOST_F64), PETRA_OK);
   for (int64_t i = 0; i < a->elements; i++) {
-    most = fabs(x[i] - y[i]) > most ? fabs(x[i] - y[i]) : most;
+    maximum = fabs(x[i] - y[i]) > maximum ? fabs(x[i] - y[i]) : maximum;
     *largest = fabs(x[i]) > *largest ? fabs(x[i]) : *largest;
   }
   petra_free(x);
   petra_free(y);
-  return most;
+  return maximum;
 }
 
 /* y2 holds the pixels of x1 as channels, and y1 differs from those of x2: F is not nothing. */

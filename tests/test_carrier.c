@@ -13,7 +13,7 @@
 
 #define must(expression) ck_assert_int_eq((expression), PETRA_OK)
 
-enum { RANKS_MOST = 5, MICROBATCHES_MOST = 40, AHEAD = 2 };
+enum { RANKS_MAX = 5, MICROBATCHES_MAX = 40, AHEAD = 2 };
 
 /* Rank r sends microbatch m up to rank r + 1 (F), and, once the last rank had it, down (B). An order of all these
  * actions in which each has its input, drawn at random: the schedule. */
@@ -25,9 +25,9 @@ typedef struct step {
 typedef struct game {
   int ranks, microbatches, count;
   unsigned seed;
-  size_t size[2][RANKS_MOST]; /* of the messages up from, and down from, a rank */
-  step order[2 * RANKS_MOST * MICROBATCHES_MOST];
-  int most[2][RANKS_MOST]; /* messages for a rank that wait at once by the order, from below and from above */
+  size_t size[2][RANKS_MAX]; /* of the messages up from, and down from, a rank */
+  step order[2 * RANKS_MAX * MICROBATCHES_MAX];
+  int maximum[2][RANKS_MAX]; /* messages for a rank that wait at once by the order, from below and from above */
 } game;
 
 typedef struct player {
@@ -35,14 +35,14 @@ typedef struct player {
   petra_wire *wire;
   pthread_t thread;
   bool ok;
-  int64_t met[2 * RANKS_MOST * MICROBATCHES_MOST]; /* places of meetings */
+  int64_t met[2 * RANKS_MAX * MICROBATCHES_MAX]; /* places of meetings */
   int meetings;
 } player;
 
 /* Draws the order: any action that has its input may be next. Microbatches go up in order; they come down in any. */
 static void draw(game *g) {
-  int up[RANKS_MOST] = {0}, waiting[2][RANKS_MOST] = {{0}};
-  bool down[RANKS_MOST][MICROBATCHES_MOST] = {{false}};
+  int up[RANKS_MAX] = {0}, waiting[2][RANKS_MAX] = {{0}};
+  bool down[RANKS_MAX][MICROBATCHES_MAX] = {{false}};
   g->count = 0;
   while (g->count < 2 * g->ranks * g->microbatches) {
     const int r = rand_r(&g->seed) % g->ranks, last = g->ranks - 1;
@@ -52,8 +52,8 @@ static void draw(game *g) {
       g->order[g->count++] = (step){r, up[r]++, false};
       if (r > 0)
         waiting[0][r]--;
-      if (r < last && ++waiting[0][r + 1] > g->most[0][r + 1])
-        g->most[0][r + 1] = waiting[0][r + 1];
+      if (r < last && ++waiting[0][r + 1] > g->maximum[0][r + 1])
+        g->maximum[0][r + 1] = waiting[0][r + 1];
       continue;
     }
     const int m = rand_r(&g->seed) % g->microbatches;
@@ -63,8 +63,8 @@ static void draw(game *g) {
     g->order[g->count++] = (step){r, m, true};
     if (r < last)
       waiting[1][r]--;
-    if (r > 0 && ++waiting[1][r - 1] > g->most[1][r - 1])
-      g->most[1][r - 1] = waiting[1][r - 1];
+    if (r > 0 && ++waiting[1][r - 1] > g->maximum[1][r - 1])
+      g->maximum[1][r - 1] = waiting[1][r - 1];
   }
 }
 
@@ -157,9 +157,9 @@ static petra_status play(player *p, petra_carrier *carrier) {
   for (int b = 0; b < 2; b++)
     if (in[b]) { /* what waits by the order, two ahead, and two that are posted */
       const int64_t size = 64 + (int64_t)g->size[b][b ? rank + 1 : rank - 1];
-      if (petra_way_bytes_max(in[b]) > (g->most[b][rank] + AHEAD + 2) * size)
+      if (petra_way_bytes_max(in[b]) > (g->maximum[b][rank] + AHEAD + 2) * size)
         return petra_fail(PETRA_DATA, "rank %d held %lld messages, by the order %d", rank,
-                          (long long)(petra_way_bytes_max(in[b]) / size), g->most[b][rank]);
+                          (long long)(petra_way_bytes_max(in[b]) / size), g->maximum[b][rank]);
     }
   return gather(p, carrier); /* all have what was sent to them */
 }
@@ -185,12 +185,12 @@ START_TEST(random_orders) {
   for (int run = 0; run < runs; run++) {
     unsigned seed = 1000 + (unsigned)run;
     game *g;
-    player players[RANKS_MOST];
-    petra_wire *wires[RANKS_MOST];
+    player players[RANKS_MAX];
+    petra_wire *wires[RANKS_MAX];
     must(petra_allocate(&g, 1, sizeof *g));
-    g->ranks = 2 + rand_r(&seed) % (RANKS_MOST - 1);
-    g->microbatches = 1 + rand_r(&seed) % MICROBATCHES_MOST;
-    for (int i = 0; i < 2 * RANKS_MOST; i++)
+    g->ranks = 2 + rand_r(&seed) % (RANKS_MAX - 1);
+    g->microbatches = 1 + rand_r(&seed) % MICROBATCHES_MAX;
+    for (int i = 0; i < 2 * RANKS_MAX; i++)
       g->size[i % 2][i / 2] = sizes[rand_r(&seed) % HARNESS_COUNT(sizes)];
     g->seed = seed;
     draw(g);

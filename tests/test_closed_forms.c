@@ -13,8 +13,8 @@ enum { M_STEP = 1 };
 
 /* One microbatch at a time: J (F + R + B) each; the fused head recomputes nothing. */
 START_TEST(sequential_time) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += M_STEP)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MAX; m += M_STEP)
       for (int split = 0; split < 2; split++)
         for (int engines = 1; engines <= 2; engines++) {
           const petra_program_options options = flush_of(stages, m, split);
@@ -34,8 +34,8 @@ END_TEST
 
 /* (M + J - 1) (F + B), with F + R + B where everything is recomputed. */
 START_TEST(gpipe_time) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MAX; m++) {
       const petra_program_options options = flush_of(stages, m, true);
       EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe", &options);
       EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1), "gpipe-checkpoint",
@@ -57,8 +57,8 @@ END_TEST
 START_TEST(gpipe_with_early_recomputation_time) {
   static const int64_t accumulate[] = {1, 2, 4, 8};
   early_recompute = true;
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++) {
+    for (int64_t m = 1; m <= MICROBATCHES_MAX; m++) {
       const petra_program_options options = flush_of(stages, m, true);
       EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1) - stages, "torchgpipe",
              &options);
@@ -84,8 +84,8 @@ END_TEST
 
 /* (M + J - 1) (F + B); stage j keeps min(J - j + 1, M); the waiting is (J - 1) / (M + J - 1) of the time. */
 START_TEST(one_f_one_b_time) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MAX; m++)
       for (int split = 0; split < 2; split++) {
         const petra_program_options options = flush_of(stages, m, split);
         EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b", &options);
@@ -108,8 +108,8 @@ END_TEST
 START_TEST(zero_bubble_time) {
   static const costs split[] = {{1, 2, 1, 1},   {7, 16, 0, 5},  {3, 5, 0, 2},
                                 {11, 16, 0, 3}, {2, 103, 0, 2}, {31, 34, 0, 17}};
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = stages; m <= MICROBATCHES_MOST; m++)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
+    for (int64_t m = stages; m <= MICROBATCHES_MAX; m++)
       for (size_t c = 0; c < sizeof split / sizeof *split; c++) {
         const petra_program_options options = flush_of(stages, m, true);
         const costs *x = &split[c];
@@ -128,9 +128,9 @@ END_TEST
 
 /* M (F + B) + (J - 1) (F + B) / v on J devices, chunks of cost F / v and B / v, M a multiple of J. */
 START_TEST(interleaved_time) {
-  for (int32_t devices = 1; devices <= STAGES_MOST; devices++)
+  for (int32_t devices = 1; devices <= STAGES_MAX; devices++)
     for (int32_t v = 1; v <= 4; v++)
-      for (int64_t m = devices; m <= MICROBATCHES_MOST; m += devices)
+      for (int64_t m = devices; m <= MICROBATCHES_MAX; m += devices)
         for (int split = 0; split < 2; split++)
           for (int c = 0; c < COSTS; c++) {
             const costs *x = &coprime[c];
@@ -148,8 +148,8 @@ END_TEST
 /* Steady state F + B per microbatch, J - j + 1 in flight, lag ceil((J - j) / k). */
 START_TEST(asynchronous_time_and_lags) {
   static const int64_t factors[] = {1, 2, 4, 8};
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += m < 12 ? 1 : M_STEP)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MAX; m += m < 12 ? 1 : M_STEP)
       for (int f = 0; f < 4; f++)
         for (int c = 0; c < COSTS; c++) {
           const costs *x = &coprime[c];
@@ -161,11 +161,11 @@ START_TEST(asynchronous_time_and_lags) {
           EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward), "steady state",
                  &options);
           for (int32_t j = 1; j <= stages; j++) {
-            int64_t ahead = stages - j, most = 0;
+            int64_t ahead = stages - j, maximum = 0;
             for (int64_t i = 0; i < m; i++)
-              most = larger(most, i / k - (i > ahead ? i - ahead : 0) / k);
+              maximum = larger(maximum, i / k - (i > ahead ? i - ahead : 0) / k);
             EXPECT(counts[j].kept_max, smaller(ahead + 1, m), "1f1b-async keeps", &options);
-            EXPECT(counts[j].lag_max, most, "1f1b-async lag", &options);
+            EXPECT(counts[j].lag_max, maximum, "1f1b-async lag", &options);
             if (m > k * ((ahead + k - 1) / k)) /* long enough to see the largest */
               EXPECT(counts[j].lag_max, (ahead + k - 1) / k, "1f1b-async largest lag", &options);
           }
@@ -177,9 +177,9 @@ END_TEST
  * that is always there, and never more than one update old, in the run just done; *old_reads counts the passes that
  * read an old one. */
 static bool two_versions_suffice(const petra_program_options *options, int64_t *old_reads) {
-  int64_t updates[STAGES_MOST + 1] = {0};
+  int64_t updates[STAGES_MAX + 1] = {0};
   *old_reads = 0;
-  ck_assert_int_le(row_count, ROWS_MOST);
+  ck_assert_int_le(row_count, ROWS_MAX);
   for (int64_t i = 0; i < row_count; i++) { /* on one engine the order of ends is that of a device's actions */
     const petra_action *a = &rows[i].action;
     const int64_t window = a->microbatch / options->accumulate, version = window > 0 ? window - 1 : 0;
@@ -202,22 +202,22 @@ static bool two_versions_suffice(const petra_program_options *options, int64_t *
  * microbatch. */
 START_TEST(versions_of_a_double_buffer) {
   int64_t old_reads;
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++)
     for (int64_t k = stages > 2 ? stages - 2 : 1; k <= 2 * stages; k += k <= stages ? 1 : stages - 1)
       for (int c = -1; c < COSTS; c += k < stages ? COSTS + 1 : 2) { /* unit costs, and a row of coprime ones */
         const costs *x = c < 0 ? &unit : &coprime[c];
-        petra_program_options options = flush_of(stages, MICROBATCHES_MOST, true);
+        petra_program_options options = flush_of(stages, MICROBATCHES_MAX, true);
         options.accumulate = k;
         EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1),
-               (MICROBATCHES_MOST + stages - 1) * (x->forward + x->backward), "2bw", &options);
+               (MICROBATCHES_MAX + stages - 1) * (x->forward + x->backward), "2bw", &options);
         EXPECT(two_versions_suffice(&options, &old_reads), k >= stages - 1, "two versions suffice", &options);
         if (k < stages)
           continue;
-        ck_assert(MICROBATCHES_MOST < 2 * k || old_reads > 0);
+        ck_assert(MICROBATCHES_MAX < 2 * k || old_reads > 0);
         EXPECT(back_end[32] - back_end[16], 16 * (x->forward + x->backward), "2bw, steady state", &options);
         for (int32_t j = 1; j <= stages; j++) {
           ck_assert_int_le(counts[j].stash_max, 1);
-          EXPECT(counts[j].lag_max, j < stages && k < MICROBATCHES_MOST, "2bw lag", &options);
+          EXPECT(counts[j].lag_max, j < stages && k < MICROBATCHES_MAX, "2bw lag", &options);
         }
       }
 }
@@ -225,7 +225,7 @@ END_TEST
 
 /* Costs of the stages from `x`, those of inner stages unlike each other; the last update takes time if `updates`. */
 static void unlike_costs(const costs *x, bool updates, petra_stage_cost *out) {
-  for (int32_t j = 0; j < STAGES_MOST; j++)
+  for (int32_t j = 0; j < STAGES_MAX; j++)
     out[j] = (petra_stage_cost){.forward_ns = x->forward + j * 5 % 13,
                                 .backward_ns = x->backward + j * 11 % 17,
                                 .reconstruct_ns = x->reconstruct + j * 3 % 7,
@@ -235,7 +235,7 @@ static void unlike_costs(const costs *x, bool updates, petra_stage_cost *out) {
 /* Round m of forward-locked: F of all stages after one another, then the longest of B (and U) side by side, B with what it
  * computes again. A fused head does all of its own with the F. */
 static int64_t time_of_round(const petra_program_options *o, const petra_stage_cost *cost, bool recomputes, int64_t m) {
-  int64_t forwards = 0, most = 0;
+  int64_t forwards = 0, maximum = 0;
   for (int32_t j = 1; j <= o->stages; j++) {
     const petra_stage_cost *c = &cost[j - 1];
     const int64_t back = m - (o->stages - j);
@@ -243,21 +243,21 @@ static int64_t time_of_round(const petra_program_options *o, const petra_stage_c
     if (m < o->microbatches)
       forwards += c->forward_ns + (fused ? c->backward_ns : 0);
     if (back >= 0 && back < o->microbatches)
-      most = larger(most, (fused ? 0 : c->backward_ns + (recomputes ? c->reconstruct_ns : 0)) +
-                              ((back + 1) % o->accumulate == 0 ? c->update_ns : 0));
+      maximum = larger(maximum, (fused ? 0 : c->backward_ns + (recomputes ? c->reconstruct_ns : 0)) +
+                                    ((back + 1) % o->accumulate == 0 ? c->update_ns : 0));
   }
-  return forwards + most;
+  return forwards + maximum;
 }
 
 /* Time, what is kept, and lags of forward-locked, to the end of the run, drained or not. */
 START_TEST(forward_locked_time_and_lags) {
   static const int64_t factors[] = {1, 2, 3, 8};
-  petra_stage_cost cost[STAGES_MOST];
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 6)
+  petra_stage_cost cost[STAGES_MAX];
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages += 1 + stages / 6)
     for (int f = 0; f < 4; f++)
       for (int c = 0; c < 32 * COSTS; c++) {
         const bool recomputes = c & 1, updates = c >> 1 & 1;
-        const int64_t m = c >> 3 & 1 ? MICROBATCHES_MOST : stages + 1, k = factors[f];
+        const int64_t m = c >> 3 & 1 ? MICROBATCHES_MAX : stages + 1, k = factors[f];
         const int engines = 1 + (f + stages) % 2;
         petra_program_options options = flush_of(stages, m, c >> 2 & 1);
         int64_t makespan, expected = 0;
@@ -276,14 +276,14 @@ START_TEST(forward_locked_time_and_lags) {
                  "forward-locked, steady", &options);
         for (int32_t j = 1; j <= stages; j++) {
           const int64_t late = stages - j, backs = options.drain ? m : larger(m - late, 0);
-          int64_t most = 0;
+          int64_t maximum = 0;
           for (int64_t i = 0; i < backs; i++)
-            most = larger(most, i / k - (i > late ? i - late : 0) / k);
+            maximum = larger(maximum, i / k - (i > late ? i - late : 0) / k);
           EXPECT(counts[j].forwards, m, "forwards", &options);
           EXPECT(counts[j].backwards, backs, "backwards", &options);
           EXPECT(counts[j].updates, backs / k, "updates", &options);
           EXPECT(counts[j].kept_max, smaller(late + 1, m), "forward-locked keeps", &options);
-          EXPECT(counts[j].lag_max, most, "forward-locked lag", &options);
+          EXPECT(counts[j].lag_max, maximum, "forward-locked lag", &options);
           if (m >= late + k * ((late + k - 1) / k) + k) /* long enough to see the largest */
             EXPECT(counts[j].lag_max, (late + k - 1) / k, "forward-locked largest lag", &options);
         }
@@ -293,7 +293,7 @@ END_TEST
 
 /* At unit costs: J + 2 a microbatch where graphs are kept, J + 3 where they are computed again. */
 START_TEST(forward_locked_at_unit_costs) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
     for (int recomputes = 0; recomputes < 2; recomputes++) {
       petra_program_options options = flush_of(stages, 64, true);
       options.accumulate = 1;
@@ -307,22 +307,22 @@ END_TEST
 /* Lockstep with graphs kept: with a split head on two engines each tick takes max(F, B), the delays one more.
  */
 START_TEST(lockstep_with_a_split_head) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 4)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages += 1 + stages / 4)
     for (int64_t k = 1; k <= 8; k *= 2)
       for (int c = 0; c < COSTS; c++) {
         const costs *x = &coprime[c];
-        petra_program_options options = flush_of(stages, MICROBATCHES_MOST, true);
+        petra_program_options options = flush_of(stages, MICROBATCHES_MAX, true);
         options.accumulate = k;
         time_of(&petra_program_lockstep, &options, x, false, 2);
-        int64_t first = larger(MICROBATCHES_MOST / 4, 0), last = MICROBATCHES_MOST / 2;
+        int64_t first = larger(MICROBATCHES_MAX / 4, 0), last = MICROBATCHES_MAX / 2;
         if (stages <= 4) /* steady: M >= 16 J */
           EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward), "lockstep",
                  &options);
         for (int32_t j = 1; j <= stages; j++) {
-          int64_t delay = 2 * (stages - j) + 1, most = 0;
-          for (int64_t i = 0; i < MICROBATCHES_MOST; i++)
-            most = larger(most, i / k - (i > delay ? i - delay : 0) / k);
-          EXPECT(counts[j].lag_max, most, "lockstep lag", &options);
+          int64_t delay = 2 * (stages - j) + 1, maximum = 0;
+          for (int64_t i = 0; i < MICROBATCHES_MAX; i++)
+            maximum = larger(maximum, i / k - (i > delay ? i - delay : 0) / k);
+          EXPECT(counts[j].lag_max, maximum, "lockstep lag", &options);
         }
       }
 }
@@ -330,11 +330,11 @@ END_TEST
 /* Flushes of k: M / k times the time of one. zb-h1 needs k >= J, interleaved a multiple of J. */
 START_TEST(flushes_of_k) {
   static const int64_t factors[] = {1, 2, 4, 8};
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++)
     for (int f = 0; f < 4; f++)
       for (int n = 0; n < 3; n++)
         for (int c = 0; c < (n < 2 ? COSTS : 1); c++) {
-          const int64_t k = factors[f], flushes = n == 0 ? 1 : n == 1 ? 3 : MICROBATCHES_MOST / k;
+          const int64_t k = factors[f], flushes = n == 0 ? 1 : n == 1 ? 3 : MICROBATCHES_MAX / k;
           const costs *x = &coprime[c];
           const int64_t both = x->forward + x->backward;
           petra_program_options options = flush_of(stages, k * flushes, true);

@@ -103,7 +103,7 @@ static void check_writers(petra_tensor_kind kind) {
   r.dx = operand_for(&r);
   petra_tensor *w = randomised(weights_for(&r)), *other = randomised(weights_for(&r));
   petra_tensor *state[] = {weights_for(&r), weights_for(&r)};
-  const int64_t held = petra_backend_held(backend).filters;
+  const int64_t held = petra_backend_memory_in_use(backend).filters;
   float *host = malloc((size_t)w->elements * sizeof *host);
   for (int writer = 0; writer < WRITERS; writer++) {
     const uint32_t before = read_weights(&r, w);
@@ -118,7 +118,7 @@ static void check_writers(petra_tensor_kind kind) {
     release(fresh);
   }
   /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
-  ck_assert_int_eq(petra_backend_held(backend).filters - held, 2 * 2 * 2 * w->elements);
+  ck_assert_int_eq(petra_backend_memory_in_use(backend).filters - held, 2 * 2 * 2 * w->elements);
   petra_tensor *all[] = {r.x, r.y, r.dy, r.dx, w, other, state[0], state[1]};
   for (int i = 0; i < HARNESS_COUNT(all); i++)
     release(all[i]);

@@ -9,19 +9,19 @@
 #include "sim/worker_cost.h"
 #include "sink.h"
 
-enum { STAGES_MOST = 12 };
+enum { STAGES_MAX = 12 };
 
 /* A run: what it is made of, and what its path turned out to be. */
 typedef struct run {
   petra_executor_virtual_options cluster;
   petra_program_options program;
   petra_jitter_options jitter;
-  petra_stage_cost costs[STAGES_MOST];
+  petra_stage_cost costs[STAGES_MAX];
   petra_action_kind longer; /* actions of this kind take `more` times as long */
   int64_t more;
   petra_critical *critical;
   petra_critical_path path;
-  int64_t stage_ns[STAGES_MOST];
+  int64_t stage_ns[STAGES_MAX];
   int64_t makespan_ns;
 } run;
 
@@ -173,7 +173,7 @@ static int64_t below(petra_rng *rng, int64_t bound) {
 static run random_run(int number, const petra_program_ops *program) {
   petra_rng rng;
   petra_rng_init(&rng, 7, PETRA_RNG_TEST, 0, (uint64_t)number);
-  int32_t stages = 2 + (int32_t)below(&rng, STAGES_MOST - 2);
+  int32_t stages = 2 + (int32_t)below(&rng, STAGES_MAX - 2);
   run r = same_stages(stages, 1 + below(&rng, 30), (petra_stage_cost){0});
   r.program.accumulate = 1 + below(&rng, 4);
   if (program->chunked) {
@@ -219,7 +219,7 @@ static petra_program_ops program_of(int number) {
 }
 
 START_TEST(parts_sum_to_the_makespan) {
-  static const int32_t node[STAGES_MOST] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3};
+  static const int32_t node[STAGES_MAX] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3};
   int64_t queued = 0;
   for (int p = 0; p < petra_program_count() + 2; p++)
     for (int number = 0; number < 200; number++) {

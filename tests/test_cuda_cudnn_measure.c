@@ -186,7 +186,7 @@ START_TEST(nothing_is_measured_without_a_file) {
   ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
   ck_assert_str_eq(found(plans, &shape, &runs), "engine 1, 0.0 MiB workspace");
   ck_assert_int_eq(runs, 0);
-  ck_assert_int_eq(petra_cuda_host_count().device_bytes_most, 0);
+  ck_assert_int_eq(petra_cuda_host_count().device_bytes_max, 0);
   cuda_plans_destroy(plans);
   plans_end();
 }

@@ -15,9 +15,9 @@
 #define CUDA SIZE, "optim.lr=0.02", "device.backend=cuda", "device.precision=fp32"
 
 #ifdef __SANITIZE_ADDRESS__ /* under which threads of kernels are slow */
-enum { ACCUMULATE_MOST = 1 };
+enum { ACCUMULATE_MAX = 1 };
 #else
-enum { ACCUMULATE_MOST = 3 };
+enum { ACCUMULATE_MAX = 3 };
 #endif
 
 static void train(const char *method, const char *partition, const char *blocks, int accumulate,
@@ -48,7 +48,7 @@ static void same(const training_tensors *first, const char *method, const char *
 }
 
 START_TEST(on_one_stage_every_method_is_sgd) {
-  for (int accumulate = 1; accumulate <= ACCUMULATE_MOST; accumulate += 2) {
+  for (int accumulate = 1; accumulate <= ACCUMULATE_MAX; accumulate += 2) {
     training_tensors first;
     train("backprop", "list", "[10]", accumulate, &first);
     for (int i = 0; i < petra_method_count(); i++)

@@ -342,11 +342,11 @@ static void check_sgd(int tensors, bool nesterov, bool first) {
   double *lr = rig_bytes(sizeof *lr);
   *lr = 0.1;
   cuda_sgd_args a = {.tensors = tensors, .nesterov = nesterov, .first = first, .momentum = 0.9, .lr = lr};
-  int64_t most = 5003;
-  float *before[3] = {rig_normal(most, 1, 0, 1), rig_normal(most, 2, 0, 1), rig_normal(most, 3, 0, 1)};
-  const uint16_t *narrow = rig_narrow(before[2], most); /* the gradient, of either type */
+  int64_t maximum = 5003;
+  float *before[3] = {rig_normal(maximum, 1, 0, 1), rig_normal(maximum, 2, 0, 1), rig_normal(maximum, 3, 0, 1)};
+  const uint16_t *narrow = rig_narrow(before[2], maximum); /* the gradient, of either type */
   for (int t = 0; t < tensors; t++) {
-    int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
+    int64_t count = t % 3 == 2 ? maximum - t : 1 + 10 * t;
     float *velocity = first ? rig_empty(count) : rig_copy(before[1], count); /* the first step does not read it */
     uint16_t *rounded = t % 4 == 1 ? rig_bytes((size_t)count * sizeof *rounded) : NULL;
     const bool is_narrow = t % 5 == 2;
@@ -382,14 +382,14 @@ static void check_adam(int tensors, bool lion, bool reverse) {
   cuda_adam_rates *rates = rig_bytes(sizeof *rates);
   *rates = (cuda_adam_rates){0.1, 0.01, 0.3, 0.5};
   cuda_adam_args a = {.tensors = tensors, .lion = lion, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .rates = rates};
-  const int64_t most = 5003;
-  float *before[4] = {rig_normal(most, 1, 0, 1), rig_normal(most, 2, 0, 1), rig_normal(most, 3, 0, 1),
-                      rig_normal(most, 4, 0, 1)};
-  for (int64_t i = 0; i < most; i++)
+  const int64_t maximum = 5003;
+  float *before[4] = {rig_normal(maximum, 1, 0, 1), rig_normal(maximum, 2, 0, 1), rig_normal(maximum, 3, 0, 1),
+                      rig_normal(maximum, 4, 0, 1)};
+  for (int64_t i = 0; i < maximum; i++)
     before[3][i] = fabsf(before[3][i]) + 0.01F;
-  const uint16_t *narrow = rig_narrow(before[2], most);
+  const uint16_t *narrow = rig_narrow(before[2], maximum);
   for (int t = 0; t < tensors; t++) {
-    int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
+    int64_t count = t % 3 == 2 ? maximum - t : 1 + 10 * t;
     a.tensor[t] = (cuda_adam_tensor){rig_copy(before[0], count),
                                      rig_copy(before[1], count),
                                      rig_copy(before[3], count),

@@ -142,13 +142,13 @@ END_TEST
 
 /* --- storage of what outlives an action --- */
 
-enum { HELD = 3, KEPT_MOST = 64 };
+enum { HELD = 3, KEPT_MAX = 64 };
 
 /* Every action makes a tensor that is held for HELD actions; those of `longer` for ever. Tells the storage made, and
  * whether the last 64 actions found the addresses of the 64 before. */
 static void run_ring(int actions, const int *longer, int longer_count, int64_t *made, bool *again) {
   petra_backend *backend = open_cuda(1, PETRA_GRAPH_OFF);
-  petra_tensor *held[HELD] = {NULL}, *kept[KEPT_MOST] = {NULL};
+  petra_tensor *held[HELD] = {NULL}, *kept[KEPT_MAX] = {NULL};
   const void *addresses[128];
   int kept_count = 0;
   *made = 0;
@@ -175,7 +175,7 @@ static void run_ring(int actions, const int *longer, int longer_count, int64_t *
 /* At most four times what was held at once, whenever something is held for longer than usual. */
 START_TEST(rings_are_bounded) {
   static const int moments[] = {0, 1, 2, 7, 10, 500, 1022, 1023, 1024, 1025, 1026, 1900};
-  int many[KEPT_MOST];
+  int many[KEPT_MAX];
   int64_t made;
   bool again;
   run_ring(2048, NULL, 0, &made, &again);
@@ -186,10 +186,10 @@ START_TEST(rings_are_bounded) {
     ck_assert_msg(made <= 4 * (HELD + 1), "one held from action %d on: %d made", moments[i], (int)made);
     ck_assert_msg(again, "one held from action %d on: addresses do not come again", moments[i]);
   }
-  for (int i = 0; i < KEPT_MOST; i++)
+  for (int i = 0; i < KEPT_MAX; i++)
     many[i] = 17 * i;
-  run_ring(2048, many, KEPT_MOST, &made, &again);
-  ck_assert_msg(made <= 4 * (HELD + KEPT_MOST), "%d held: %d made", KEPT_MOST, (int)made);
+  run_ring(2048, many, KEPT_MAX, &made, &again);
+  ck_assert_msg(made <= 4 * (HELD + KEPT_MAX), "%d held: %d made", KEPT_MAX, (int)made);
   ck_assert(again);
 }
 END_TEST

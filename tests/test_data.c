@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data sets: CIFAR's binary files, whole and broken, and the generated set. */
 #include "base/mem.h"
-#include "data/cifar.h"
 #include "data/dataset.h"
-#include "data/shapes.h"
+#include "data/image_sets.h"
 #include "harness.h"
 
 #include <math.h>
@@ -368,7 +367,7 @@ static void free_examples(examples *all) {
 
 /* Class probabilities. The dot products are summed in 16 lanes, in a fixed order. */
 static void predict(const linear *model, const float *x, double *probability) {
-  double most = -INFINITY, sum = 0;
+  double maximum = -INFINITY, sum = 0;
   for (int c = 0; c < CLASSES; c++) {
     float lane[16] = {0};
     for (int k = 0; k < PIXELS; k += 16)
@@ -377,10 +376,10 @@ static void predict(const linear *model, const float *x, double *probability) {
     probability[c] = 0;
     for (int l = 0; l < 16; l++)
       probability[c] += lane[l];
-    most = fmax(most, probability[c]);
+    maximum = fmax(maximum, probability[c]);
   }
   for (int c = 0; c < CLASSES; c++)
-    sum += probability[c] = exp(probability[c] - most);
+    sum += probability[c] = exp(probability[c] - maximum);
   for (int c = 0; c < CLASSES; c++)
     probability[c] /= sum;
 }

@@ -68,7 +68,7 @@ START_TEST(pushes_and_pops_mixed) {
   static petra_event list[EVENTS];
   petra_event_queue *queue;
   petra_rng rng;
-  int count = 0, most = 0;
+  int count = 0, maximum = 0;
   int64_t sequence = 0;
   petra_rng_init(&rng, 8, PETRA_RNG_INIT, 0, 0);
   ck_assert_int_eq(petra_event_queue_create(&queue), PETRA_OK);
@@ -79,7 +79,7 @@ START_TEST(pushes_and_pops_mixed) {
       ck_assert_int_eq(petra_event_queue_push(queue, &event), PETRA_OK);
       list[count] = event;
       list[count++].sequence = sequence++;
-      most = count > most ? count : most;
+      maximum = count > maximum ? count : maximum;
       continue;
     }
     int first = 0;
@@ -90,7 +90,7 @@ START_TEST(pushes_and_pops_mixed) {
     expect_event(&event, &list[first]);
     list[first] = list[--count];
   }
-  ck_assert_int_gt(most, 256); /* it has grown more than once */
+  ck_assert_int_gt(maximum, 256); /* it has grown more than once */
   petra_event_queue_destroy(queue);
 }
 END_TEST
@@ -104,27 +104,27 @@ static bool fail_all(void *context, size_t bytes) {
 START_TEST(no_memory) {
   petra_event_queue *queue = NULL;
   petra_event event = {.time_ns = 0};
-  int asked = 0, pushed = 0;
+  int requested = 0, pushed = 0;
   harness_clear();
-  petra_mem_set_hook(fail_all, &asked);
+  petra_mem_set_hook(fail_all, &requested);
   ck_assert_int_eq(petra_event_queue_create(&queue), PETRA_NO_MEMORY);
   petra_mem_set_hook(NULL, NULL);
   ck_assert_ptr_null(queue);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_int_eq(petra_event_queue_create(&queue), PETRA_OK);
   /* Growing fails: nothing is lost, and the queue goes on when there is memory again. */
-  petra_mem_set_hook(fail_all, &asked);
-  asked = 0;
+  petra_mem_set_hook(fail_all, &requested);
+  requested = 0;
   ck_assert_int_eq(petra_event_queue_push(queue, &event), PETRA_NO_MEMORY);
   petra_mem_set_hook(NULL, NULL);
   ck_assert_int_eq(petra_event_queue_push(queue, &event), PETRA_OK);
   pushed = 1;
-  petra_mem_set_hook(fail_all, &asked);
-  for (asked = 0; asked == 0; pushed++) {
+  petra_mem_set_hook(fail_all, &requested);
+  for (requested = 0; requested == 0; pushed++) {
     event.time_ns = -pushed;
     petra_status status = petra_event_queue_push(queue, &event);
-    ck_assert_int_eq(status, asked ? PETRA_NO_MEMORY : PETRA_OK);
-    if (asked)
+    ck_assert_int_eq(status, requested ? PETRA_NO_MEMORY : PETRA_OK);
+    if (requested)
       break;
   }
   petra_mem_set_hook(NULL, NULL);

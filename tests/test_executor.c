@@ -6,18 +6,18 @@
 #include "training_rig.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* under which all of them take minutes */
-enum { STAGES_MOST = 10 };
+enum { STAGES_MAX = 10 };
 #else
-enum { STAGES_MOST = 32 };
+enum { STAGES_MAX = 32 };
 #endif
-enum { MICROBATCHES_MOST = 16 * STAGES_MOST };
+enum { MICROBATCHES_MAX = 16 * STAGES_MAX };
 
 /* Counts updates as a stage's weights would, and remembers which count each action met. */
 typedef struct counter {
   petra_worker base;
-  int64_t version[STAGES_MOST + 1];
-  int64_t seen_forward[STAGES_MOST + 1][MICROBATCHES_MOST], seen_backward[STAGES_MOST + 1][MICROBATCHES_MOST];
-  int64_t kept[STAGES_MOST + 1], kept_most[STAGES_MOST + 1]; /* forwarded, not yet back */
+  int64_t version[STAGES_MAX + 1];
+  int64_t seen_forward[STAGES_MAX + 1][MICROBATCHES_MAX], seen_backward[STAGES_MAX + 1][MICROBATCHES_MAX];
+  int64_t kept[STAGES_MAX + 1], kept_max[STAGES_MAX + 1]; /* forwarded, not yet back */
   int64_t actions, fail_at;
 } counter;
 
@@ -28,7 +28,7 @@ static petra_status count_one(counter *c, const petra_action *action, petra_acti
   *result = (petra_action_result){c->version[j], -1, 0, 0};
   if (action->kind == PETRA_ACTION_FORWARD) {
     c->seen_forward[j][action->microbatch] = c->version[j];
-    c->kept_most[j] = ++c->kept[j] > c->kept_most[j] ? c->kept[j] : c->kept_most[j];
+    c->kept_max[j] = ++c->kept[j] > c->kept_max[j] ? c->kept[j] : c->kept_max[j];
   } else if (action->kind == PETRA_ACTION_BACKWARD) {
     c->seen_backward[j][action->microbatch] = c->version[j];
     c->kept[j]--;
@@ -55,9 +55,9 @@ static void start_counter(counter *c) {
 
 /* The trace, by kind, stage and microbatch. */
 typedef struct trace {
-  int64_t start[PETRA_ACTION_KINDS][STAGES_MOST + 1][MICROBATCHES_MOST];
-  int64_t end[PETRA_ACTION_KINDS][STAGES_MOST + 1][MICROBATCHES_MOST];
-  int64_t version_read[PETRA_ACTION_KINDS][STAGES_MOST + 1][MICROBATCHES_MOST];
+  int64_t start[PETRA_ACTION_KINDS][STAGES_MAX + 1][MICROBATCHES_MAX];
+  int64_t end[PETRA_ACTION_KINDS][STAGES_MAX + 1][MICROBATCHES_MAX];
+  int64_t version_read[PETRA_ACTION_KINDS][STAGES_MAX + 1][MICROBATCHES_MAX];
   int64_t rows, last_end, last_stage;
   int64_t fail_at;
 } trace;
@@ -85,10 +85,10 @@ static void start_trace(trace *t) {
 static petra_status run(const petra_program_ops *program, const petra_program_options *options, rig_cost cost,
                         bool recomputes, int engines, counter *c, trace *t, int64_t *makespan) {
   petra_executor *executor;
-  sink told;
+  sink reported;
   PETRA_TRY(rig_executor(cost, &(petra_cost_rule){.recomputes = recomputes, .fused_head = true}, engines, &executor));
   petra_status status =
-      executor->ops->run(executor, program, options, &c->base, sink_of(&told, t ? keep_row : NULL, t));
+      executor->ops->run(executor, program, options, &c->base, sink_of(&reported, t ? keep_row : NULL, t));
   *makespan = executor->ops->now_ns(executor);
   executor->ops->destroy(executor);
   return status;
@@ -120,7 +120,7 @@ static const int64_t factors[] = {1, 2, 3, 4, 8};
 enum { FACTORS = sizeof factors / sizeof *factors };
 
 START_TEST(sequential_time) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages++)
     for (int64_t m = 1; m <= 12; m += 3)
       for (int64_t k = 1; k <= 4; k++)
         for (int engines = 1; engines <= 2; engines++) {
@@ -142,7 +142,7 @@ START_TEST(sequential_time) {
 END_TEST
 
 START_TEST(lockstep_time_per_microbatch) {
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++)
     for (int c = 0; c < COSTS * FACTORS; c++)
       for (int engines = 1; engines <= 2; engines++) {
         const int64_t k = factors[c / COSTS];
@@ -172,7 +172,7 @@ END_TEST
  * B(m), which waits for its tick's F on the only engine, at the end of global tick m + 2J - 1 - j. */
 START_TEST(lockstep_ticks_on_the_clock) {
   const rig_cost ticking = {1, 0, 0, 0};
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++) {
     const petra_program_options options = {.stages = stages, .microbatches = 3 * stages, .accumulate = 2, .batches = 1};
     ck_assert_int_eq(run_well(&petra_program_lockstep, &options, ticking, true, 1), options.microbatches);
     for (int32_t j = 1; j <= stages; j++)
@@ -191,22 +191,22 @@ END_TEST
 static void expect_lags(const petra_program_options *options) {
   int64_t k = options->accumulate;
   for (int32_t j = 1; j <= options->stages; j++) {
-    int64_t delay = 2 * (options->stages - j), most = 0;
+    int64_t delay = 2 * (options->stages - j), maximum = 0;
     for (int64_t m = 0; m < options->microbatches; m++) {
       int64_t forward = j < options->stages ? shared_counter.seen_forward[j][m] : shared_counter.seen_backward[j][m];
       ck_assert_int_eq(forward, (m > delay ? m - delay : 0) / k);
       ck_assert_int_eq(shared_counter.seen_backward[j][m], m / k);
-      most = larger(most, shared_counter.seen_backward[j][m] - forward);
+      maximum = larger(maximum, shared_counter.seen_backward[j][m] - forward);
     }
-    ck_assert_int_eq(most, (delay + k - 1) / k);
+    ck_assert_int_eq(maximum, (delay + k - 1) / k);
     ck_assert_int_eq(shared_counter.version[j], options->microbatches / k);
     if (j < options->stages)
-      ck_assert_int_eq(shared_counter.kept_most[j], delay + 1);
+      ck_assert_int_eq(shared_counter.kept_max[j], delay + 1);
   }
 }
 
 START_TEST(lockstep_lags) {
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++)
     for (int f = 0; f < FACTORS; f++)
       for (int c = 0; c < COSTS; c++)
         for (int engines = 1; engines <= 2; engines++) {
@@ -225,10 +225,10 @@ END_TEST
 /* The order of every stage, run by an executor whose stages are as fast or slow as chance will have it: any
  * action whose messages have come and whose stage is free may be the next. */
 static void run_by_chance(const petra_program_options *options, petra_rng *rng, counter *c) {
-  petra_cursor cursor[STAGES_MOST + 1] = {{0}};
-  petra_action next[STAGES_MOST + 1];
-  int64_t forwarded[STAGES_MOST + 2] = {0}, returned[STAGES_MOST + 2] = {0}, round;
-  bool more[STAGES_MOST + 1];
+  petra_cursor cursor[STAGES_MAX + 1] = {{0}};
+  petra_action next[STAGES_MAX + 1];
+  int64_t forwarded[STAGES_MAX + 2] = {0}, returned[STAGES_MAX + 2] = {0}, round;
+  bool more[STAGES_MAX + 1];
   int32_t stages = options->stages;
   int left = stages;
   forwarded[0] = options->microbatches; /* the data */
@@ -255,7 +255,7 @@ static void run_by_chance(const petra_program_options *options, petra_rng *rng, 
 START_TEST(lockstep_lags_whatever_the_durations) {
   petra_rng rng;
   petra_rng_init(&rng, 3, PETRA_RNG_TEST, 0, 0);
-  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+  for (int32_t stages = 2; stages <= STAGES_MAX; stages++)
     for (int f = 0; f < FACTORS; f++) {
       const petra_program_options options = {.stages = stages,
                                              .microbatches = 2 * stages + 3 * factors[f],
@@ -286,7 +286,7 @@ START_TEST(sequential_has_no_lag) {
             ck_assert_int_eq(shared_counter.seen_backward[j][m], m / factors[f]);
             if (j < stages) {
               ck_assert_int_eq(shared_counter.seen_forward[j][m], m / factors[f]);
-              ck_assert_int_eq(shared_counter.kept_most[j], 1);
+              ck_assert_int_eq(shared_counter.kept_max[j], 1);
             }
             /* One microbatch at a time. */
             if (m > 0)
@@ -303,7 +303,7 @@ END_TEST
 /* E after epoch e sees a stage's updates up to global tick eN - 1: those of microbatches b with b + 2J - 1 -
  * j <= eN - 1. */
 START_TEST(lockstep_evaluation_points) {
-  for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 4)
+  for (int32_t stages = 1; stages <= STAGES_MAX; stages += 1 + stages / 4)
     for (int64_t batches = 1; batches <= 20; batches += 1 + batches / 3)
       for (int f = 0; f < FACTORS; f++)
         for (int c = 0; c < 8; c++) {
@@ -416,7 +416,7 @@ END_TEST
 START_TEST(runs_again) {
   const petra_program_options options = {.stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
   petra_executor *executor;
-  sink told;
+  sink reported;
   int64_t first = 0;
   ck_assert_int_eq(rig_executor(coprime[0], &(petra_cost_rule){.recomputes = true, .fused_head = true}, 2, &executor),
                    PETRA_OK);
@@ -424,7 +424,7 @@ START_TEST(runs_again) {
     start_counter(&shared_counter);
     start_trace(&shared_trace);
     ck_assert_int_eq(executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base,
-                                        sink_of(&told, keep_row, &shared_trace)),
+                                        sink_of(&reported, keep_row, &shared_trace)),
                      PETRA_OK);
     if (i == 0)
       first = executor->ops->now_ns(executor);

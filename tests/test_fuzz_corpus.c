@@ -6,11 +6,11 @@
 
 #include <dirent.h>
 
-enum { FILE_MOST = 1 << 16 };
+enum { FILE_MAX = 1 << 16 };
 
 /* Runs the files of $srcdir/tests/fuzz/corpus/NAME; returns how many. */
 static int run_corpus(const char *name, int (*entry)(const uint8_t *data, size_t size)) {
-  static uint8_t data[FILE_MOST];
+  static uint8_t data[FILE_MAX];
   const char *source = getenv("srcdir");
   char folder[4096], path[8192];
   int files = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Grids: cells, names, overrides, memory that runs out; and the interval over repetitions. */
 #include "config/grid.h"
-#include "base/interval.h"
 #include "base/mem.h"
 #include "harness.h"
+#include "sweep/sweep.h"
 
 #include <math.h>
 #include <stdio.h>

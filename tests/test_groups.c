@@ -2,9 +2,9 @@
 /* Actions of a group side by side: the crew, journals, the division of threads, and trainings whose result does not show how
  * many groups there were. */
 #include "backend/journal.h"
-#include "base/thread_pool.h"
 #include "base/lane.h"
 #include "base/mem.h"
+#include "base/thread_pool.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
 #include "plan/thread_groups.h"
@@ -28,19 +28,19 @@ static void count_job(void *context, int job) {
   t->lane[job] = petra_lane_here()->number;
 }
 
-START_TEST(a_crew_does_each_job_once) {
+START_TEST(a_thread_pool_runs_each_job_once) {
   for (int threads = 1; threads <= THREADS; threads++) {
-    petra_crew *crew;
-    must(petra_crew_create(threads, &crew));
+    petra_thread_pool *pool;
+    must(petra_thread_pool_create(threads, &pool));
     for (int jobs = 0; jobs <= JOBS; jobs += jobs < 3 ? 1 : JOBS - 3) {
       tally t = {{0}, {0}};
-      petra_crew_run(crew, jobs, count_job, &t);
+      petra_thread_pool_run(pool, jobs, count_job, &t);
       for (int i = 0; i < JOBS; i++) {
         ck_assert_int_eq(t.times[i], i < jobs);
         ck_assert(t.lane[i] >= 0 && t.lane[i] < threads);
       }
     }
-    petra_crew_destroy(crew);
+    petra_thread_pool_destroy(pool);
   }
   ck_assert_int_eq(petra_lane_here()->number, 0);
 }
@@ -194,12 +194,12 @@ END_TEST
 /* --- trainings --- */
 
 /* All that a training tells: rows of the trace and of the probe, one number after the other. */
-typedef struct told {
+typedef struct reported {
   double *numbers;
   int64_t count, capacity;
-} told;
+} reported;
 
-static petra_status note(told *t, const void *numbers, int64_t count) {
+static petra_status note(reported *t, const void *numbers, int64_t count) {
   PETRA_TRY(petra_array_reserve(&t->numbers, &t->capacity, t->count + count, sizeof *t->numbers));
   memcpy(t->numbers + t->count, numbers, (size_t)count * sizeof *t->numbers);
   t->count += count;
@@ -225,15 +225,15 @@ static petra_status note_probe(void *context, const petra_probe_row *row) {
 typedef struct outcome {
   training run;
   training_tensors weights;
-  told told;
+  reported reported;
 } outcome;
 
 static void train(outcome *o, const char *const *sets, int count) {
-  o->told = (told){0};
+  o->reported = (reported){0};
   must(training_open(&o->run, sets, count));
   o->run.sink = note_row;
   o->run.probe_row = note_probe;
-  o->run.context = &o->told;
+  o->run.context = &o->reported;
   must(training_run(&o->run));
   must(training_weights(&o->run, &o->weights));
 }
@@ -245,8 +245,8 @@ static void expect_same(const outcome *a, const outcome *b) {
   ck_assert_mem_eq(a->run.losses, b->run.losses, (size_t)a->run.loss_count * sizeof *a->run.losses);
   ck_assert(a->run.evaluation.images > 0);
   ck_assert_mem_eq(&a->run.evaluation, &b->run.evaluation, sizeof a->run.evaluation);
-  ck_assert_int_eq(a->told.count, b->told.count);
-  ck_assert_mem_eq(a->told.numbers, b->told.numbers, (size_t)a->told.count * sizeof *a->told.numbers);
+  ck_assert_int_eq(a->reported.count, b->reported.count);
+  ck_assert_mem_eq(a->reported.numbers, b->reported.numbers, (size_t)a->reported.count * sizeof *a->reported.numbers);
   for (int32_t j = 0; j < stages; j++) /* memory, with its peaks */
     ck_assert_mem_eq(petra_stage_account(a->run.network->stage[j]), petra_stage_account(b->run.network->stage[j]),
                      sizeof(petra_account));
@@ -255,7 +255,7 @@ static void expect_same(const outcome *a, const outcome *b) {
 static void close_outcome(outcome *o) {
   training_tensors_fini(&o->weights);
   training_close(&o->run);
-  petra_free(o->told.numbers);
+  petra_free(o->reported.numbers);
 }
 
 START_TEST(the_result_does_not_show_how_many_groups) {
@@ -317,15 +317,15 @@ END_TEST
 enum { ASKED = 3 };
 
 /* A worker that is asked for groups: of how many actions, and with what prices. */
-typedef struct asked_worker {
+typedef struct requested_worker {
   petra_worker base;
   int groups, actions;
   int64_t measured_ns;
-} asked_worker;
+} requested_worker;
 
 static petra_status ask(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                         petra_action_result *results) {
-  asked_worker *w = (asked_worker *)base;
+  requested_worker *w = (requested_worker *)base;
   (void)virtual_ns;
   w->groups++;
   w->actions += count;
@@ -341,7 +341,7 @@ static petra_status ask(petra_worker *base, int64_t virtual_ns, const petra_acti
 START_TEST(replicas_do_whole_groups) {
   static const petra_worker_ops ops = {.perform = ask};
   static const petra_stages none[2] = {{0}};
-  asked_worker replica[2] = {{.base.ops = &ops, .measured_ns = 3}, {.base.ops = &ops, .measured_ns = 7}};
+  requested_worker replica[2] = {{.base.ops = &ops, .measured_ns = 3}, {.base.ops = &ops, .measured_ns = 7}};
   petra_worker *const workers[] = {&replica[0].base, &replica[1].base};
   petra_action actions[ASKED];
   petra_action_result results[ASKED] = {{0}};
@@ -393,7 +393,7 @@ START_TEST(the_first_failure_of_a_group_is_told) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_crew_does_each_job_once,
+  const TTest *const tests[] = {a_thread_pool_runs_each_job_once,
                                 journals_are_read_out_in_order,
                                 an_action_has_its_own_storage_again,
                                 groups_are_chosen_by_the_schedule,

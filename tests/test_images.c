@@ -3,8 +3,7 @@
  * set that has windows of its own. Decoding itself is tested on real files by tests/cli/data.py. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/crop.h"
-#include "data/jpeg_header.h"
+#include "data/jpeg.h"
 #include "data/loader.h"
 #include "data/resize.h"
 #include "harness.h"

@@ -342,11 +342,11 @@ START_TEST(destroyed_at_any_moment) {
     if (round % 5 == 0)
       options.end = petra_rng_below(&rng, 3);
     petra_loader *loader = start(&set, &options);
-    uint32_t asked = petra_rng_below(&rng, options.end < 8 ? (uint32_t)options.end + 1 : 8);
-    for (uint32_t i = 0; i < asked; i++) {
+    uint32_t requested = petra_rng_below(&rng, options.end < 8 ? (uint32_t)options.end + 1 : 8);
+    for (uint32_t i = 0; i < requested; i++) {
       petra_batch *batch = NULL;
       ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
-      if (i + 1 < asked || round % 2)
+      if (i + 1 < requested || round % 2)
         petra_loader_give_back(loader, batch);
     }
     if (round % 3 == 0) /* the threads get some of the way */

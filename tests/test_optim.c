@@ -106,17 +106,17 @@ START_TEST(initial_values) {
       petra_initial_values(&spec, 5, &model.blocks[b], i, again);
       ck_assert_int_eq(memcmp(values, again, (size_t)count * sizeof *values), 0);
       bool norm = spec.fan_in == 0;
-      double bound = norm ? 1 : 1 / sqrt(spec.fan_in), most = 0;
+      double bound = norm ? 1 : 1 / sqrt(spec.fan_in), maximum = 0;
       for (int64_t e = 0; e < count; e++) {
         if (values[e] != (double)(float)values[e] || (norm && values[e] != (strstr(spec.name, "/scale") ? 1 : 0)))
           ck_abort_msg("%s[%lld] = %.17g", spec.name, (long long)e, values[e]);
-        most = fabs(values[e]) > most ? fabs(values[e]) : most;
+        maximum = fabs(values[e]) > maximum ? fabs(values[e]) : maximum;
         sum += values[e];
         squares += values[e] * values[e];
       }
       if (!norm) {
         /* Rounding to float may reach just beyond the bound: by 2^-24 of it. */
-        ck_assert_double_le(most, bound * (1 + 6e-8));
+        ck_assert_double_le(maximum, bound * (1 + 6e-8));
         /* Five standard deviations: bound / sqrt(3 n) of the mean, bound^2 sqrt(4 / (45 n)) of the mean
          * square. */
         ck_assert_double_le(fabs(sum / (double)count), 5 * bound / sqrt(3.0 * (double)count));

@@ -3,7 +3,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "harness.h"

@@ -21,8 +21,8 @@ static int64_t brute_force(const petra_model *model, int first, int stages) {
     sum += petra_block_work(&model->blocks[end - 1], NULL);
     if (stages == 1)
       continue;
-    int64_t rest = brute_force(model, end, stages - 1), most = sum > rest ? sum : rest;
-    best = most < best ? most : best;
+    int64_t rest = brute_force(model, end, stages - 1), maximum = sum > rest ? sum : rest;
+    best = maximum < best ? maximum : best;
   }
   return stages == 1 ? sum : best;
 }
@@ -39,7 +39,7 @@ START_TEST(partitions) {
     petra_partition_fini(&partition);
     for (int stages = 1; stages <= model.block_count; stages++) {
       char count[40];
-      int64_t most = 0;
+      int64_t maximum = 0;
       snprintf(count, sizeof count, "stages.count=%d", stages);
       ck_assert_int_eq(cut(&model, "stages.partition=balanced", count, &partition), PETRA_OK);
       ck_assert_int_eq(partition.stages, stages);
@@ -50,9 +50,9 @@ START_TEST(partitions) {
         ck_assert_int_lt(partition.first[j], partition.first[j + 1]);
         for (int b = partition.first[j]; b < partition.first[j + 1]; b++)
           sum += petra_block_work(&model.blocks[b], NULL);
-        most = sum > most ? sum : most;
+        maximum = sum > maximum ? sum : maximum;
       }
-      ck_assert_int_eq(most, brute_force(&model, 0, stages));
+      ck_assert_int_eq(maximum, brute_force(&model, 0, stages));
       petra_partition_fini(&partition);
     }
     petra_model_fini(&model);
@@ -75,9 +75,9 @@ static int64_t least_maximum(const int64_t *costs, int count, int parts, int *la
   int ignored;
   for (int cut = count - 1; parts > 0 && cut >= parts - 1; cut--) {
     cost += costs[cut];
-    const int64_t before = least_maximum(costs, cut, parts - 1, &ignored), most = cost > before ? cost : before;
-    if (most <= best) {
-      best = most;
+    const int64_t before = least_maximum(costs, cut, parts - 1, &ignored), maximum = cost > before ? cost : before;
+    if (maximum <= best) {
+      best = maximum;
       *last = cut;
     }
   }

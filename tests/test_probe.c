@@ -149,20 +149,20 @@ END_TEST
 /* --- reconstruction --- */
 
 /* Largest and smallest error where something is reconstructed; elsewhere NaN. */
-static void reconstruction(const char *method, const char *lr, double *most, double *least) {
+static void reconstruction(const char *method, const char *lr, double *maximum, double *least) {
   training run;
   observed o;
   must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "probe.per_epoch=120", method, lr));
   observe(&o, &run);
   ck_assert_int_gt(o.count, 0);
-  *most = 0;
+  *maximum = 0;
   *least = INFINITY;
   for (int r = 0; r < o.count; r++)
     for (int j = 0; j < o.rows[r].stages; j++) {
       double error = o.rows[r].reconstruction[j];
       bool reconstructs = run.plan->inverts && run.plan->model.blocks[j].reversible;
       ck_assert_msg(isnan(error) == !reconstructs, "stage %d: %g", j + 1, error);
-      *most = reconstructs && error > *most ? error : *most;
+      *maximum = reconstructs && error > *maximum ? error : *maximum;
       *least = reconstructs && error < *least ? error : *least;
     }
   observed_fini(&o);
@@ -170,16 +170,16 @@ static void reconstruction(const char *method, const char *lr, double *most, dou
 }
 
 START_TEST(reconstruction_errors) {
-  double most, least;
-  reconstruction("method.name=petra", "optim.lr=0", &most, &least);
-  ck_assert_double_gt(most, 0);
-  ck_assert_double_lt(most, 1e-14);
-  reconstruction("method.name=delayed-reversible", "optim.lr=0.02", &most, &least);
-  ck_assert_double_lt(most, 1e-14); /* inverted with the weights of the forward */
-  reconstruction("method.name=petra", "optim.lr=0.02", &most, &least);
+  double maximum, least;
+  reconstruction("method.name=petra", "optim.lr=0", &maximum, &least);
+  ck_assert_double_gt(maximum, 0);
+  ck_assert_double_lt(maximum, 1e-14);
+  reconstruction("method.name=delayed-reversible", "optim.lr=0.02", &maximum, &least);
+  ck_assert_double_lt(maximum, 1e-14); /* inverted with the weights of the forward */
+  reconstruction("method.name=petra", "optim.lr=0.02", &maximum, &least);
   ck_assert_double_gt(least, 1e-6);
-  reconstruction("method.name=delayed", "optim.lr=0.02", &most, &least);
-  ck_assert_double_eq(most, 0);
+  reconstruction("method.name=delayed", "optim.lr=0.02", &maximum, &least);
+  ck_assert_double_eq(maximum, 0);
 }
 END_TEST
 

@@ -252,8 +252,8 @@ static int64_t brute_force(const int64_t *costs, int first, int count, int stage
     sum += costs[end - 1];
     if (stages == 1)
       continue;
-    int64_t rest = brute_force(costs, end, count, stages - 1), most = sum > rest ? sum : rest;
-    best = most < best ? most : best;
+    int64_t rest = brute_force(costs, end, count, stages - 1), maximum = sum > rest ? sum : rest;
+    best = maximum < best ? maximum : best;
   }
   return stages == 1 ? sum : best;
 }
@@ -273,14 +273,14 @@ START_TEST(balance_by_costs) {
     ck_assert_int_eq(model.block_count, 10);
     ck_assert_int_eq(petra_partition_balance(&partition, config, &model, costs), PETRA_OK);
     ck_assert(partition.stages == stages && partition.first[0] == 0 && partition.first[stages] == 10);
-    int64_t most = 0;
+    int64_t maximum = 0;
     for (int j = 0; j < stages; j++) {
       int64_t sum = 0;
       for (int b = partition.first[j]; b < partition.first[j + 1]; b++)
         sum += costs[b];
-      most = sum > most ? sum : most;
+      maximum = sum > maximum ? sum : maximum;
     }
-    ck_assert_int_eq(most, brute_force(costs, 0, 10, stages));
+    ck_assert_int_eq(maximum, brute_force(costs, 0, 10, stages));
     petra_partition_fini(&partition);
     petra_model_fini(&model);
     petra_config_destroy(config);
@@ -319,7 +319,7 @@ static void find_rates(bool limited) {
   ck_assert(fabs(log(fit.rates.elementwise_bytes / truth.elementwise_bytes)) < 0.05);
   if (limited)
     ck_assert(fabs(log(fit.rates.matrix_flops / truth.matrix_flops)) < 0.05);
-  ck_assert(fit.rates.matrix_flops <= PETRA_FIT_MOST_SHARE);
+  ck_assert(fit.rates.matrix_flops <= PETRA_FIT_MAX_SHARE);
   for (int i = 0; i < PETRA_FIT_RATES; i++)
     ck_assert_int_eq(fit.unlimited[i], i == PETRA_FIT_MATRIX_FLOPS && !limited);
   petra_plan_fini(&plan);

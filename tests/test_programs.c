@@ -216,7 +216,7 @@ static int64_t time_of_ticks(const petra_schedule *s, const costs *x) {
   for (int64_t i = 0; i < s->first[s->devices]; i++)
     ticks = larger(ticks, s->entries[i].round + 1);
   for (int64_t tick = 0; tick < ticks; tick++) {
-    int64_t most = 0;
+    int64_t maximum = 0;
     for (int32_t d = 0; d < s->devices; d++) {
       int64_t sum = 0;
       for (int64_t i = s->first[d]; i < s->first[d + 1]; i++) {
@@ -226,16 +226,16 @@ static int64_t time_of_ticks(const petra_schedule *s, const costs *x) {
         if (s->entries[i].round == tick)
           sum += kinds[a->kind] + (back ? (fused ? x->forward : x->reconstruct) : 0);
       }
-      most = larger(most, sum);
+      maximum = larger(maximum, sum);
     }
-    time += most;
+    time += maximum;
   }
   return time;
 }
 
 START_TEST(rounds_of_the_whole_network) {
   static const petra_program_ops *const programs[] = {&petra_program_lockstep, &petra_program_sequential};
-  static petra_trace_row built_in[ROWS_MOST];
+  static petra_trace_row built_in[ROWS_MAX];
   int64_t early = 0;
   for (int p = 0; p < 2; p++)
     for (int variant = 0; variant < 24; variant++)
@@ -451,21 +451,21 @@ END_TEST
 
 /* One stage takes microbatches up and down in any order: what the worker counts against what one sees. */
 START_TEST(counts_of_any_order) {
-  enum { MOST = 40 };
+  enum { MAXIMUM = 40 };
   petra_rng rng;
   petra_rng_init(&rng, 6, PETRA_RNG_TEST, 0, 0);
   for (int run = 0; run < 300; run++) {
     const petra_worker_cost_options counting = {.stages = 2};
-    int64_t version[MOST], updates = 0, lag_max = 0, lag_sum = 0;
+    int64_t version[MAXIMUM], updates = 0, lag_max = 0, lag_sum = 0;
     int in_flight = 0, in_flight_max = 0, stash_max = 0;
     petra_worker *worker;
-    for (int m = 0; m < MOST; m++)
+    for (int m = 0; m < MAXIMUM; m++)
       version[m] = -1;
     ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
     for (int step = 0; step < 200; step++) {
       petra_action action = {1, PETRA_ACTION_UPDATE, 0};
       petra_action_result result;
-      int m = (int)petra_rng_below(&rng, MOST);
+      int m = (int)petra_rng_below(&rng, MAXIMUM);
       action.microbatch = m + 1000 * (run % 3);
       if (petra_rng_below(&rng, 4))
         action.kind = version[m] < 0 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD;
@@ -483,7 +483,7 @@ START_TEST(counts_of_any_order) {
         in_flight--;
       }
       int stash = 0; /* distinct versions older than the present one */
-      for (int i = 0; i < MOST; i++) {
+      for (int i = 0; i < MAXIMUM; i++) {
         bool seen = version[i] < 0 || version[i] == updates;
         for (int earlier = 0; earlier < i && !seen; earlier++)
           seen = version[earlier] == version[i];

@@ -214,14 +214,14 @@ END_TEST
 /* --- what is told --- */
 
 /* A digit for each thing that is told: 1 a loss, 2 an evaluation. */
-typedef struct told {
+typedef struct reported {
   petra_stage_observer base;
   int order;
-} told;
+} reported;
 
 static petra_status hear_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                               int64_t virtual_ns) {
-  told *t = (told *)base;
+  reported *t = (reported *)base;
   t->order = 10 * t->order + 1;
   ck_assert(loss->images == 2 * REPLICAS && loss->loss == 2 && lr == 0.5 && virtual_ns == microbatch);
   return PETRA_OK;
@@ -229,19 +229,19 @@ static petra_status hear_loss(petra_stage_observer *base, int64_t microbatch, co
 
 static petra_status hear_evaluation(petra_stage_observer *base, int64_t microbatch,
                                     const petra_evaluation *evaluation) {
-  told *t = (told *)base;
+  reported *t = (reported *)base;
   t->order = 10 * t->order + 2;
   ck_assert_int_eq(evaluation->images, microbatch);
   return PETRA_OK;
 }
 
-static void tell_loss(petra_replica_losses *losses, int replica, int64_t microbatch) {
+static void report_loss(petra_replica_losses *losses, int replica, int64_t microbatch) {
   petra_stage_observer *to = petra_replica_losses_of(losses, replica);
   const petra_loss loss = {.loss = replica + 1, .images = 2};
   must(to->ops->loss(to, microbatch, &loss, 0.5, microbatch));
 }
 
-static void tell_evaluation(petra_replica_losses *losses, int64_t microbatch) {
+static void report_evaluation(petra_replica_losses *losses, int64_t microbatch) {
   petra_stage_observer *to = petra_replica_losses_of(losses, 0);
   must(to->ops->evaluated(to, microbatch, &(petra_evaluation){.images = microbatch}));
 }
@@ -249,21 +249,21 @@ static void tell_evaluation(petra_replica_losses *losses, int64_t microbatch) {
 /* Replica 0 is two epochs of a microbatch ahead of the others: what is told of an epoch is complete before its evaluation. */
 START_TEST(an_evaluation_is_told_after_the_losses_before_it) {
   static const petra_stage_observer_ops ops = {.loss = hear_loss, .evaluated = hear_evaluation};
-  told t = {.base.ops = &ops};
+  reported t = {.base.ops = &ops};
   petra_replica_losses *losses;
   must(petra_replica_losses_create(REPLICAS, &t.base, &losses));
   for (int64_t m = 0; m < 2; m++) {
-    tell_loss(losses, 0, m);
-    tell_evaluation(losses, m);
+    report_loss(losses, 0, m);
+    report_evaluation(losses, m);
   }
   ck_assert_int_eq(t.order, 0);
   for (int64_t m = 0; m < 2; m++)
     for (int i = 1; i < REPLICAS; i++)
-      tell_loss(losses, i, m);
+      report_loss(losses, i, m);
   ck_assert_int_eq(t.order, 1212);
   for (int i = 0; i < REPLICAS; i++)
-    tell_loss(losses, i, 2);
-  tell_evaluation(losses, 2);
+    report_loss(losses, i, 2);
+  report_evaluation(losses, 2);
   ck_assert_int_eq(t.order, 121212);
   petra_replica_losses_destroy(losses);
 }

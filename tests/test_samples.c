@@ -2,9 +2,9 @@
 /* Levels over time in bins: against the same levels sampled at every nanosecond. */
 #include "base/rng.h"
 #include "harness.h"
-#include "sim/samples.h"
+#include "sim/observer_memory.h"
 
-enum { ROWS = 3, COLUMNS = 2, BINS = 8, MOST_NS = 700 };
+enum { ROWS = 3, COLUMNS = 2, BINS = 8, MAX_NS = 700 };
 
 static int64_t below(petra_rng *rng, int64_t bound) {
   return (int64_t)(petra_rng_uniform(rng) * (double)bound);
@@ -12,7 +12,7 @@ static int64_t below(petra_rng *rng, int64_t bound) {
 
 START_TEST(bins_hold_the_highest_level) {
   for (int number = 0; number < 300; number++) {
-    static int64_t every[MOST_NS + 1][ROWS][COLUMNS]; /* the highest level at that nanosecond */
+    static int64_t every[MAX_NS + 1][ROWS][COLUMNS]; /* the highest level at that nanosecond */
     petra_rng rng;
     petra_samples *samples;
     int64_t level[ROWS][COLUMNS] = {{0}}, now_ns = 0, end_ns;
@@ -23,7 +23,7 @@ START_TEST(bins_hold_the_highest_level) {
       int row = (int)below(&rng, ROWS);
       int64_t peak[COLUMNS];
       int64_t next_ns = now_ns + below(&rng, 30) * below(&rng, 2);
-      if (next_ns > MOST_NS)
+      if (next_ns > MAX_NS)
         break;
       for (int64_t t = now_ns + 1; t <= next_ns; t++)
         memcpy(every[t], level, sizeof level);
@@ -36,7 +36,7 @@ START_TEST(bins_hold_the_highest_level) {
       }
       petra_samples_put(samples, row, now_ns, peak, level[row]);
     }
-    for (end_ns = now_ns; end_ns < MOST_NS && below(&rng, 20); end_ns++)
+    for (end_ns = now_ns; end_ns < MAX_NS && below(&rng, 20); end_ns++)
       memcpy(every[end_ns + 1], level, sizeof level);
     int32_t bins;
     int64_t width_ns;

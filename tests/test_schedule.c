@@ -410,7 +410,7 @@ START_TEST(methods_and_programs_by_name) {
           accumulating.accumulate = k;
           /* By counting: updates with delay 2 (J - j) (lockstep) or J - j (1f1b-async, forward-locked) between F(m)
            * and B(m). */
-          int64_t most = 0, delay = stages - j;
+          int64_t maximum = 0, delay = stages - j;
           if (method->program == &petra_program_lockstep)
             delay *= 2;
           else if (method->program != &petra_program_1f1b_async && method->program != &petra_program_forward_locked)
@@ -419,9 +419,9 @@ START_TEST(methods_and_programs_by_name) {
             delay = stages - 1;
           for (int64_t m = 0; m < 100; m++) {
             int64_t before = m - delay > 0 ? m - delay : 0;
-            most = m / k - before / k > most ? m / k - before / k : most;
+            maximum = m / k - before / k > maximum ? m / k - before / k : maximum;
           }
-          ck_assert_int_eq(petra_method_lag(&accumulating, stages, j), method->program->arrival ? -1 : most);
+          ck_assert_int_eq(petra_method_lag(&accumulating, stages, j), method->program->arrival ? -1 : maximum);
         }
   }
   const char *const wrong[] = {"method.name=petr"};

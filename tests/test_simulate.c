@@ -168,7 +168,7 @@ START_TEST(credit_bounds_what_is_in_flight) {
 }
 END_TEST
 
-static void tell(petra_overlap *overlap, int32_t stage, int64_t start_ns, int64_t end_ns) {
+static void report(petra_overlap *overlap, int32_t stage, int64_t start_ns, int64_t end_ns) {
   const petra_trace_row row = {.action = {.stage = stage}, .start_ns = start_ns, .end_ns = end_ns};
   petra_observer *observer = petra_overlap_observer(overlap);
   ck_assert_int_eq(observer->ops->ended(observer, &row), PETRA_OK);
@@ -180,12 +180,12 @@ START_TEST(shares_of_the_others) {
   petra_overlap *overlap;
   double shares[4];
   ck_assert_int_eq(petra_overlap_create(rank_of, 4, &overlap), PETRA_OK);
-  tell(overlap, 1, 0, 40);
-  tell(overlap, 2, 40, 100);
-  tell(overlap, 2, 100, 100);
-  tell(overlap, 3, 50, 75);
-  tell(overlap, 4, 60, 80);
-  tell(overlap, 3, 90, 110);
+  report(overlap, 1, 0, 40);
+  report(overlap, 2, 40, 100);
+  report(overlap, 2, 100, 100);
+  report(overlap, 3, 50, 75);
+  report(overlap, 4, 60, 80);
+  report(overlap, 3, 90, 110);
   petra_overlap_shares(overlap, shares);
   ck_assert_double_eq_tol(shares[0], (25 + 10 + 20) / (100.0 * 3), 1e-15);
   ck_assert_double_eq_tol(shares[1], (25 + 10 + 15) / (45.0 * 3), 1e-15);

@@ -5,20 +5,20 @@
 #include "harness.h"
 #include "training_rig.h"
 
-enum { STAGES_MOST = RIG_STAGES, MICROBATCHES_MOST = 128, EPOCHS_MOST = 8 };
+enum { STAGES_MAX = RIG_STAGES, MICROBATCHES_MAX = 128, EPOCHS_MAX = 8 };
 
 /* What the trace tells. */
-typedef struct told {
-  int64_t read[PETRA_ACTION_KINDS][STAGES_MOST + 1][MICROBATCHES_MOST];
-  int64_t updates[STAGES_MOST + 1];
+typedef struct reported {
+  int64_t read[PETRA_ACTION_KINDS][STAGES_MAX + 1][MICROBATCHES_MAX];
+  int64_t updates[STAGES_MAX + 1];
   int32_t evaluations;
-  int64_t evaluated[EPOCHS_MOST];
-  petra_evaluation evaluation[EPOCHS_MOST];
+  int64_t evaluated[EPOCHS_MAX];
+  petra_evaluation evaluation[EPOCHS_MAX];
   int64_t losses;
-} told;
+} reported;
 
 static petra_status keep_row(void *context, const petra_trace_row *row) {
-  told *t = context;
+  reported *t = context;
   const petra_action *a = &row->action;
   t->read[a->kind][a->stage][a->microbatch] = row->result.version_read;
   if (a->kind == PETRA_ACTION_UPDATE)
@@ -28,14 +28,14 @@ static petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-typedef struct teller {
+typedef struct reporter {
   petra_stage_observer base;
-  told *told;
-} teller;
+  reported *reported;
+} reporter;
 
 static petra_status keep_loss(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                               int64_t virtual_ns) {
-  told *t = ((teller *)observer)->told;
+  reported *t = ((reporter *)observer)->reported;
   (void)lr;
   (void)virtual_ns;
   ck_assert_int_eq(microbatch, t->losses++);
@@ -45,17 +45,17 @@ static petra_status keep_loss(petra_stage_observer *observer, int64_t microbatch
 
 static petra_status keep_evaluation(petra_stage_observer *observer, int64_t microbatch,
                                     const petra_evaluation *evaluation) {
-  told *t = ((teller *)observer)->told;
+  reported *t = ((reporter *)observer)->reported;
   t->evaluated[t->evaluations] = microbatch;
   t->evaluation[t->evaluations++] = *evaluation;
   return PETRA_OK;
 }
 
-static told shared_told;
+static reported shared_told;
 static const petra_stage_observer_ops teller_ops = {.loss = keep_loss, .evaluated = keep_evaluation};
-static teller shared_teller = {.base.ops = &teller_ops, .told = &shared_told};
+static reporter shared_teller = {.base.ops = &teller_ops, .reported = &shared_told};
 
-static void start_told(void) {
+static void start_reported(void) {
   memset(&shared_told, 0xff, sizeof shared_told); /* -1: no such action */
   memset(shared_told.updates, 0, sizeof shared_told.updates);
   shared_told.evaluations = 0;
@@ -103,7 +103,7 @@ static void run_plan(rig *r, const plan *p) {
   options.sets = sets;
   options.set_count = HARNESS_COUNT(sets);
   options.observer = &shared_teller.base;
-  start_told();
+  start_reported();
   ck_assert_int_eq(rig_open(r, &options), PETRA_OK);
   ck_assert_int_eq(rig_run(r, keep_row, &shared_told), PETRA_OK);
 }
@@ -117,15 +117,15 @@ static int64_t larger(int64_t a, int64_t b) {
 static void expect_lags(const rig *r) {
   int64_t k = r->program.accumulate;
   for (int32_t j = 1; j <= r->program.stages; j++) {
-    int64_t delay = 2 * (r->program.stages - j), most = 0;
+    int64_t delay = 2 * (r->program.stages - j), maximum = 0;
     for (int64_t m = 0; m < r->program.microbatches; m++) {
       int64_t backward = shared_told.read[PETRA_ACTION_BACKWARD][j][m];
       int64_t forward = j < r->program.stages ? shared_told.read[PETRA_ACTION_FORWARD][j][m] : backward;
       ck_assert_int_eq(forward, (m > delay ? m - delay : 0) / k);
       ck_assert_int_eq(backward, m / k);
-      most = larger(most, backward - forward);
+      maximum = larger(maximum, backward - forward);
     }
-    ck_assert_int_eq(most, (delay + k - 1) / k);
+    ck_assert_int_eq(maximum, (delay + k - 1) / k);
     ck_assert_int_eq(petra_stage_version(r->network->stage[j - 1]), r->program.microbatches / k);
     ck_assert_int_eq(petra_stage_in_flight(r->network->stage[j - 1]), 0);
     ck_assert_int_eq(petra_stage_in_flight_max(r->network->stage[j - 1]), delay + 1);
@@ -291,7 +291,7 @@ START_TEST(evaluations_see_the_weights_of_their_tick) {
         1 + i / 4,
         2,
         {.batches = batches, .microbatches = epochs * batches, .eval_every = 1, .eval_images = 7, .drain = i % 2}};
-    petra_evaluation seen[EPOCHS_MOST];
+    petra_evaluation seen[EPOCHS_MAX];
     rig r;
     run_plan(&r, &p);
     ck_assert_int_eq(shared_told.evaluations, epochs);

@@ -60,13 +60,13 @@ START_TEST(pool_reuse) {
   petra_tensor *second = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, NULL, PETRA_MEMORY_GRAPH);
   ck_assert_ptr_ne(second->data, data); /* in use */
   const int64_t made = (int64_t)(mask->bytes + other->bytes + again->bytes + second->bytes);
-  ck_assert_int_eq(petra_backend_held(backend).tensors, made);
+  ck_assert_int_eq(petra_backend_memory_in_use(backend).tensors, made);
   petra_tensor_release(&mask);
   petra_tensor_release(&other);
   petra_tensor_release(&again);
   petra_tensor_release(&second);
-  ck_assert_int_eq(petra_backend_held(backend).tensors, made); /* for the next */
-  ck_assert_int_eq(petra_backend_held(backend).filters, kinds[_i] == PETRA_BACKEND_CPU ? 0 : -1);
+  ck_assert_int_eq(petra_backend_memory_in_use(backend).tensors, made); /* for the next */
+  ck_assert_int_eq(petra_backend_memory_in_use(backend).filters, kinds[_i] == PETRA_BACKEND_CPU ? 0 : -1);
   petra_backend_destroy(backend);
 }
 END_TEST
@@ -111,14 +111,14 @@ START_TEST(references) {
   petra_tensor_release(&held);
   ck_assert_int_eq(account.total_bytes, 0);
   petra_tensor_release(&fresh);
-  int asked = 0; /* a steady state allocates nothing */
-  petra_mem_set_hook(refuse_all, &asked);
+  int requested = 0; /* a steady state allocates nothing */
+  petra_mem_set_hook(refuse_all, &requested);
   for (int i = 0; i < 10; i++) {
     t = make(backend, PETRA_TENSOR_VECTOR, (const int32_t[]){7, 1, 1, 1}, NULL, PETRA_MEMORY_GRAPH);
     petra_tensor_release(&t);
   }
   petra_mem_set_hook(NULL, NULL);
-  ck_assert_int_eq(asked, 0);
+  ck_assert_int_eq(requested, 0);
   petra_backend_destroy(backend);
 }
 END_TEST

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TOKENS = 1000, CONTEXT = 7, BATCH = 3, SEED = 5, SETS_MOST = 16 };
+enum { TOKENS = 1000, CONTEXT = 7, BATCH = 3, SEED = 5, SETS_MAX = 16 };
 /* Of a text: the first nine tenths of its tokens, and the last. */
 enum { TRAIN = 900, EVAL = 100, TRAIN_WINDOWS = (TRAIN - CONTEXT) / CONTEXT, EVAL_WINDOWS = (EVAL - 1) / CONTEXT };
 enum { HEADER = 1024 };
@@ -250,7 +250,7 @@ END_TEST
 /* data.limit and eval_limit are in windows; data.eval_share and eval_path part the tokens. */
 START_TEST(splits_of_one_file_and_of_two) {
   static const struct {
-    const char *sets[SETS_MOST];
+    const char *sets[SETS_MAX];
     int64_t first[2], count[2], windows[2]; /* by split; count 0: none */
   } cases[] = {
       {{TEXT}, {0, TRAIN}, {TRAIN, EVAL}, {TRAIN_WINDOWS, EVAL_WINDOWS}},
@@ -341,7 +341,7 @@ END_TEST
 /* --- what is wrong --- */
 
 typedef struct wrong {
-  const char *sets[SETS_MOST];
+  const char *sets[SETS_MAX];
   petra_status status;
   const char *line;
 } wrong;
@@ -517,7 +517,7 @@ END_TEST
 
 START_TEST(shapes_of_sets) {
   static const struct {
-    const char *sets[SETS_MOST];
+    const char *sets[SETS_MAX];
     int32_t classes;
     double best;
   } cases[] = {{{"data.set=text", "data.path=nowhere"}, 256, 0}, /* nothing is read */

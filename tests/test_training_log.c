@@ -28,11 +28,11 @@ static void take(double seconds) {
   nanosleep(&(const struct timespec){.tv_nsec = (long)(1e9 * seconds)}, NULL);
 }
 
-static void tell_loss(int64_t microbatch) {
+static void report_loss(int64_t microbatch) {
   must(observer->ops->loss(observer, microbatch, &(const petra_loss){.loss = 2, .images = BATCH}, 0.1, 0));
 }
 
-static void tell_evaluation(int64_t microbatch) {
+static void report_evaluation(int64_t microbatch) {
   must(observer->ops->evaluated(observer, microbatch, &(const petra_evaluation){.loss = 2, .images = BATCH}));
 }
 
@@ -53,12 +53,12 @@ START_TEST(what_comes_behind_the_last_loss_counts) {
   setup();
   for (int64_t e = 0; e < EPOCHS; e++) {
     take(step_s);
-    tell_loss(e * BATCHES);
-    tell_loss(e * BATCHES + 1);
+    report_loss(e * BATCHES);
+    report_loss(e * BATCHES + 1);
     take(3 * step_s);
     must(observer->ops->evaluating(observer));
     take(pause_s);
-    tell_evaluation(e * BATCHES + 1);
+    report_evaluation(e * BATCHES + 1);
   }
   expect_steps(4);
 }
@@ -69,12 +69,12 @@ START_TEST(a_loss_that_is_told_in_an_evaluation_was_before_it) {
   setup();
   for (int64_t e = 0; e < EPOCHS; e++) {
     take(step_s);
-    tell_loss(e * BATCHES);
+    report_loss(e * BATCHES);
     take(step_s);
     must(observer->ops->evaluating(observer));
     take(pause_s);
-    tell_loss(e * BATCHES + 1);
-    tell_evaluation(e * BATCHES + 1);
+    report_loss(e * BATCHES + 1);
+    report_evaluation(e * BATCHES + 1);
   }
   expect_steps(2);
 }
@@ -87,13 +87,13 @@ START_TEST(checkpoints_are_pauses) {
     take(step_s);
     petra_training_log_pause(training);
     take(pause_s);
-    tell_loss(e * BATCHES);
+    report_loss(e * BATCHES);
     petra_training_log_go_on(training);
     take(step_s);
-    tell_loss(e * BATCHES + 1);
+    report_loss(e * BATCHES + 1);
     must(observer->ops->evaluating(observer));
     petra_training_log_pause(training);
-    tell_evaluation(e * BATCHES + 1);
+    report_evaluation(e * BATCHES + 1);
     take(pause_s);
     petra_training_log_go_on(training);
   }
@@ -107,10 +107,10 @@ START_TEST(an_evaluation_between_actions) {
   for (int64_t e = 0; e < EPOCHS; e++) {
     for (int64_t m = 0; m < BATCHES; m++) {
       take(step_s);
-      tell_loss(e * BATCHES + m);
+      report_loss(e * BATCHES + m);
     }
     take(pause_s);
-    tell_evaluation(e * BATCHES + 1);
+    report_evaluation(e * BATCHES + 1);
   }
   expect_steps(2);
 }

@@ -8,30 +8,30 @@
 #include "tolerances.h"
 #include "training.h"
 
-enum { PARTS_MOST = 3, STAGES = 10, LOSSES = 24 };
+enum { PARTS_MAX = 3, STAGES = 10, LOSSES = 24 };
 
 #define NETWORK                                                                                                        \
   "model.depth=18", "model.width=2", "data.batch=4", "device.threads=1", "device.backend=ref",                         \
       "device.precision=fp64", "optim.lr=0.05", "run.max_microbatches=24", "data.limit=64"
 
 /* What the workers tell; each has an observer of its own. */
-typedef struct teller {
+typedef struct reporter {
   petra_stage_observer base;
   struct parts *parts;
-} teller;
+} reporter;
 
 /* Workers in the place of one, each with stages first[p] .. first[p + 1] - 1. */
 typedef struct parts {
   petra_worker base;
   training *run;
   int count;
-  int32_t first[PARTS_MOST + 1];
-  petra_stage *some[PARTS_MOST][STAGES];
-  petra_stages stages[PARTS_MOST];
+  int32_t first[PARTS_MAX + 1];
+  petra_stage *some[PARTS_MAX][STAGES];
+  petra_stages stages[PARTS_MAX];
   petra_transport *transport;
-  petra_loader *loader[PARTS_MOST];
-  petra_worker *worker[PARTS_MOST];
-  teller teller[PARTS_MOST];
+  petra_loader *loader[PARTS_MAX];
+  petra_worker *worker[PARTS_MAX];
+  reporter reporter[PARTS_MAX];
   petra_lr lr;
   double loss[LOSSES];
   int losses, evaluations;
@@ -40,7 +40,7 @@ typedef struct parts {
 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
-  parts *p = ((teller *)base)->parts;
+  parts *p = ((reporter *)base)->parts;
   (void)lr;
   (void)virtual_ns;
   p->loss[microbatch] = loss->loss;
@@ -49,7 +49,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
-  parts *p = ((teller *)base)->parts;
+  parts *p = ((reporter *)base)->parts;
   (void)microbatch;
   p->evaluation = *evaluation;
   p->evaluations++;
@@ -77,7 +77,7 @@ static petra_status finish(petra_worker *base) {
 /* Makes the workers; the run's own is left alone. */
 static petra_worker *divide(void *context, petra_worker *whole) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
-  static const petra_stage_observer_ops tell = {.loss = on_loss, .evaluated = on_evaluation};
+  static const petra_stage_observer_ops report = {.loss = on_loss, .evaluated = on_evaluation};
   parts *p = context;
   const petra_network *network = p->run->network;
   const petra_stages all = petra_network_stages(network);
@@ -91,7 +91,7 @@ static petra_worker *divide(void *context, petra_worker *whole) {
     for (int32_t j = p->first[w]; j < p->first[w + 1]; j++)
       p->some[w][j - 1] = network->stage[j - 1];
     p->stages[w] = (petra_stages){all.count, p->some[w]};
-    p->teller[w] = (teller){.base.ops = &tell, .parts = p};
+    p->reporter[w] = (reporter){.base.ops = &report, .parts = p};
     must(petra_loader_create(p->run->set, &loader, &p->loader[w]));
     const petra_worker_stage_options options = {.backend = network->backend,
                                                 .stages = p->stages[w],
@@ -102,7 +102,7 @@ static petra_worker *divide(void *context, petra_worker *whole) {
                                                 .lr = &p->lr,
                                                 .program = plan->method.program,
                                                 .program_options = &plan->program,
-                                                .observers = &p->teller[w].base};
+                                                .observers = &p->reporter[w].base};
     must(petra_worker_stage_create(&options, &p->worker[w]));
   }
   return &p->base;

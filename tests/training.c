@@ -35,7 +35,7 @@ void training_data_remove(void) {
 
 #define PETRA_TESTS_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-enum { MOST_SETS = 64 };
+enum { MAX_SETS = 64 };
 
 static petra_status load_config(training *run, const char *const *sets, int count) {
   static const char *const plain[] = {"run.epochs=1000",       "run.eval_every=0",   "data.set=cifar10",
@@ -43,14 +43,14 @@ static petra_status load_config(training *run, const char *const *sets, int coun
                                       "optim.lr_scaling=none", "lr.warmup_epochs=0", "lr.milestones=[]"};
   enum { PLAIN = sizeof plain / sizeof *plain };
   char path[64];
-  const char *all[MOST_SETS];
+  const char *all[MAX_SETS];
   int n = 0;
   snprintf(path, sizeof path, "data.path=%s", data_path);
   all[n++] = path;
   for (int i = 0; i < PLAIN; i++)
     all[n++] = plain[i];
-  if (n + count > MOST_SETS)
-    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + count, MOST_SETS);
+  if (n + count > MAX_SETS)
+    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + count, MAX_SETS);
   for (int i = 0; i < count; i++)
     all[n++] = sets[i];
   return petra_config_load(NULL, all, n, &run->config);
@@ -140,7 +140,7 @@ petra_status training_run(training *run) {
   PETRA_TRY(petra_allocate(&run->losses, (size_t)microbatches, sizeof *run->losses));
   for (int64_t m = 0; m < microbatches; m++)
     run->losses[m] = NAN;
-  petra_run_observe(run->run, sink_of(&run->told, run->sink, run->context));
+  petra_run_observe(run->run, sink_of(&run->reported, run->sink, run->context));
   return petra_run_go(run->run);
 }
 

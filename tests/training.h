@@ -50,7 +50,7 @@ typedef struct training {
   petra_ranks *ranks;
   petra_stage_observer observer;
   struct training *self; /* where it was opened: it must not move */
-  sink told;
+  sink reported;
   timed timed;
 } training;
 

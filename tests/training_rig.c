@@ -47,24 +47,24 @@ static const char *setting(const rig_options *options, const char *key) {
   return "";
 }
 
-enum { MOST_SETS = 40, TEXT = 64 };
+enum { MAX_SETS = 40, TEXT = 64 };
 
 /* The settings of the options behind those of the test; `text` keeps what they say. */
 static petra_status load_config(rig *r, const rig_options *options) {
   const bool imagenet = strcmp(setting(options, "model.stem="), "imagenet") == 0;
   const char *batch = setting(options, "data.batch=");
   char text[6][TEXT];
-  const char *all[MOST_SETS] = {"data.set=imagefolder",
-                                "data.shuffle=false",
-                                "data.augment=[]",
-                                "data.workers=1",
-                                "run.seed=1",
-                                "cluster.cost.model=constant", /* coprime */
-                                "cluster.cost.forward_s=3e-9",
-                                "cluster.cost.backward_s=7e-9",
-                                "cluster.cost.weight_gradient_s=3e-9",
-                                "cluster.cost.reconstruct_s=5e-9",
-                                "cluster.cost.update_s=2e-9"};
+  const char *all[MAX_SETS] = {"data.set=imagefolder",
+                               "data.shuffle=false",
+                               "data.augment=[]",
+                               "data.workers=1",
+                               "run.seed=1",
+                               "cluster.cost.model=constant", /* coprime */
+                               "cluster.cost.forward_s=3e-9",
+                               "cluster.cost.backward_s=7e-9",
+                               "cluster.cost.weight_gradient_s=3e-9",
+                               "cluster.cost.reconstruct_s=5e-9",
+                               "cluster.cost.update_s=2e-9"};
   int n = 11;
   snprintf(text[0], TEXT, "data.image_size=%d", imagenet ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE);
   snprintf(text[1], TEXT, "run.epochs=%lld", (long long)(options->microbatches / options->batches + 1));
@@ -74,8 +74,8 @@ static petra_status load_config(rig *r, const rig_options *options) {
   snprintf(text[5], TEXT, "cluster.engines=%d", options->engines ? options->engines : 1);
   for (int i = 0; i < 6; i++)
     all[n++] = text[i];
-  if (n + options->set_count > MOST_SETS)
-    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + options->set_count, MOST_SETS);
+  if (n + options->set_count > MAX_SETS)
+    return petra_fail(PETRA_INTERNAL, "%d settings of a test; expected at most %d", n + options->set_count, MAX_SETS);
   for (int i = 0; i < options->set_count; i++)
     all[n++] = options->sets[i];
   r->train = make_set(options->batches * atoi(batch), imagenet ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE);
@@ -96,8 +96,8 @@ petra_status rig_open(rig *r, const rig_options *options) {
   return PETRA_OK;
 }
 
-petra_status rig_run(rig *r, petra_trace_sink tell, void *context) {
-  petra_run_observe(r->run, sink_of(&r->told, tell, context));
+petra_status rig_run(rig *r, petra_trace_sink report, void *context) {
+  petra_run_observe(r->run, sink_of(&r->reported, report, context));
   return petra_run_go(r->run);
 }
 

@@ -36,7 +36,7 @@ typedef struct rig {
   const petra_plan *plan;
   petra_network *network;
   petra_program_options program; /* the plan's */
-  sink told;
+  sink reported;
 } rig;
 
 /* Pixels a side: the least that the networks take with the CIFAR and the ImageNet stem. */
@@ -46,7 +46,7 @@ enum { RIG_IMAGE = 8, RIG_IMAGE_LARGE_STEM = 32 };
 petra_status rig_open(rig *r, const rig_options *options);
 
 /* The run. `tell` may be NULL. */
-petra_status rig_run(rig *r, petra_trace_sink tell, void *context);
+petra_status rig_run(rig *r, petra_trace_sink report, void *context);
 
 /* Destroys everything; the backend's own check finds tensors that are still held. */
 void rig_close(rig *r);

@@ -434,7 +434,7 @@ petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra
 bool petra_backend_takes_images(const petra_backend *backend);
 
 /* What is held now; no operation runs meanwhile. */
-petra_backend_memory petra_backend_held(petra_backend *backend);
+petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

@@ -10,24 +10,17 @@ libpetra_a_SOURCES += \
 	src/backend/pool.c src/backend/pool.h \
 	src/backend/precision.c src/backend/precision.h \
 	src/backend/ref.c src/backend/ref.h \
-	src/backend/ref_attention.inc \
 	src/backend/ref_basic.inc \
-	src/backend/ref_optim.inc \
 	src/backend/ref_conv.inc \
 	src/backend/ref_f32.c \
 	src/backend/ref_f64.c \
 	src/backend/ref_head.inc \
-	src/backend/ref_norm.inc \
-	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
-	src/backend/ref_sequence.inc \
-	src/backend/ref_shuffle.inc \
 	src/backend/registry.c src/backend/registry.h \
 	src/backend/sequence.h \
 	src/backend/tensor.c \
 	src/backend/tensor_archive.c src/backend/tensor_archive.h \
-	src/backend/tensors.h \
-	src/backend/tokens.c src/backend/tokens.h
+	src/backend/tensors.h
 
 # Behind the other flags: -O of CFLAGS would be the last.
 src/backend/ref_f%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)

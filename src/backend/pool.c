@@ -146,7 +146,7 @@ static petra_status grow(site *s) {
   return PETRA_OK;
 }
 
-static int count_held(const site *s) {
+static int count_in_use(const site *s) {
   int held = 0;
   for (int i = 0; i < s->size; i++)
     held += s->slot[i] && s->slot[i]->references > 0;
@@ -156,7 +156,7 @@ static int count_held(const site *s) {
 /* The next slot's tensor is still held. Where at least half of the ring is, it is too small; where not, this tensor
  * is held longer than those that the ring is for, perhaps for ever: it leaves the ring. */
 static petra_status make_way(site *s) {
-  if (2 * count_held(s) >= s->size)
+  if (2 * count_in_use(s) >= s->size)
     return grow(s);
   s->slot[s->next]->in_ring = false;
   s->slot[s->next] = NULL;

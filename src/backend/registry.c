@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "backend/registry.h"
 
 #include "backend/backend.h"
 #include "backend/pool.h"
 #include "backend/precision.h"
-#include "backend/registry.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "config.h"
 
 petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision precision) {
   static const petra_backend_kind on_host[] = {PETRA_BACKEND_CPU, PETRA_BACKEND_REF};
@@ -111,7 +111,7 @@ bool petra_backend_takes_images(const petra_backend *backend) {
   return backend->ops->upload_images;
 }
 
-petra_backend_memory petra_backend_held(petra_backend *backend) {
+petra_backend_memory petra_backend_memory_in_use(petra_backend *backend) {
   petra_backend_memory memory = {petra_tensor_pool_bytes(backend), -1, -1};
   if (backend->ops->held)
     backend->ops->held(backend, &memory);
@@ -123,4 +123,13 @@ void petra_backend_destroy(petra_backend *backend) {
     return;
   petra_tensor_pool_destroy(backend);
   backend->ops->destroy(backend);
+}
+
+/* --- what backends say of a token that is none --- */
+
+petra_status petra_token_refuse(const char *operation, const petra_tensor *tokens, int64_t index, double token,
+                                int32_t rows) {
+  const int64_t positions = tokens->shape[1];
+  return petra_fail(PETRA_BACKEND, "%s: token %g at position %lld of sample %lld, expected a whole number from 0 to %d",
+                    operation, token, (long long)(index % positions), (long long)(index / positions), rows - 1);
 }

@@ -27,4 +27,10 @@ petra_status petra_backend_complete(petra_backend *backend, const petra_backend_
 /* PETRA_UNSUPPORTED, logged, where the backend does not have the precision. */
 petra_status petra_backend_check_precision(petra_backend_kind kind, petra_precision precision);
 
+/* What backends say of a token that is none. */
+
+/* PETRA_BACKEND, logged: element `index` of `tokens` (N, T, 1), `token`, is no row of a table of `rows`. */
+petra_status petra_token_refuse(const char *operation, const petra_tensor *tokens, int64_t index, double token,
+                                int32_t rows);
+
 #endif

@@ -3,7 +3,7 @@
 #ifndef PETRA_BACKEND_TENSORS_H
 #define PETRA_BACKEND_TENSORS_H
 
-#include "base/account.h"
+#include "base/mem.h"
 #include "base/status.h"
 
 #include <stdbool.h>

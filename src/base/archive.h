@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An archive: state that is written to a checkpoint or read back from it by one walk over it, so that what is
- * written and what is read cannot fall apart. Items are named, in groups; a name is used once a group. Errors:
- * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected),
- * logged. What is read is checked by who reads it, before it is used: nothing in a file is believed. */
+/* An archive reads or writes the state of a run: one walk over the state writes a checkpoint or reads it back, so that
+ * what is written and what is read cannot differ. Items have names, in groups; a name occurs once in a group. Errors:
+ * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected), logged.
+ * The reader checks every value before it uses it: nothing in a file is trusted. */
 #ifndef PETRA_BASE_ARCHIVE_H
 #define PETRA_BASE_ARCHIVE_H
 
@@ -24,8 +24,8 @@ typedef struct petra_archive petra_archive;
 typedef struct petra_archive_ops {
   petra_status (*enter)(petra_archive *archive, const char *name);
   void (*leave)(petra_archive *archive);
-  /* An array of `rank` dimensions, dense; read into `values` where the archive is read, and where `values` is NULL only
-   * looked for: its type and extent are checked, before room is made for it. */
+  /* Transfers a dense array of `rank` dimensions. If the archive is being read and `values` is NULL, only the type and
+   * the extent of the item are checked, so that the caller can do so before it allocates memory. */
   petra_status (*values)(petra_archive *archive, const char *name, petra_archive_type type, int rank,
                          const int64_t *extent, void *values);
 } petra_archive_ops;
@@ -33,18 +33,18 @@ typedef struct petra_archive_ops {
 struct petra_archive {
   const petra_archive_ops *ops;
   bool reading;
-  const char *path; /* of the file, for messages */
-  char group[96];   /* where the walk is: "/stage-03" */
+  const char *path; /* path of the file, for messages */
+  char group[96];   /* position of the walk: "/stage-03" */
 };
 
 petra_status petra_archive_enter(petra_archive *archive, const char *name);
 void petra_archive_leave(petra_archive *archive);
 
-/* PETRA_DATA: what is wrong with an item of the present group. */
+/* Logs what is wrong with an item of the current group and returns PETRA_DATA. */
 petra_status petra_archive_refuse(const petra_archive *archive, const char *item, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Where the archive is read: the same unless low <= value <= high; `what` of the item the value is. */
+/* When reading, fails like petra_archive_refuse unless low <= value <= high. `what` names the value within the item. */
 petra_status petra_archive_within(const petra_archive *archive, const char *item, const char *what, int64_t value,
                                   int64_t low, int64_t high);
 
@@ -53,7 +53,7 @@ static inline petra_status petra_archive_values(petra_archive *archive, const ch
   return count > 0 ? archive->ops->values(archive, name, type, 1, &count, values) : PETRA_OK;
 }
 
-/* Where an archive is read: that an item of `count` values is there. */
+/* When reading, checks that there is an item of `count` values. */
 static inline petra_status petra_archive_require(petra_archive *archive, const char *name, petra_archive_type type,
                                                  int64_t count) {
   return archive->reading ? petra_archive_values(archive, name, type, count, NULL) : PETRA_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The wall clock: CLOCK_MONOTONIC, which never goes back; from an origin of its own, so that only differences mean
- * anything. */
+/* The wall clock, CLOCK_MONOTONIC. It never goes back. Its origin is arbitrary, so that only differences are
+ * meaningful. */
 #ifndef PETRA_BASE_CLOCK_H
 #define PETRA_BASE_CLOCK_H
 

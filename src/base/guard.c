@@ -36,12 +36,12 @@ static uint64_t address_space(void) {
   return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void limit(int resource, uint64_t most) {
+static void limit(int resource, uint64_t maximum) {
   struct rlimit now;
   if (getrlimit(resource, &now) != 0)
     return;
-  if (now.rlim_cur == RLIM_INFINITY || now.rlim_cur > most)
-    now.rlim_cur = most;
+  if (now.rlim_cur == RLIM_INFINITY || now.rlim_cur > maximum)
+    now.rlim_cur = maximum;
   setrlimit(resource, &now);
 }
 

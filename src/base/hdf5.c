@@ -10,7 +10,7 @@
 
 /* --- files --- */
 
-/* Why a file could not be opened, from HDF5's error stack. */
+/* Gets the reason why a file could not be opened from HDF5's error stack. */
 typedef struct failure {
   char reason[256]; /* the innermost message */
   bool locked, left_open;
@@ -70,7 +70,7 @@ petra_status petra_hdf5_open_file(const char *path, int64_t *out) {
 
 enum { NAME_BYTES = 512 };
 
-/* The path of `name` within the file: "/train/images". */
+/* Gets the path of `name` within the file: "/train/images". */
 static void print_name(hid_t folder, const char *name, char out[NAME_BYTES]) {
   char parent[NAME_BYTES / 2] = "";
   if (name[0] != '/' && H5Iget_name(folder, parent, sizeof parent) <= 1)
@@ -78,7 +78,8 @@ static void print_name(hid_t folder, const char *name, char out[NAME_BYTES]) {
   snprintf(out, NAME_BYTES, "%s%s%.255s", parent, name[0] == '/' ? "" : "/", name);
 }
 
-/* Called where a path goes through a link to another file: the file's name is kept, and the link is not followed. */
+/* HDF5 calls this when a path passes through a link to another file: stores the file's name and does not follow the
+ * link. */
 static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *file, const char *object,
                           unsigned *flags, hid_t access, void *context) {
   (void)parent_file, (void)parent_group, (void)object, (void)flags, (void)access;
@@ -86,7 +87,7 @@ static herr_t refuse_link(const char *parent_file, const char *parent_group, con
   return -1;
 }
 
-/* Of a data set in chunks: whether each chunk is in the file. */
+/* Checks that all chunks of a chunked data set are in the file. */
 static bool has_all_chunks(hid_t set, hid_t space, hid_t list) {
   hsize_t extent[H5S_MAX_RANK], chunk[H5S_MAX_RANK], expected = 1, found = 0;
   const int rank = H5Sget_simple_extent_dims(space, extent, NULL);

@@ -17,7 +17,7 @@ json_t *petra_json_real(double value) {
 json_t *petra_json_string(const char *text) {
   char *clean = NULL;
   size_t length = strlen(text), used = 0;
-  if (petra_allocate_raw(&clean, 4 * length + 1, 1) != PETRA_OK) /* as a byte of "\x1b" takes */
+  if (petra_allocate_raw(&clean, 4 * length + 1, 1) != PETRA_OK) /* a byte may become "\x1b" */
     return NULL;
   for (size_t at = 0; at < length;) {
     uint32_t character = 0;
@@ -49,7 +49,7 @@ void petra_json_append(json_t **list, json_t *value) {
     lose(list);
 }
 
-/* Writes whole characters of the text of an object; those that a terminal does not show stand in strings. */
+/* Writes whole characters of the text of an object; those that a terminal does not show occur only in strings. */
 static int write_shown(const char *text, size_t size, void *out) {
   for (size_t at = 0; at < size;) {
     uint32_t character = 0;

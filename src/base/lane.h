@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the calling thread does its present piece of work with, where several threads do pieces side by side: its number,
- * and where it puts what others must not see yet. Bound to the thread, as the number of OpenMP's threads is; the only
- * state of the program that is not passed by argument. */
+/* The context of the calling thread when several threads work side by side: its number, and buffers for effects that
+ * other threads must not see yet. It is thread-local, like OpenMP's number of threads, and the only state of the
+ * program that is not passed by argument. */
 #ifndef PETRA_BASE_LANE_H
 #define PETRA_BASE_LANE_H
 
@@ -10,13 +10,14 @@ struct petra_journal;
 enum { PETRA_LANE_LINE = 2048 };
 
 typedef struct petra_lane {
-  int number; /* from 0, which is that of every thread that is in no crew */
+  int number; /* from 0, which is also the number of every thread outside a pool */
   struct petra_journal
-      *journal;  /* of the action that is being done (backend/journal.h); NULL: changes are seen at once */
-  char *failure; /* room of PETRA_LANE_LINE bytes for the line of the first failure; NULL: it is written at once */
+      *journal; /* journal of the current action (backend/journal.h); NULL: changes take effect immediately */
+  /* Buffer of PETRA_LANE_LINE bytes for the line of the first failure; NULL: it is written immediately. */
+  char *failure;
 } petra_lane;
 
-/* Of the calling thread; the caller may change it. */
+/* Returns the lane of the calling thread, which the caller may change. */
 petra_lane *petra_lane_here(void);
 
 #endif

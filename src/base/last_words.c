@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_STATUS = 2 };
+enum { MAX_STATUS = 2 };
 
 /* std::set_new_handler, as the common C++ ABI of Linux names it; where no library brings C++ along it is not there. */
 static const char set_new_handler[] = "_ZSt15set_new_handlerPFvvE";
@@ -28,7 +28,7 @@ static void end_without_memory(void) {
 #ifdef __GLIBC__
 static void end_for_library(int status, void *unused) {
   (void)unused;
-  if (status >= 0 && status <= MOST_STATUS)
+  if (status >= 0 && status <= MAX_STATUS)
     return;
   petra_log_keep_no_more();
   petra_log(PETRA_LOG_ERROR, "a library ended the program (exit status %d); it may have had no memory", status);

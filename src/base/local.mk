@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # src/base: status, log, memory, random streams, threads, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
-	src/base/account.c src/base/account.h \
 	src/base/archive.c src/base/archive.h \
 	src/base/clock.c src/base/clock.h \
 	src/base/guard.c src/base/guard.h \
 	src/base/hdf5.c src/base/hdf5.h \
-	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \
 	src/base/lane.c src/base/lane.h \
@@ -20,9 +18,7 @@ libpetra_a_SOURCES += \
 	src/base/simplex.c src/base/simplex.h \
 	src/base/status.c src/base/status.h \
 	src/base/stop.c src/base/stop.h \
-	src/base/table.c src/base/table.h \
 	src/base/text.c src/base/text.h \
 	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
-	src/base/utf8.c src/base/utf8.h \
-	src/base/watchdog.c src/base/watchdog.h
+	src/base/utf8.c src/base/utf8.h

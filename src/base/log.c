@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Process-wide by nature, like stderr itself: set at start, read afterwards. */
+/* Process-wide by nature, like stderr: set at start, read afterwards. */
 static petra_log_level log_level = PETRA_LOG_INFO;
 static petra_log_sink log_sink;
 static void *log_sink_context;

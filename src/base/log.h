@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: single lines on stderr, "petra: ...". An error is one line, written by the first to detect it. */
+/* The log writes single lines to stderr, "petra: ...". An error is one line, written by the first function that detects
+ * it. */
 #ifndef PETRA_BASE_LOG_H
 #define PETRA_BASE_LOG_H
 
@@ -7,30 +8,32 @@
 
 typedef enum petra_log_level { PETRA_LOG_ERROR, PETRA_LOG_WARNING, PETRA_LOG_INFO } petra_log_level;
 
-/* Lines above this level are dropped (default: PETRA_LOG_INFO). Process-wide; set once at start. */
+/* Drops lines above this level (default: PETRA_LOG_INFO). Process-wide; set once at start. */
 void petra_log_set_level(petra_log_level level);
 
-/* Writes one line: "petra: [warning: ]message\n" in one write. What a terminal does not show, line breaks
- * included, is escaped (petra_utf8_show). */
+/* Writes one line: "petra: [warning: ]message
+ * " in one write. Escapes characters that a terminal does not show, including line breaks (petra_utf8_show). */
 void petra_log(petra_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Logs an error line and returns `status`, so that a failure reads `return petra_fail(PETRA_IO, ...)`. */
 petra_status petra_fail(petra_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Lines go to `sink` (with the newline removed) instead of stderr; NULL restores stderr. */
+/* Sends lines to `sink` (without the newline) instead of stderr; NULL restores stderr. */
 typedef void (*petra_log_sink)(void *context, petra_log_level level, const char *line);
 void petra_log_set_sink(petra_log_sink sink, void *context);
 
-/* Between the two no line is written: of errors the last one is kept, to be said in another way or not at all. */
+/* Between petra_log_keep and petra_log_keep_end no line is written. The last error is stored in `line`, for the caller
+ * to report it or not. */
 typedef struct petra_log_kept {
-  char line[512]; /* as of petra_log_keep until there is one */
+  char line[512]; /* unchanged since petra_log_keep if there is no error */
   petra_log_sink sink;
-  void *context; /* those that are put back */
+  void *context; /* the ones to restore */
 } petra_log_kept;
 void petra_log_keep(petra_log_kept *kept);
 void petra_log_keep_end(petra_log_kept *kept);
 
-/* Before the line that the program ends with at once: it is not kept, neither by petra_log_keep nor by the lane of the calling thread. */
+/* Ends petra_log_keep and the buffering of the calling thread's lane, so that the last line before the program exits is
+ * written. */
 void petra_log_keep_no_more(void);
 
 #endif

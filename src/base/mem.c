@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,11 +19,11 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook_context = context;
 }
 
-/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). Only huge pages that
- * lie within the memory are asked for. Memory that began with one would leave a gap of up to a huge page before the next such:
- * address space, and resident memory as well where the kernel makes every page huge that it can, since the allocator writes
- * into the gap. */
-static void ask_for_huge_pages(void *memory, size_t bytes) {
+/* With small pages, passes over large tensors wait for the translation of addresses (bench/NOTES.md). Only huge pages
+ * that lie within the memory are requested. Memory that began at a huge page would leave a gap of up to a huge page
+ * before the next block: address space, and resident memory too if the kernel makes every possible page huge, since the
+ * allocator writes into the gap. */
+static void request_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const size_t before = (size_t)(-(uintptr_t)memory % PETRA_HUGE_BYTES);
   if (before < bytes && bytes - before >= PETRA_HUGE_BYTES)
@@ -45,7 +47,7 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
   }
   if (!memory)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);
-  ask_for_huge_pages(memory, bytes);
+  request_huge_pages(memory, bytes);
   memcpy(out, &memory, sizeof memory);
   return PETRA_OK;
 }
@@ -58,7 +60,7 @@ petra_status petra_allocate(void *out, size_t count, size_t size) {
   return PETRA_OK;
 }
 
-/* Address space, not a piece of the heap: code that is compiled at run time (oneDNN) cannot use that. */
+/* Reserves address space instead of heap memory: code that is compiled at run time (oneDNN) cannot use the heap. */
 petra_status petra_reserve(size_t bytes) {
   size_t size = bytes < SIZE_MAX - PETRA_RESERVE_BYTES ? bytes + PETRA_RESERVE_BYTES : SIZE_MAX;
   void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -95,4 +97,25 @@ petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, s
   memcpy(array, &larger, sizeof larger);
   *capacity = wanted;
   return PETRA_OK;
+}
+
+const char *petra_memory_category_name(petra_memory_category category) {
+  static const char *const names[] = {
+#define PETRA_MEMORY_NAME(name, text) text,
+      PETRA_MEMORY_LIST(PETRA_MEMORY_NAME)
+#undef PETRA_MEMORY_NAME
+  };
+  return category >= 0 && category < PETRA_MEMORY_CATEGORIES ? names[category] : "?";
+}
+
+void petra_account_add(petra_account *account, petra_memory_category category, int64_t bytes) {
+  if (!account)
+    return;
+  account->bytes[category] += bytes;
+  account->total_bytes += bytes;
+  assert(account->bytes[category] >= 0);
+  if (account->bytes[category] > account->peak_bytes[category])
+    account->peak_bytes[category] = account->bytes[category];
+  if (account->total_bytes > account->total_peak_bytes)
+    account->total_peak_bytes = account->total_bytes;
 }

@@ -25,7 +25,7 @@ void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_
     progress->width = window.ws_col;
 }
 
-/* ", 1:02:03 left" from the mean speed so far; "" while there is none. */
+/* Formats ", 1:02:03 left" from the mean speed so far; "" if there is none yet. */
 static void format_left(const petra_progress *progress, int64_t done, int64_t total, char *out, size_t size) {
   out[0] = 0;
   int64_t step = done - progress->start_done;
@@ -49,7 +49,8 @@ static void format_line(petra_progress *progress, int64_t done, int64_t total, c
   petra_utf8_show(progress->line, sizeof progress->line, line, strlen(line));
 }
 
-/* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's start. */
+/* Cuts the line before the terminal's width, at the start of a UTF-8 character: a line as wide as the terminal would
+ * wrap, and could then not be rewritten. */
 static void write_in_place(petra_progress *progress) {
   int length = (int)strlen(progress->line);
   if (length > progress->width - 1) {
@@ -94,7 +95,7 @@ void petra_progress_hide(petra_progress *progress) {
   fputs("\r\033[K", progress->stream);
   fflush(progress->stream);
   progress->visible = false;
-  progress->shown_ns -= terminal_interval_ns; /* the next update may show itself at once */
+  progress->shown_ns -= terminal_interval_ns; /* the next update may show its line immediately */
 }
 
 void petra_progress_finish(petra_progress *progress) {

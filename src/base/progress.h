@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far a run is, on stderr: on a terminal one line that is rewritten in place and removed at the end,
+/* Shows the progress of a run on stderr: on a terminal one line that is rewritten in place and removed at the end,
  * otherwise plain lines now and then. Failures to write are ignored: they must not end a run. */
 #ifndef PETRA_BASE_PROGRESS_H
 #define PETRA_BASE_PROGRESS_H
@@ -15,7 +15,7 @@ typedef enum petra_progress_style {
   PETRA_PROGRESS_QUIET
 } petra_progress_style;
 
-/* Nanoseconds of a clock that never goes back; another than the system's in tests. */
+/* Returns the nanoseconds of a clock that never goes back; tests use their own. */
 typedef int64_t (*petra_progress_clock)(void *context);
 
 enum { PETRA_PROGRESS_BYTES = 256 };
@@ -34,17 +34,17 @@ typedef struct petra_progress {
   char line[PETRA_PROGRESS_BYTES];
 } petra_progress;
 
-/* Nothing to release; end with petra_progress_finish. */
+/* Initialises the progress; there is nothing to release. End it with petra_progress_finish. */
 void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style);
 
-/* Reports that `done` of `total` (0: not known) units are done; `text` says the rest ("epoch 3, loss 1.2").
- * Cheap, and written only if the last line is long enough ago: 0.1 s on a terminal, 10 s otherwise. */
+/* Reports that `done` of `total` (0: unknown) units are done. `text` has further facts ("epoch 3, loss 1.2"). Cheap: a
+ * line is written only if the last one is old enough (0.1 s on a terminal, 10 s otherwise). */
 void petra_progress_update(petra_progress *progress, int64_t done, int64_t total, const char *text);
 
-/* Removes the line from a terminal, before something else is written there; the next update brings it back. */
+/* Removes the line from a terminal before something else is written there; the next update restores it. */
 void petra_progress_hide(petra_progress *progress);
 
-/* The end: removes the line from a terminal; otherwise writes the last line if it has not been written. */
+/* Ends the progress: removes the line from a terminal; otherwise writes the last line if it is pending. */
 void petra_progress_finish(petra_progress *progress);
 
 #endif

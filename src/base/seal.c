@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 enum { MAGIC_BYTES = 8, VERSION = 1, CHUNK_BYTES = 1 << 16 };
 
-/* What the seal tells, in the order of the file; `bytes` are those of the file, the seal included. */
+/* The contents of the seal in the order of the file. `bytes` is the length of the file, including the seal. */
 typedef struct seal {
   uint64_t version, state, bytes, digest, count;
   struct {
@@ -24,8 +24,8 @@ typedef struct seal {
   } part[PETRA_SEAL_PARTS];
 } seal;
 
-/* Where it stands: words of 64 bits, little-endian, behind the magic number. The digest of the seal itself is over all
- * before it. */
+/* The layout: 64-bit words, little-endian, after the magic number. The seal's own digest covers everything before
+ * it. */
 enum {
   WORDS = sizeof(seal) / sizeof(uint64_t),
   AT_TEXT = MAGIC_BYTES + sizeof(seal),
@@ -64,8 +64,8 @@ static petra_status damaged(const char *name, const char *what) {
   return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
 }
 
-/* The seal in the first `got` bytes of a file; its state is NONE where there is none; false: it does not hold. One of the two magic
- * numbers is enough: it may be the other one that was changed. */
+/* Finds the seal in the first `got` bytes of a file; its state is NONE if there is none. Returns false if it is
+ * invalid. One of the two magic numbers suffices: the other one may have been changed. */
 static bool find_seal(const unsigned char *in, size_t got, seal *out) {
   bool begins = got >= MAGIC_BYTES && memcmp(in, magic, MAGIC_BYTES) == 0;
   bool ends = got >= PETRA_SEAL_BYTES && memcmp(in + AT_END, magic, MAGIC_BYTES) == 0;
@@ -113,7 +113,7 @@ petra_status petra_seal_check_image(const char *name, const void *image, size_t 
 
 /* --- on the disk --- */
 
-/* Adds bytes from .. to - 1 of the file; 0 or an errno value, EIO at the file's end. */
+/* Adds the bytes from .. to - 1 of the file. Returns 0 or an errno value, EIO at the end of the file. */
 static int add_range(int fd, uint64_t from, uint64_t to, XXH64_state_t *hash) {
   char chunk[CHUNK_BYTES];
   while (from < to) {
@@ -137,7 +137,7 @@ static int digest_part(int fd, const seal *s, int i, uint64_t *out) {
   return failure;
 }
 
-/* Of all but the seal and the parts. */
+/* Computes the digest of everything but the seal and the parts. */
 static int digest_rest(int fd, const seal *s, uint64_t *out) {
   XXH64_state_t hash;
   uint64_t from = PETRA_SEAL_BYTES;
@@ -187,7 +187,7 @@ static petra_status cannot_read(const char *path, int failure) {
   return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
 }
 
-/* Opens the file and reads its seal; *fd is -1 on failure. */
+/* Opens the file and reads its seal. *fd is -1 on failure. */
 static petra_status open_sealed(const char *path, int *fd, seal *out) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;

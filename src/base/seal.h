@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The seal of a file: its first 512 bytes, which tell its length and a digest of the rest, so that a file that was
- * changed or cut short is refused before anything in it is believed. For HDF5 they are a user block: its own data begin
- * behind them, and others read the file as any. Layout: docs/hdf5-schema.md, "The seal". It finds accidents; who means
- * to can make another one (docs/adr/0015-a-seal-on-every-file.md). */
+/* The seal of a file: its first 512 bytes, which hold its length and a digest of the rest, so that a file that was
+ * changed or cut short is refused before anything in it is used. In an HDF5 file the seal is a user block: HDF5's own
+ * data follow it, and other programs read the file as usual. Layout: docs/hdf5-schema.md, "The seal". It detects
+ * accidents, not forgery (docs/adr/0015-a-seal-on-every-file.md). */
 #ifndef PETRA_BASE_SEAL_H
 #define PETRA_BASE_SEAL_H
 
@@ -15,46 +15,46 @@
 enum { PETRA_SEAL_BYTES = 512, PETRA_SEAL_PARTS = 2 };
 
 typedef enum petra_seal {
-  PETRA_SEAL_NONE, /* no file of petra, or one from before there were seals */
-  PETRA_SEAL_OPEN, /* being written, or given up in the middle of that: no digest yet */
+  PETRA_SEAL_NONE, /* not a file of petra, or older than seals */
+  PETRA_SEAL_OPEN, /* being written, or abandoned while it was written: no digest yet */
   PETRA_SEAL_WHOLE /* as petra wrote it */
 } petra_seal;
 
-/* Bulk data within the file, bytes from its start, whose digest is kept and checked by itself: images of a data set,
- * which are too many to be read before every run. */
+/* Bulk data within the file, bytes from its start, whose digest is stored and checked separately: images of a data set,
+ * which are too large to be read before every run. */
 typedef struct petra_seal_part {
   int64_t offset, bytes;
 } petra_seal_part;
 
-/* Seals a file in memory, whose first PETRA_SEAL_BYTES are free for it. */
+/* Seals a file in memory. Its first PETRA_SEAL_BYTES are reserved for the seal. */
 void petra_seal_image(void *image, size_t size);
 
-/* PETRA_DATA unless `image` is sealed and whole; the line begins with `name`. */
+/* Returns PETRA_DATA unless `image` is sealed and complete. The line begins with `name`. */
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size);
 
-/* Marks the open file as being written. 0 or an errno value. */
+/* Marks the open file as being written. Returns 0 or an errno value. */
 int petra_seal_begin(int fd);
 
 /* Syncs what was written, seals the open file with `count` parts, which do not overlap and are in rising order, and
- * syncs the seal. 0 or an errno value. */
+ * syncs the seal. Returns 0 or an errno value. */
 int petra_seal_finish(int fd, const petra_seal_part *parts, int count);
 
-/* Tells the state of the file and, where it is sealed, that its digest is right; parts are left out. PETRA_IO: cannot
- * be read, no regular file; PETRA_DATA: changed or cut short. */
+/* Gets the state of the file and, if it is sealed, checks its digest without the parts. Errors: PETRA_IO: it cannot be
+ * read or is not a regular file; PETRA_DATA: it was changed or cut short. */
 petra_status petra_seal_check(const char *path, petra_seal *out);
 
-/* The same without a line: whether a file is there that is neither whole nor being written. */
+/* Returns true if there is a file that is neither complete nor being written. Logs nothing. */
 bool petra_seal_is_damaged(const char *path);
 
-/* The digest in the seal of a file that is whole; it is not looked whether it is right. Errors: as above, PETRA_DATA for one
- * without a whole seal. */
+/* Gets the digest from the seal of a complete file without verifying it. Errors: as above, and PETRA_DATA without a
+ * complete seal. */
 petra_status petra_seal_get_digest(const char *path, uint64_t *out);
 
-/* The same as petra_seal_check of the parts alone, reading all of them; nothing where there is no seal. */
+/* Like petra_seal_check for the parts alone, all of which are read. Succeeds if there is no seal. */
 petra_status petra_seal_check_parts(const char *path);
 
-/* Whether a file that begins with these bytes, the first PETRA_SEAL_BEGIN_BYTES or all that it has, may be an HDF5
- * file, with a seal, with none, or with the room of one. */
+/* Returns true if a file that begins with these bytes (the first PETRA_SEAL_BEGIN_BYTES, or the whole file) may be an
+ * HDF5 file, with a seal, without one, or with reserved space for one. */
 enum { PETRA_SEAL_BEGIN_BYTES = PETRA_SEAL_BYTES + 8 };
 bool petra_seal_begins_hdf5(const char *start, size_t size);
 

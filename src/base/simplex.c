@@ -6,14 +6,14 @@
 #include <string.h>
 
 typedef struct corner {
-  double x[PETRA_SIMPLEX_MOST], value;
+  double x[PETRA_SIMPLEX_MAX], value;
 } corner;
 
 typedef struct search {
   petra_simplex_function f;
   void *context;
   int count, left; /* variables; evaluations */
-  corner corners[PETRA_SIMPLEX_MOST + 1];
+  corner corners[PETRA_SIMPLEX_MAX + 1];
 } search;
 
 static petra_status evaluate(search *s, corner *c) {
@@ -33,11 +33,11 @@ static void sort(search *s) {
 }
 
 static double width(const search *s) {
-  double most = 0;
+  double maximum = 0;
   for (int i = 1; i <= s->count; i++)
     for (int k = 0; k < s->count; k++)
-      most = fmax(most, fabs(s->corners[i].x[k] - s->corners[0].x[k]));
-  return most;
+      maximum = fmax(maximum, fabs(s->corners[i].x[k] - s->corners[0].x[k]));
+  return maximum;
 }
 
 /* The worst corner's image: the centre of the others and `along` times the way from it to the worst one. */
@@ -96,9 +96,9 @@ static petra_status descend(search *s, double step, double tolerance) {
 }
 
 petra_status petra_simplex_minimise(petra_simplex_function f, void *context, int count, double step, double tolerance,
-                                    int most, double *x, double *value) {
-  search s = {.f = f, .context = context, .count = count, .left = most};
-  assert(count >= 1 && count <= PETRA_SIMPLEX_MOST);
+                                    int maximum, double *x, double *value) {
+  search s = {.f = f, .context = context, .count = count, .left = maximum};
+  assert(count >= 1 && count <= PETRA_SIMPLEX_MAX);
   memcpy(s.corners[0].x, x, (size_t)count * sizeof *x);
   PETRA_TRY(descend(&s, step, tolerance));
   PETRA_TRY(descend(&s, step / 4, tolerance));

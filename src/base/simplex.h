@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-enum { PETRA_SIMPLEX_MOST = 16 }; /* variables */
+enum { PETRA_SIMPLEX_MAX = 16 }; /* variables */
 
 /* *value = f(x). A failure ends the search and comes back. */
 typedef petra_status (*petra_simplex_function)(void *context, const double *x, double *value);
@@ -15,6 +15,6 @@ typedef petra_status (*petra_simplex_function)(void *context, const double *x, d
  * there: the search begins with a simplex of sides `step`, and once more with one of a quarter of them where it ended. It
  * ends when all corners are within `tolerance` in every variable, or after `most` evaluations. */
 petra_status petra_simplex_minimise(petra_simplex_function f, void *context, int count, double step, double tolerance,
-                                    int most, double *x, double *value);
+                                    int maximum, double *x, double *value);
 
 #endif

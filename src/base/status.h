@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Status codes: what a function that can fail returns. 0 is OK. Source: docs/design.md, "Errors". */
+/* Status codes, which functions that can fail return. 0 is OK. Source: docs/design.md, "Errors". */
 #ifndef PETRA_BASE_STATUS_H
 #define PETRA_BASE_STATUS_H
 
@@ -27,10 +27,11 @@ typedef enum petra_status {
 #undef PETRA_STATUS_ENUM
 } petra_status;
 
-/* The exit code of the program for this status: 0, 1 or 2; 1 for a value outside the list. */
+/* Returns the exit code of the program for this status: 0, 1 or 2; 1 for a value outside the list. */
 int petra_status_exit_code(petra_status status);
 
-/* Passes a failure on to the caller. The first to detect a failure logs it (petra_fail); the others only pass it on. */
+/* Passes a failure on to the caller. The first function that detects a failure logs it (petra_fail); the others only
+ * pass it on. */
 #define PETRA_TRY(expression)                                                                                          \
   do {                                                                                                                 \
     petra_status petra_try_status_ = (expression);                                                                     \
@@ -38,7 +39,7 @@ int petra_status_exit_code(petra_status status);
       return petra_try_status_;                                                                                        \
   } while (0)
 
-/* The same where something must be unwound: sets `status` and jumps to `label`. */
+/* Passes a failure on after unwinding: sets `status` and jumps to `label`. */
 #define PETRA_TRY_GOTO(status, expression, label)                                                                      \
   do {                                                                                                                 \
     (status) = (expression);                                                                                           \

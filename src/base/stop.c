@@ -5,29 +5,30 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Process-wide, like signals themselves. Of the two lines one is being written while the handler may read the other. */
-static volatile sig_atomic_t asked, deferred, current, told, forgotten;
+/* Process-wide, like signals themselves. One of the two lines may be written while the handler reads the other. */
+static volatile sig_atomic_t requested, deferred, current, reported, forgotten;
 static char lines[2][PETRA_STOP_LINE];
 
-void petra_stop_tell(void) {
+void petra_stop_report(void) {
   const char *line = lines[current];
-  if (told || forgotten || !*line)
+  if (reported || forgotten || !*line)
     return;
-  told = 1;
+  reported = 1;
   if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\n", 1) < 0)
     return;
   if (write(STDERR_FILENO, line, strlen(line)) < 0)
     return;
 }
 
-static atomic_llong silent_from_ns; /* of petra_stop_alive; 0: never */
+static atomic_llong silent_from_ns; /* deadline set by petra_stop_alive; 0: none */
 
 static void forget_if_silent(void) {
   const long long from_ns = atomic_load(&silent_from_ns);
@@ -42,9 +43,9 @@ void petra_stop_alive(int64_t silent_ns) {
 
 static void on_signal(int number) {
   const int before = errno;
-  asked = number;
+  requested = number;
   forget_if_silent();
-  petra_stop_tell();
+  petra_stop_report();
   errno = before;
 }
 
@@ -81,7 +82,7 @@ void petra_stop_end(const char *format, ...) {
   va_start(arguments, format);
   say(format, arguments);
   va_end(arguments);
-  told = deferred = 0;
+  reported = deferred = 0;
 }
 
 void petra_stop_forget(void) {
@@ -97,13 +98,35 @@ void petra_stop_release(void) {
 }
 
 bool petra_stop_signalled(void) {
-  return asked != 0;
+  return requested != 0;
 }
 
 void petra_stop_defer(bool defers) {
   deferred = defers;
 }
 
-petra_status petra_stop_asked(void) {
-  return asked && !deferred ? PETRA_STOPPED : PETRA_OK;
+petra_status petra_stop_requested(void) {
+  return requested && !deferred ? PETRA_STOPPED : PETRA_OK;
+}
+
+/* Process-wide, like the alarm itself. */
+static const char *volatile last_line;
+
+static void on_alarm(int number) {
+  (void)number;
+  if (write(STDERR_FILENO, last_line, strlen(last_line)) < 0)
+    _exit(1);
+  _exit(1);
+}
+
+void petra_watchdog_start(double seconds, const char *line) {
+  struct sigaction action = {.sa_handler = on_alarm};
+  sigemptyset(&action.sa_mask);
+  last_line = line;
+  sigaction(SIGALRM, &action, NULL);
+  alarm((unsigned)fmin(ceil(seconds), 1e6));
+}
+
+void petra_watchdog_end(void) {
+  alarm(0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end that a user, or a batch system, asks for by a signal: Ctrl-C (SIGINT), SIGTERM, and SIGUSR1, by which Slurm can announce
- * the end of a job (--signal). The line is written at once, as whoever sent the signal may not wait; the run ends where it
- * next looks, or after a checkpoint (petra_stop_defer). A second signal of the kind ends the process. */
+/* Handles the signals by which a user or a batch system ends a run: Ctrl-C (SIGINT), SIGTERM, and SIGUSR1, with which
+ * Slurm can announce the end of a job (--signal). The handler writes a line immediately, as the sender of the signal
+ * may not wait. The run ends when it next checks, or after a checkpoint (petra_stop_defer). A second signal of the same
+ * kind ends the process. */
 #ifndef PETRA_BASE_STOP_H
 #define PETRA_BASE_STOP_H
 
@@ -10,37 +11,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now on; signals that are ignored (nohup) stay so. */
+/* Installs the handlers. Signals that are ignored (nohup) stay ignored. */
 void petra_stop_catch(void);
 
-/* The line, without a newline, in place of the one before. None is written before the first. At most PETRA_STOP_LINE - 1 bytes. */
+/* Replaces the line, which has no newline and at most PETRA_STOP_LINE - 1 bytes. Before the first call there is no
+ * line. */
 enum { PETRA_STOP_LINE = 2048 };
 void petra_stop_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Of a process that others watch, at least every second: it is alive. If it then stands still for `silent_ns`, they write the line of
- * its end, and it writes none. 0: nobody watches. */
+/* Reports that this process is alive, to be called at least every second if other processes watch it. If it then stands
+ * still for `silent_ns`, they write the line of its end and this process writes none. 0: nobody watches. */
 void petra_stop_alive(int64_t silent_ns);
 
-/* Writes it, unless a signal has done so. */
-void petra_stop_tell(void);
+/* Writes the line unless a signal has written it. */
+void petra_stop_report(void);
 
-/* There is no line any more. */
+/* Removes the line. */
 void petra_stop_forget(void);
 
-/* Neither is there one, and signals end the process again. */
+/* Removes the line and restores the default handlers. */
 void petra_stop_release(void);
 
-/* Whether a signal came. */
+/* Returns true if a signal has arrived. */
 bool petra_stop_signalled(void);
 
-/* While `deferred`, the caller looks at petra_stop_signalled and ends the run itself, and nobody else does. */
+/* If `deferred`, the caller alone checks petra_stop_signalled and ends the run. */
 void petra_stop_defer(bool deferred);
 
-/* PETRA_STOPPED after a signal that is not deferred, else PETRA_OK. */
-petra_status petra_stop_asked(void);
+/* Returns PETRA_STOPPED after a signal that is not deferred, else PETRA_OK. */
+petra_status petra_stop_requested(void);
 
-/* The run ends now, whichever process the signal came to: no longer deferred, and the line (petra_stop_say) is a new one, which
- * petra_stop_tell writes although a signal has had another one written. */
+/* Ends the run in this process, whichever process received the signal: the end is no longer deferred, and
+ * petra_stop_report writes this new line even if a signal has written another one. */
 void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A watchdog ends the process if a library does not return: MPI_Init waits for processes that may hang, MPI_Finalize
+ * for processes that may have ended. */
+
+/* After `seconds` (at least 1) ends the process with exit status 1 and this line, a literal with its newline, or "" for
+ * none. Only one watchdog can run at a time. */
+void petra_watchdog_start(double seconds, const char *line);
+void petra_watchdog_end(void);
 
 #endif

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* fopencookie: the stream of open_memstream says nothing where memory ends */
+#define _GNU_SOURCE /* fopencookie: the stream of open_memstream does not report that memory has run out */
 #include "base/text.h"
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <string.h>
 
 struct text {
@@ -29,7 +33,7 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
     return petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   petra_status status = print(context, stream);
   bool whole = !ferror(stream);
-  if (fclose(stream) != 0 || !whole) /* whatever print made of it: this stream fails for nothing else */
+  if (fclose(stream) != 0 || !whole) /* whatever print returned: this stream fails for no other reason */
     status = petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   if (status == PETRA_OK && !printed.bytes) /* nothing was printed */
     status = petra_duplicate_string(&printed.bytes, "");
@@ -40,4 +44,98 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
   *text = printed.bytes;
   *size = (size_t)printed.size;
   return PETRA_OK;
+}
+
+struct petra_table {
+  const petra_table_column *columns;
+  int column_count;
+  char **cells; /* row-major */
+  size_t cell_count;
+  int64_t capacity;
+  petra_status status; /* of the cells */
+};
+
+petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out) {
+  petra_table *table = NULL;
+  PETRA_TRY(petra_allocate(&table, 1, sizeof *table));
+  table->columns = columns;
+  table->column_count = count;
+  *out = table;
+  return PETRA_OK;
+}
+
+static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list again) {
+  char *text = NULL;
+  PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
+  int length = vsnprintf(NULL, 0, format, arguments);
+  /* A byte may become four when it is escaped; the text itself is printed after these. */
+  const size_t room = 4 * (size_t)length + 1;
+  PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
+  vsnprintf(text + room, (size_t)length + 1, format, again);
+  petra_utf8_show(text, room, text + room, (size_t)length);
+  table->cells[table->cell_count++] = text;
+  return PETRA_OK;
+}
+
+void petra_table_cell(petra_table *table, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  if (table->status == PETRA_OK)
+    table->status = add_cell(table, format, arguments, again);
+  va_end(again);
+  va_end(arguments);
+}
+
+/* Row -1 is the header. */
+static const char *cell_at(const petra_table *table, int64_t row, int column) {
+  return row < 0 ? table->columns[column].name : table->cells[row * table->column_count + column];
+}
+
+static void print_row(const petra_table *table, int64_t row, const int *widths, FILE *out) {
+  int blanks = 0; /* pending before the next text; omitted at the end of a line */
+  for (int column = 0; column < table->column_count; column++) {
+    const char *text = cell_at(table, row, column);
+    int length = petra_utf8_columns(text), padding = widths[column] - length;
+    if (table->columns[column].align == PETRA_TABLE_RIGHT)
+      blanks += padding, padding = 0;
+    if (length > 0) {
+      fprintf(out, "%*s%s", blanks, "", text);
+      blanks = 0;
+    }
+    blanks += padding + 2;
+  }
+  putc('\n', out);
+}
+
+static petra_status print(const petra_table *table, FILE *out) {
+  int *widths = NULL;
+  size_t columns = (size_t)table->column_count;
+  PETRA_TRY(table->status);
+  if (table->cell_count % columns != 0)
+    return petra_fail(PETRA_INTERNAL, "a table of %zu columns has %zu cells; expected full rows", columns,
+                      table->cell_count);
+  int64_t rows = (int64_t)(table->cell_count / columns);
+  PETRA_TRY(petra_allocate(&widths, columns, sizeof *widths));
+  for (int64_t row = -1; row < rows; row++)
+    for (int column = 0; column < table->column_count; column++) {
+      int length = petra_utf8_columns(cell_at(table, row, column));
+      widths[column] = length > widths[column] ? length : widths[column];
+    }
+  errno = 0;
+  for (int64_t row = -1; row < rows; row++)
+    print_row(table, row, widths, out);
+  petra_free(widths);
+  if (fflush(out) != 0 || ferror(out))
+    return petra_fail(PETRA_IO, "the table could not be written: %s", strerror(errno));
+  return PETRA_OK;
+}
+
+petra_status petra_table_print(petra_table *table, FILE *out) {
+  petra_status status = print(table, out);
+  for (size_t i = 0; i < table->cell_count; i++)
+    petra_free(table->cells[i]);
+  petra_free(table->cells);
+  petra_free(table);
+  return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a function prints, as a string. */
+/* Text output: captures the output of a function as a string, and prints aligned tables. */
 #ifndef PETRA_BASE_TEXT_H
 #define PETRA_BASE_TEXT_H
 
@@ -10,9 +10,32 @@
 
 typedef petra_status (*petra_text_printer)(const void *context, FILE *out);
 
-/* Stores what `print` prints in *text, with a NUL behind it, and its bytes without that in *size. Free with petra_free.
- * PETRA_NO_MEMORY, logged with `what` it was for, where not all of it has room; on failure *text is left as it was. */
+/* Stores the output of `print` in *text, terminated, and its length in *size. Free with petra_free. Errors:
+ * PETRA_NO_MEMORY, logged with `what` the text is, if it does not fit; *text is then unchanged. */
 petra_status petra_text_print(petra_text_printer print, const void *context, const char *what, char **text,
                               size_t *size);
+
+/* An aligned table of text: a header row, then rows of cells. Column widths count characters on the terminal. */
+
+typedef enum petra_table_align { PETRA_TABLE_LEFT, PETRA_TABLE_RIGHT } petra_table_align; /* text, numbers */
+
+typedef struct petra_table_column {
+  const char *name;
+  petra_table_align align;
+} petra_table_column;
+
+typedef struct petra_table petra_table;
+
+/* Creates a table without rows. `columns` must outlive it. */
+petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
+
+/* Adds the next cell, in row-major order. Escapes characters that a terminal does not show (petra_utf8_show).
+ * petra_table_print returns any failure. */
+void petra_table_cell(petra_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints the header and the rows, with two spaces between columns and no trailing spaces, and destroys the table.
+ * Errors: PETRA_NO_MEMORY if a cell could not be stored, PETRA_INTERNAL if the last row is incomplete, PETRA_IO if
+ * `out` cannot be written. */
+petra_status petra_table_print(petra_table *table, FILE *out);
 
 #endif

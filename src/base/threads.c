@@ -14,7 +14,8 @@
 
 /* --- control groups --- */
 
-/* The least quota of a group and those above it. `file` has "QUOTA PERIOD" (version 2), or QUOTA with the period in a file of its own. */
+/* Returns the minimum quota of a group and those above it. `file` holds "QUOTA PERIOD" (version 2), or QUOTA, with the
+ * period in a file of its own. */
 static double least_of_groups(const char *mount, const char *group, const char *file, const char *period_file) {
   char folder[PATH_MAX], path[PATH_MAX + 64];
   double least = 0;
@@ -25,7 +26,7 @@ static double least_of_groups(const char *mount, const char *group, const char *
       folder[--length] = 0;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     FILE *in = fopen(path, "r");
-    int read = in ? fscanf(in, "%lf %lf", &quota, &period) : 0; /* "max" is no number: there is no limit */
+    int read = in ? fscanf(in, "%lf %lf", &quota, &period) : 0; /* "max" is not a number: no limit */
     if (in)
       fclose(in);
     snprintf(path, sizeof path, "%s/%s", folder, period_file);
@@ -42,7 +43,7 @@ static double least_of_groups(const char *mount, const char *group, const char *
   }
 }
 
-/* Whether a list such as "cpu,cpuacct" names the controller of processor time. */
+/* Returns true if a list such as "cpu,cpuacct" contains the controller of processor time. */
 static bool has_cpu(const char *controllers) {
   for (const char *at = controllers; at; at = strchr(at, ',')) {
     at += *at == ',';
@@ -57,7 +58,7 @@ double petra_threads_quota(const char *root) {
   double least = 0;
   snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
   FILE *in = fopen(path, "r");
-  while (in && fgets(line, sizeof line, in)) { /* NUMBER:CONTROLLERS:GROUP; of version 2 "0::GROUP" */
+  while (in && fgets(line, sizeof line, in)) { /* NUMBER:CONTROLLERS:GROUP; version 2: "0::GROUP" */
     char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
     double quota = 0;
     if (!group)
@@ -78,7 +79,7 @@ double petra_threads_quota(const char *root) {
 
 /* --- cores --- */
 
-/* OpenMP knows what the process might run on before it bound the first thread itself (OMP_PROC_BIND). */
+/* OpenMP knows the affinity from before it bound the first thread itself (OMP_PROC_BIND). */
 static int cores_by_affinity(void) {
 #ifdef _OPENMP
   return omp_get_num_procs();
@@ -91,8 +92,8 @@ static int cores_by_affinity(void) {
 int petra_threads_cores(void) {
   const int cores = cores_by_affinity();
   const double quota = ceil(petra_threads_quota(""));
-  const int most = quota > 0 && quota < cores ? (int)quota : cores;
-  return most > 1 ? most : 1;
+  const int maximum = quota > 0 && quota < cores ? (int)quota : cores;
+  return maximum > 1 ? maximum : 1;
 }
 
 /* --- threads --- */
@@ -107,7 +108,7 @@ int petra_threads_allowed(int threads) {
 #endif
 }
 
-/* Without OpenMP of our own a library may still bring one along. */
+/* Without OpenMP in petra a library may still load it. */
 void petra_threads_use(int threads) {
 #ifdef _OPENMP
   if (omp_get_dynamic())
@@ -123,7 +124,7 @@ void petra_threads_use(int threads) {
 #endif
 }
 
-/* Within a region of one thread as well, as an operation may ask for a product there. */
+/* Also measures within a region of one thread, since an operation may compute a product there. */
 static int size_of_team(int wanted) {
   int size = 1;
 #ifdef _OPENMP
@@ -163,7 +164,7 @@ static void describe_limit(int wanted, char *text, size_t size) {
 int petra_threads_given(int wanted) {
   int given = wanted;
   petra_threads_use(wanted);
-  for (int before = 0; given > 1 && given != before;) { /* what is given has to be given again */
+  for (int before = 0; given > 1 && given != before;) { /* the number given has to be given again */
     before = given;
     given = size_of_team(given);
   }

@@ -36,7 +36,8 @@ bool petra_utf8_is_shown(uint32_t c) {
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || !petra_utf8_is_printable(c));
 }
 
-/* The next character as it is shown, of which `used` bytes are set; returns the bytes that it takes in the text. */
+/* Appends the next character in displayable form, `used` being the bytes that are set. Returns its length in the
+ * text. */
 static int show_next(const char *text, size_t length, char out[4 * 4 + 1], size_t *used) {
   uint32_t character = 0;
   int count = petra_utf8_decode(text, length, &character);
@@ -53,7 +54,8 @@ static int show_next(const char *text, size_t length, char out[4 * 4 + 1], size_
 }
 
 int petra_utf8_columns(const char *text) {
-  /* First and last: marks that combine with what is before them or are not seen; what East Asian fonts draw wide, and pictures. */
+  /* First and last characters of ranges: combining or invisible marks, and characters that East Asian fonts draw wide,
+   * such as pictures. */
   static const uint32_t none[][2] = {{0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},    {0x64b, 0x65f},
                                      {0x93c, 0x93c},   {0x94d, 0x94d},   {0xe31, 0xe31},    {0xe34, 0xe3a},
                                      {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d},  {0x20d0, 0x20ff},
@@ -77,7 +79,7 @@ int petra_utf8_columns(const char *text) {
 }
 
 char *petra_utf8_show(char *out, size_t size, const char *text, size_t length) {
-  size_t used = 0, fits = 0, at = 0; /* fits: how much can stay when "..." must follow */
+  size_t used = 0, fits = 0, at = 0; /* fits: how much can stay if "..." follows */
   while (at < length) {
     char shown[4 * 4 + 1];
     size_t bytes;

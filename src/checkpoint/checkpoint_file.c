@@ -16,16 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEMA_VERSION = 5, MOST_GROUPS = 8 };
+enum { SCHEMA_VERSION = 5, MAX_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;               /* what file.path is; of a part that is written, its stem */
-  char *temporary;          /* of a part that is written: the file that it is written to; NULL once it has its name */
-  bool lost;                /* HDF5 failed to write to a file on the disk */
-  char *config;             /* of one that is read */
-  hid_t group[MOST_GROUPS]; /* the innermost is the last */
+  char *path;              /* what file.path is; of a part that is written, its stem */
+  char *temporary;         /* of a part that is written: the file that it is written to; NULL once it has its name */
+  bool lost;               /* HDF5 failed to write to a file on the disk */
+  char *config;            /* of one that is read */
+  hid_t group[MAX_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
 
@@ -45,7 +45,7 @@ static petra_status enter(petra_archive *base, const char *name) {
   petra_hdf5_begin(&c->file.errors);
   bool there = H5Lexists(innermost(c), name, H5P_DEFAULT) > 0;
   hid_t group = -1;
-  if (c->groups < MOST_GROUPS && (there || !base->reading))
+  if (c->groups < MAX_GROUPS && (there || !base->reading))
     group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
     status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);

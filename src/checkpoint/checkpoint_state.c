@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 #include "checkpoint/checkpoint_file.h"
-#include "run/folder.h"
+#include "io/file.h"
 
 #include <string.h>
 
@@ -99,7 +99,7 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *
 }
 
 static petra_status write_parts(walk *w, const petra_checkpoint_begin *begin) {
-  PETRA_TRY(petra_folder_make(w->state->files->folder));
+  PETRA_TRY(petra_make_folder(w->state->files->folder));
   for (int part = 0; part <= w->probes; part++)
     if (has_part(w, part))
       PETRA_TRY(write_part(w, part, begin));

@@ -8,7 +8,7 @@
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -136,7 +136,7 @@ static petra_status look_around(checkpoints *c, int count, bool *due, petra_meet
 }
 
 /* Ranks may meet again at once. */
-static petra_status write_asked(checkpoints *c, int count) {
+static petra_status write_requested(checkpoints *c, int count) {
   for (;;) {
     bool due;
     petra_meeting_end end;
@@ -154,10 +154,10 @@ static petra_status write_asked(checkpoints *c, int count) {
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   checkpoints *c = (checkpoints *)base;
   (void)now_ns;
-  PETRA_TRY(petra_stop_asked());
+  PETRA_TRY(petra_stop_requested());
   if (c->done < c->resumed || c->options.by_arrival || c->options.every.count == 0)
     return PETRA_OK;
-  PETRA_TRY(write_asked(c, count));
+  PETRA_TRY(write_requested(c, count));
   if (!is_due(c, actions, count))
     return PETRA_OK;
   PETRA_TRY(write_here(c));
@@ -327,7 +327,7 @@ static petra_status begin_watch(checkpoints *c) {
   petra_execution *execution = c->options.state.execution;
   const bool writes = c->options.every.count > 0;
   if (!writes || !execution)
-    PETRA_TRY(petra_stop_asked());
+    PETRA_TRY(petra_stop_requested());
   prepare_line(c);
   if (!writes)
     return PETRA_OK;

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "checkpoint/checkpoint_file.h"
-#include "run/folder.h"
+#include "io/file.h"
 #include "schedule/arrival.h"
 
 #include <stdio.h>

@@ -40,7 +40,7 @@ typedef struct petra_checkpoint_begin {
   int64_t arrived_ns;
   int64_t batches; /* microbatches an epoch */
   int64_t order;   /* a hash of all actions done, in their order; 0: of a run by arrival under the wall clock */
-  int64_t data[2]; /* fingerprints of the splits (data/fingerprint.h), by petra_split; 0: nothing is evaluated */
+  int64_t data[2]; /* fingerprints of the splits (data/dataset.h), by petra_split; 0: nothing is evaluated */
 } petra_checkpoint_begin;
 
 /* PETRA_CONFIG if the run, of plan->program.microbatches, ends before the checkpoint, if its epochs are not plan->program.batches

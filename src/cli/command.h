@@ -47,7 +47,7 @@ typedef struct petra_command {
   const char *help;            /* paragraphs for --help */
   bool takes_config;           /* or another file; with --set and --help-config */
   int inputs_least;            /* without a config: how many files or folders it takes */
-  int inputs_most;             /* and at most; 0: none */
+  int inputs_max;              /* and at most; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
   bool writes;                 /* also without --output, --trace or --csv */

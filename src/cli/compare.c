@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra compare: what differs between runs, in their configs and in what came of them. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/compare_results.h"
+#include "cli/run_facts.h"
 #include "io/weights_compare.h"
 #include "run/folder.h"
 
@@ -14,6 +15,102 @@
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
+
+/* One of the figures that petra compare shows of runs side by side. */
+typedef struct result {
+  const char *name;  /* in JSON, with its unit unless that is 1 */
+  const char *title; /* in the table, with its unit */
+  double scale;      /* from the unit of JSON to that of the table */
+  int decimals;      /* in the table */
+} result;
+
+enum {
+  EPOCHS,
+  MICROBATCHES,
+  LOSSES, /* fewer than microbatches where the pipeline is not drained */
+  TRAIN_LOSS,
+  TRAIN_TOP1,
+  EVAL_LOSS,
+  EVAL_TOP1,
+  BEST_LOSS,
+  BEST_TOP1,
+  EVAL_TOP5,
+  IMAGES_PER_S,
+  TOKENS_PER_S,
+  VIRTUAL_S,
+  WALL_S,
+  MICROBATCH_S,
+  MAKESPAN_S,
+  PEAK_BYTES,
+  RESULTS
+};
+
+static const result figures[RESULTS] = {
+    [EPOCHS] = {"epochs", "epochs", 1, 0},
+    [MICROBATCHES] = {"microbatches", "microbatches", 1, 0},
+    [LOSSES] = {"losses", "microbatches with a loss", 1, 0},
+    [TRAIN_LOSS] = {"train_loss", "train loss, last epoch", 1, 4},
+    [TRAIN_TOP1] = {"train_top1", "train top-1 %, last epoch", 100, 2},
+    [EVAL_LOSS] = {"eval_loss", "eval loss, last", 1, 4},
+    [EVAL_TOP1] = {"eval_top1", "eval top-1 %, last", 100, 2},
+    [BEST_LOSS] = {"eval_loss_best", "eval loss, lowest", 1, 4},
+    [BEST_TOP1] = {"eval_top1_best", "eval top-1 %, best", 100, 2},
+    [EVAL_TOP5] = {"eval_top5", "eval top-5 %, last", 100, 2},
+    [IMAGES_PER_S] = {"images_per_s", "images/s, last epoch", 1, 0},
+    [TOKENS_PER_S] = {"tokens_per_s", "tokens/s, last epoch", 1, 0},
+    [VIRTUAL_S] = {"virtual_s", "virtual time s", 1, 3},
+    [WALL_S] = {"wall_s", "wall time s", 1, 1},
+    [MICROBATCH_S] = {"time_per_microbatch_s", "simulated ms a microbatch", 1e3, 4},
+    [MAKESPAN_S] = {"makespan_s", "simulated time s", 1, 3},
+    [PEAK_BYTES] = {"peak_bytes", "peak MB, sum of stages", 1e-6, 3},
+};
+
+static void take_epochs(const petra_run_facts *facts, double *values) {
+  const petra_runlog_summary *summary = facts->summary;
+  const petra_runlog_epoch *trained = petra_run_last_trained(facts), *evaluated = petra_run_last_evaluated(facts);
+  if (trained) {
+    values[TRAIN_LOSS] = trained->train_loss;
+    values[TRAIN_TOP1] = trained->train_top1;
+  }
+  if (evaluated) {
+    values[EVAL_LOSS] = evaluated->eval_loss;
+    values[EVAL_TOP1] = evaluated->eval_top1;
+    values[EVAL_TOP5] = evaluated->eval_top5;
+  }
+  for (int64_t e = 0; e < summary->epochs; e++) { /* of a number and NaN: the number */
+    values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
+    values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
+  }
+  if (summary->microbatches > 0) {
+    values[VIRTUAL_S] = summary->last_train.virtual_s;
+    values[WALL_S] = summary->last_train.wall_s;
+  }
+  if (summary->epochs > 0) {
+    values[summary->samples == PETRA_SAMPLE_TOKENS ? TOKENS_PER_S : IMAGES_PER_S] =
+        summary->epoch[summary->epochs - 1].rate;
+    values[WALL_S] = fmax(values[WALL_S], summary->epoch[summary->epochs - 1].wall_s);
+  }
+}
+
+/* All figures of a run; NaN: it has none. */
+static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
+  const petra_runlog_summary *summary = facts->summary;
+  for (int i = 0; i < RESULTS; i++)
+    values[i] = NAN;
+  if (summary->simulated) {
+    values[MICROBATCHES] = (double)*summary->simulated;
+    values[MICROBATCH_S] = *summary->time_per_microbatch_s;
+    values[MAKESPAN_S] = *summary->makespan_s;
+  } else if (!petra_run_is_simulated(facts)) {
+    values[EPOCHS] = (double)summary->epochs;
+    values[LOSSES] = (double)summary->microbatches;
+    take_epochs(facts, values);
+  }
+  if (summary->memory_stages > 0)
+    values[PEAK_BYTES] = 0;
+  for (int32_t j = 0; j < summary->memory_stages; j++)
+    values[PEAK_BYTES] += (double)summary->total_peak_bytes[j];
+}
 
 /* A run beside the first one. */
 typedef struct beside {
@@ -27,7 +124,7 @@ typedef struct comparison {
   int count;
   char *const *place;
   petra_run_facts *run;
-  double *value;  /* (count, PETRA_RESULTS) */
+  double *value;  /* (count, RESULTS) */
   beside *other;  /* (count); that of the first is unused */
   json_t *config; /* list of {key, decides, values} */
 } comparison;
@@ -50,7 +147,7 @@ static petra_status compare_configs(comparison *c) {
   for (int i = 0; i < c->count; i++)
     configs[i] = c->run[i].config;
   c->config = json_array();
-  petra_status status = petra_config_tell_differences(configs, c->count, note_key, c);
+  petra_status status = petra_config_report_differences(configs, c->count, note_key, c);
   petra_free(configs);
   return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "no memory for what differs in the configs")
                                           : status;
@@ -91,11 +188,11 @@ done:
 
 static petra_status compare(comparison *c) {
   PETRA_TRY(petra_allocate(&c->run, (size_t)c->count, sizeof *c->run));
-  PETRA_TRY(petra_allocate(&c->value, (size_t)c->count * PETRA_RESULTS, sizeof *c->value));
+  PETRA_TRY(petra_allocate(&c->value, (size_t)c->count * RESULTS, sizeof *c->value));
   PETRA_TRY(petra_allocate(&c->other, (size_t)c->count, sizeof *c->other));
   for (int i = 0; i < c->count; i++) {
     PETRA_TRY(petra_run_facts_init(&c->run[i], c->place[i]));
-    petra_results_of(&c->run[i], c->value + (size_t)i * PETRA_RESULTS);
+    results_of(&c->run[i], c->value + (size_t)i * RESULTS);
   }
   for (int i = 1; i < c->count; i++) {
     PETRA_TRY(compare_losses(&c->run[0], &c->run[i], &c->other[i]));
@@ -121,8 +218,8 @@ static json_t *beside_json(const beside *other) {
 
 static json_t *run_json(const comparison *c, int i) {
   json_t *results = json_object();
-  for (int r = 0; r < PETRA_RESULTS; r++)
-    petra_json_set(&results, petra_results[r].name, petra_json_real(c->value[i * PETRA_RESULTS + r]));
+  for (int r = 0; r < RESULTS; r++)
+    petra_json_set(&results, figures[r].name, petra_json_real(c->value[i * RESULTS + r]));
   const petra_run_facts *run = &c->run[i];
   const bool trains = petra_run_trains(run);
   return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
@@ -178,19 +275,19 @@ static void result_rows(const comparison *c, petra_table *table) {
   petra_table_cell(table, "state");
   for (int i = 0; i < c->count; i++)
     petra_table_cell(table, "%s", petra_run_state_name(c->run[i].state));
-  for (int r = 0; r < PETRA_RESULTS; r++) {
+  for (int r = 0; r < RESULTS; r++) {
     bool any = false;
     for (int i = 0; i < c->count; i++)
-      any |= !isnan(c->value[i * PETRA_RESULTS + r]);
+      any |= !isnan(c->value[i * RESULTS + r]);
     if (!any)
       continue;
-    petra_table_cell(table, "%s", petra_results[r].title);
+    petra_table_cell(table, "%s", figures[r].title);
     for (int i = 0; i < c->count; i++) {
-      const double value = c->value[i * PETRA_RESULTS + r];
+      const double value = c->value[i * RESULTS + r];
       if (isnan(value))
         petra_table_cell(table, "-");
       else
-        petra_table_cell(table, "%.*f", petra_results[r].decimals, petra_results[r].scale * value);
+        petra_table_cell(table, "%.*f", figures[r].decimals, figures[r].scale * value);
     }
   }
 }
@@ -294,5 +391,5 @@ const petra_command petra_command_compare = {
         "by side, and\n"
         "of each run beside the first whether losses and weights (weights.h5) are equal to the bit.\n",
     .inputs_least = 2,
-    .inputs_most = PETRA_MAX_INPUTS,
+    .inputs_max = PETRA_MAX_INPUTS,
     .run = run};

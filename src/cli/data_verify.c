@@ -1,32 +1,257 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra data verify: reads all of a data set. */
+/* petra data verify: reads all of a data set and reports what is wrong with it. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "cli/data_verify.h"
+#include "cli/data.h"
 #include "data/grammar.h"
 #include "data/token_set.h"
 #include "plan/plan.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What is found of a split. */
+typedef struct split_report {
+  petra_dataset *set; /* NULL: it could not be opened */
+  bool there;         /* the set has the split */
+  int64_t problems;
+  int64_t labels;       /* images, or tokens, that could be read */
+  int64_t *class_count; /* how many have each label, or are each token */
+  void *more;           /* the findings of the kind */
+} split_report;
+
+/* What differs between the kinds of samples. */
+typedef struct kind_ops {
+  size_t more_bytes;
+  /* Reads all of the open split; each problem is logged and counted. */
+  petra_status (*examine)(split_report *report, const petra_config *config);
+  /* The lines of an open split, from behind its name on. */
+  void (*print)(const split_report *report);
+  void (*add_json)(const split_report *report, json_t **object);
+} kind_ops;
+
+/* --- images: sizes, classes and the moments of the channels --- */
+
+/* Sums are of whole numbers, so that they do not depend on the order of reading. */
+typedef struct image_findings {
+  int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
+  int64_t turned;                                       /* how many are stored turned */
+  uint64_t sum[3], squares[3];                          /* of the pixels */
+} image_findings;
+
+static void count_pixels(split_report *report, const uint8_t *pixels) {
+  image_findings *found = report->more;
+  int64_t plane = (int64_t)report->set->height * report->set->width;
+  for (int c = 0; c < 3; c++, pixels += plane) {
+    uint64_t sum = 0, squares = 0;
+    for (int64_t i = 0; i < plane; i++) {
+      sum += pixels[i];
+      squares += (uint64_t)pixels[i] * pixels[i];
+    }
+    found->sum[c] += sum;
+    found->squares[c] += squares;
+  }
+}
+
+static petra_status look_at_stored(split_report *report, int64_t index) {
+  const petra_dataset *set = report->set;
+  image_findings *found = report->more;
+  petra_stored_image stored = {set->height, set->width, false};
+  if (set->ops->stored)
+    PETRA_TRY(set->ops->stored(set, index, &stored));
+  const int32_t height = stored.height, width = stored.width;
+  found->turned += stored.turned;
+  bool first = report->labels == 0;
+  found->height_min = first || height < found->height_min ? height : found->height_min;
+  found->height_max = height > found->height_max ? height : found->height_max;
+  found->width_min = first || width < found->width_min ? width : found->width_min;
+  found->width_max = width > found->width_max ? width : found->width_max;
+  return PETRA_OK;
+}
+
+static petra_status count_record(split_report *report, const petra_data_records *records, int64_t i) {
+  const petra_dataset *set = report->set;
+  petra_status status = records->statuses[i];
+  if (status == PETRA_OK)
+    status = look_at_stored(report, records->first + i);
+  if (status != PETRA_OK)
+    return petra_dataset_problem(&report->problems, status);
+  report->labels++;
+  report->class_count[records->labels[i]]++;
+  count_pixels(report, records->pixels + i * 3 * set->height * set->width);
+  return PETRA_OK;
+}
+
+static petra_status count_records(void *report, const petra_data_records *records) {
+  for (int64_t i = 0; i < records->count; i++)
+    PETRA_TRY(count_record(report, records, i));
+  return PETRA_OK;
+}
+
+static petra_status examine_images(split_report *report, const petra_config *config) {
+  return petra_data_each(report->set, (int)config->data.workers, count_records, report);
+}
+
+/* Of pixel / 255; not a number without images. */
+static void channel_moments(const split_report *report, int channel, double *mean, double *deviation) {
+  const image_findings *found = report->more;
+  double pixels = (double)report->labels * report->set->height * report->set->width;
+  *mean = (double)found->sum[channel] / pixels;
+  *deviation = sqrt(fmax(0, (double)found->squares[channel] / pixels - *mean * *mean)) / 255;
+  *mean /= 255;
+}
+
+static void class_range(const split_report *report, int64_t *least, int64_t *maximum, int32_t *empty) {
+  *least = INT64_MAX, *maximum = 0, *empty = 0;
+  for (int32_t c = 0; c < report->set->classes; c++) {
+    int64_t count = report->class_count[c];
+    *least = count < *least ? count : *least;
+    *maximum = count > *maximum ? count : *maximum;
+    *empty += count == 0;
+  }
+}
+
+static void print_images(const split_report *report) {
+  const image_findings *found = report->more;
+  int64_t least, maximum;
+  int32_t empty;
+  class_range(report, &least, &maximum, &empty);
+  printf("%lld images as %d x %d, %d classes; stored: %d .. %d wide, %d .. %d high\n", (long long)report->labels,
+         report->set->width, report->set->height, report->set->classes, found->width_min, found->width_max,
+         found->height_min, found->height_max);
+  printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least, (long long)maximum,
+         empty);
+  if (found->turned > 0)
+    printf("       " PETRA_DATA_TURNED "\n", (long long)found->turned);
+  if (report->labels > 0) {
+    double mean[3], deviation[3];
+    for (int c = 0; c < 3; c++)
+      channel_moments(report, c, &mean[c], &deviation[c]);
+    printf("       of pixel / 255, red green blue: mean %.4f %.4f %.4f, deviation %.4f %.4f %.4f\n", mean[0], mean[1],
+           mean[2], deviation[0], deviation[1], deviation[2]);
+  }
+}
+
+static void add_images_json(const split_report *report, json_t **object) {
+  const image_findings *found = report->more;
+  const petra_dataset *set = report->set;
+  json_t *means = json_array(), *deviations = json_array(), *counts = json_array(), *names = json_array();
+  for (int c = 0; c < 3; c++) {
+    double mean, deviation;
+    channel_moments(report, c, &mean, &deviation);
+    petra_json_append(&means, petra_json_real(mean));
+    petra_json_append(&deviations, petra_json_real(deviation));
+  }
+  for (int32_t c = 0; c < set->classes; c++) {
+    petra_json_append(&counts, json_integer(report->class_count[c]));
+    if (set->ops->class_name)
+      petra_json_append(&names, petra_json_string(set->ops->class_name(set, c)));
+  }
+  petra_json_set(object, "height", json_integer(set->height));
+  petra_json_set(object, "width", json_integer(set->width));
+  petra_json_set(object, "classes", json_integer(set->classes));
+  petra_json_set(object, "stored",
+                 json_pack("{s:i,s:i,s:i,s:i}", "width_min", found->width_min, "width_max", found->width_max,
+                           "height_min", found->height_min, "height_max", found->height_max));
+  if (set->ops->stored)
+    petra_json_set(object, "exif_oriented", json_integer(found->turned));
+  petra_json_set(object, "mean", means);
+  petra_json_set(object, "deviation", deviations);
+  petra_json_set(object, "class_counts", counts);
+  if (set->ops->class_name)
+    petra_json_set(object, "class_names", names);
+  else
+    json_decref(names);
+}
+
+static const kind_ops image_ops = {.more_bytes = sizeof(image_findings),
+                                   .examine = examine_images,
+                                   .print = print_images,
+                                   .add_json = add_images_json};
+
+/* --- tokens: which ones occur, and how evenly --- */
+
+enum { AT_ONCE = 4096 }; /* tokens; a problem is told once in so many */
+
+typedef struct token_findings {
+  int32_t occurring;
+  double entropy; /* of single tokens, nats */
+} token_findings;
+
+static void summarise(split_report *report) {
+  token_findings *found = report->more;
+  for (int32_t c = 0; c < report->set->classes; c++) {
+    const double share = (double)report->class_count[c] / (double)report->labels;
+    if (report->class_count[c] == 0)
+      continue;
+    found->occurring++;
+    found->entropy -= share * log(share);
+  }
+}
+
+static petra_status examine_tokens(split_report *report, const petra_config *config) {
+  const petra_dataset *set = report->set;
+  int32_t tokens[AT_ONCE];
+  (void)config;
+  for (int64_t first = 0; first < set->tokens; first += AT_ONCE) {
+    const int64_t left = set->tokens - first, count = left < AT_ONCE ? left : AT_ONCE;
+    const petra_status status = set->ops->read_tokens(set, first, count, tokens);
+    PETRA_TRY(petra_dataset_problem(&report->problems, status));
+    for (int64_t i = 0; i < count && status == PETRA_OK; i++)
+      report->class_count[tokens[i]]++;
+    report->labels += status == PETRA_OK ? count : 0;
+  }
+  summarise(report);
+  return PETRA_OK;
+}
+
+static void print_tokens(const split_report *report) {
+  const petra_dataset *set = report->set;
+  const token_findings *found = report->more;
+  printf("%lld tokens, %lld windows of %d an epoch\n", (long long)report->labels, (long long)set->count, set->context);
+  printf("       vocabulary of %d, of which %d occur; entropy of single tokens: %.4f nats\n", set->classes,
+         found->occurring, found->entropy);
+}
+
+static void add_tokens_json(const split_report *report, json_t **object) {
+  const petra_dataset *set = report->set;
+  const token_findings *found = report->more;
+  json_t *counts = json_array();
+  for (int32_t c = 0; c < set->classes; c++)
+    petra_json_append(&counts, json_integer(report->class_count[c]));
+  petra_json_set(object, "windows", json_integer(set->count));
+  petra_json_set(object, "context", json_integer(set->context));
+  petra_json_set(object, "vocabulary", json_integer(set->classes));
+  petra_json_set(object, "occurring", json_integer(found->occurring));
+  petra_json_set(object, "entropy", petra_json_real(found->entropy));
+  petra_json_set(object, "token_counts", counts);
+}
+
+static const kind_ops token_ops = {.more_bytes = sizeof(token_findings),
+                                   .examine = examine_tokens,
+                                   .print = print_tokens,
+                                   .add_json = add_tokens_json};
+
+/* --- a data set --- */
 
 enum { SPLITS = 2 };
 
 /* All that is looked into. */
 typedef struct verification {
   const petra_config *config;
-  const petra_verification *kind;
+  const kind_ops *kind;
   const petra_sample_words *words;
-  petra_split_report reports[SPLITS];
+  split_report reports[SPLITS];
   double best_loss; /* petra_dataset_shape */
 } verification;
 
 /* What `petra train` asks of an open split: the network takes samples as those of the training split. */
 static petra_status check_for_training(verification *v, petra_split split) {
-  petra_split_report *report = &v->reports[split];
+  split_report *report = &v->reports[split];
   const petra_dataset *train = v->reports[PETRA_SPLIT_TRAIN].set;
   if (!train)
     return PETRA_OK;
@@ -47,7 +272,7 @@ static petra_status check_for_training(verification *v, petra_split split) {
 
 /* A run that evaluates wants the split: opening it says so. */
 static petra_status check_absent(verification *v) {
-  petra_split_report *report = &v->reports[PETRA_SPLIT_EVAL];
+  split_report *report = &v->reports[PETRA_SPLIT_EVAL];
   if (report->there || v->config->run.eval_every == 0 || !v->reports[PETRA_SPLIT_TRAIN].set)
     return PETRA_OK;
   return petra_dataset_problem(&report->problems, petra_dataset_open(v->config, PETRA_SPLIT_EVAL, &report->set));
@@ -76,7 +301,7 @@ static bool fails_alike(const verification *v) {
 
 /* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
 static petra_status examine(verification *v, petra_split split) {
-  petra_split_report *report = &v->reports[split];
+  split_report *report = &v->reports[split];
   if (!report->there || (split == PETRA_SPLIT_EVAL && fails_alike(v)))
     return PETRA_OK;
   petra_status status = petra_dataset_open_counting(v->config, split, &report->problems, &report->set);
@@ -94,7 +319,7 @@ static const char *split_name(petra_split split) {
 }
 
 static void print_split(const verification *v, petra_split split) {
-  const petra_split_report *report = &v->reports[split];
+  const split_report *report = &v->reports[split];
   printf("%-6s ", split_name(split));
   if (!report->there || !report->set) {
     puts(report->there ? "cannot be opened" : "none");
@@ -116,7 +341,7 @@ static void print_text(const verification *v) {
 }
 
 static json_t *split_json(const verification *v, petra_split split) {
-  const petra_split_report *report = &v->reports[split];
+  const split_report *report = &v->reports[split];
   json_t *object = json_pack("{s:s, s:I, s:I}", "name", split_name(split), "problems", (json_int_t)report->problems,
                              v->words->labels, (json_int_t)report->labels);
   if (report->set)
@@ -146,7 +371,7 @@ static petra_status check_seal(const petra_config *config) {
 }
 
 static petra_status examine_all(verification *v) {
-  petra_split_report *reports = v->reports;
+  split_report *reports = v->reports;
   int64_t *problems = &reports[0].problems;
   reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
   petra_status status = petra_dataset_has_eval(v->config, &reports[PETRA_SPLIT_EVAL].there);
@@ -160,8 +385,7 @@ static petra_status examine_all(verification *v) {
 }
 
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
-  static const petra_verification *const kinds[] = {
-      [PETRA_SAMPLE_IMAGE] = &petra_verification_images, [PETRA_SAMPLE_TOKENS] = &petra_verification_tokens};
+  static const kind_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &image_ops, [PETRA_SAMPLE_TOKENS] = &token_ops};
   const petra_sample_kind samples = petra_samples_of(config);
   verification v = {.config = config, .kind = kinds[samples], .words = petra_sample_words_of(samples)};
   petra_status status;

@@ -2,7 +2,11 @@
 /* The help of a subcommand, and its manual page out of the same table. */
 #include "cli/help.h"
 
+#include "config/link_presets.h"
+#include "config/optimiser.h"
 #include "base/version.h"
+#include "schedule/method.h"
+#include "sim/roofline.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -143,4 +147,91 @@ void petra_manual_print(const petra_command *command, const petra_option *const 
     if (options[i]->help)
       print_option(options[i]);
   puts(".SH SEE ALSO\n.BR petra (1),\nwhich has the files of a run, the exit status and examples.");
+}
+
+/* The words that the completion of shells offers (scripts/completion). */
+/* "verify, convert or generate" */
+static void print_actions(const petra_command *command) {
+  for (const char *text = command->actions; *text;) {
+    const size_t word = strcspn(text, ", ");
+    if (word > 0 && !(word == 2 && strncmp(text, "or", 2) == 0))
+      printf("action %.*s %s\n", (int)word, text, command->name);
+    text += word + strspn(text + word, ", ");
+  }
+}
+
+void petra_completion_print(const petra_command *command, const petra_option *const *options, int count) {
+  printf("command %s %s\n", command->name, command->summary);
+  if (command->actions)
+    print_actions(command);
+  for (int i = 0; i < count; i++)
+    if (options[i]->help)
+      printf("option --%s %s%s%s\n", options[i]->name, command->name, options[i]->value ? " " : "",
+             options[i]->value ? options[i]->value : "");
+}
+
+/* Texts whose values are the names of another table. */
+static bool print_names(FILE *out, const char *path) {
+  const bool programs = strcmp(path, "method.program") == 0;
+  if (!programs && strcmp(path, "method.name") != 0)
+    return false;
+  if (programs)
+    fputs(" preset", out);
+  for (int i = 0; i < (programs ? petra_program_count() : petra_method_count()); i++)
+    fprintf(out, " %s", programs ? petra_program_get(i)->name : petra_method_get(i).name);
+  return true;
+}
+
+void petra_completion_print_keys(void) {
+  petra_config_help_words(stdout, print_names);
+}
+
+/* Of convolutions and products; "-": the device has no units for it. */
+static void print_peak(FILE *out, double flops) {
+  if (flops > 0)
+    fprintf(out, " %g |", 1e-12 * flops);
+  else
+    fputs(" - |", out);
+}
+
+static void print_optimisers(FILE *out) {
+  fputs("\n`optim.name`: the keys that each optimiser has beside `optim.lr`, `optim.decay_norm_and_bias` and "
+        "`optim.clip`, with its\n"
+        "defaults.\n\n| optimiser | keys |\n|---|---|\n",
+        out);
+  for (int i = 0; petra_optimiser_names[i]; i++) {
+    const char *separator = " ";
+    fprintf(out, "| %s |", petra_optimiser_names[i]);
+    for (const petra_optimiser_key *key = petra_optimiser_of((petra_optimiser_kind)i)->keys; key->path; key++) {
+      fprintf(out, "%s`%s: %s`", separator, key->path + strlen("optim."), key->default_value);
+      separator = ", ";
+    }
+    fputs(" |\n", out);
+  }
+}
+
+void petra_presets_print(bool markdown, FILE *out) {
+  const petra_device_peaks *device;
+  fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
+        out);
+  fputs(
+      "`cluster.cost.device`: peaks of convolutions and products in TFLOP/s by `cluster.cost.arithmetic`, and of the\n"
+      "device's memory in GB/s.\n\n"
+      "| device | fp32 | tf32 | bf16 | memory | source |\n|---|---|---|---|---|---|\n",
+      out);
+  for (int d = 0; (device = petra_device_peaks_at(d)); d++) {
+    fprintf(out, "| %s |", device->name);
+    for (int a = 0; a < PETRA_COST_ARITHMETICS; a++)
+      print_peak(out, device->matrix_flops[a]);
+    fprintf(out, " %g | %s |\n", 1e-9 * device->bandwidth_Bps, device->source);
+  }
+  fputs("\n`cluster.link.preset`: in each direction.\n\n"
+        "| link | `bandwidth_Bps` | source | `latency_s` | source |\n|---|---|---|---|---|\n",
+        out);
+  for (int p = 1; p < petra_link_preset_count(); p++) { /* 0: none */
+    const petra_link_preset *link = petra_link_preset_of(p);
+    fprintf(out, "| %s | %g | %s | %g | %s |\n", link->name, link->bandwidth_Bps, link->bandwidth_source,
+            link->latency_s, link->latency_source);
+  }
+  print_optimisers(out);
 }

@@ -5,8 +5,11 @@
 
 #include "cli/command.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+
 /* Options that a subcommand has at most, shared ones counted. */
-enum { PETRA_OPTIONS_MOST = 20 };
+enum { PETRA_OPTIONS_MAX = 20 };
 
 /* The text of `petra SUBCOMMAND --help`. `options` are all that the subcommand takes; those without help are for scripts and
  * are left out, here and below. */
@@ -21,5 +24,10 @@ void petra_completion_print(const petra_command *command, const petra_option *co
 
 /* The keys of a config, as petra_config_help_words prints them. */
 void petra_completion_print_keys(void);
+
+/* The devices and links that a config may name, with the sources of their figures, for --help-config. */
+
+/* Two tables with `|` between columns; `markdown`: under a heading of docs/config.md. */
+void petra_presets_print(bool markdown, FILE *out);
 
 #endif

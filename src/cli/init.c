@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra init: writes initial weights. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/command.h"

@@ -3,19 +3,85 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
-#include "cli/epoch_json.h"
 #include "cli/inspect.h"
-#include "cli/pace.h"
 #include "cli/run_facts.h"
+#include "record/run_h5_read.h"
 #include "execute/best_weights.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* How fast an executed run went, beside what was predicted, for petra inspect. */
+
+static json_t *figures_json(const double *row) {
+  return json_pack("{s:o, s:o, s:o, s:o}", "measured", petra_json_real(row[PETRA_PACE_MEASURED]), "predicted",
+                   petra_json_real(row[PETRA_PACE_PREDICTED]), "low", petra_json_real(row[PETRA_PACE_LOW]), "high",
+                   petra_json_real(row[PETRA_PACE_HIGH]));
+}
+
+static json_t *rows_json(const double *rows, int32_t count, const char *name, int first) {
+  json_t *list = json_array();
+  for (int32_t i = 0; i < count; i++) {
+    json_t *object = figures_json(rows + (size_t)i * PETRA_PACE_COLUMNS);
+    petra_json_set(&object, name, json_integer(i + first));
+    petra_json_append(&list, object);
+  }
+  return list;
+}
+
+/* {"microbatch_s": {...}, "ranks": [...], "stages": [...]}; null without /pace. */
+static json_t *pace_json(const petra_runlog_summary *summary) {
+  if (!summary->pace_microbatch_s)
+    return json_null();
+  return json_pack("{s:o, s:o, s:o}", "microbatch_s", figures_json(summary->pace_microbatch_s), "ranks",
+                   rows_json(summary->pace_busy, summary->places, "rank", 0), "stages",
+                   rows_json(summary->pace_stage_s, summary->placed, "stage", 1));
+}
+
+static void cell(petra_table *table, double value) {
+  if (isnan(value))
+    petra_table_cell(table, "-");
+  else
+    petra_table_cell(table, "%.4f", value);
+}
+
+/* Times `scale`; predicted over measured. */
+static void figures(petra_table *table, const double *row, double scale) {
+  cell(table, scale * row[PETRA_PACE_MEASURED]);
+  cell(table, scale * row[PETRA_PACE_PREDICTED]);
+  cell(table, scale * row[PETRA_PACE_LOW]);
+  cell(table, scale * row[PETRA_PACE_HIGH]);
+  cell(table, row[PETRA_PACE_MEASURED] > 0 ? row[PETRA_PACE_PREDICTED] / row[PETRA_PACE_MEASURED] : NAN);
+}
+
+/* Tables by rank and by stage, of a run that has /pace. */
+static petra_status pace_print(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {{"", PETRA_TABLE_LEFT},           {"measured", PETRA_TABLE_RIGHT},
+                                               {"predicted", PETRA_TABLE_RIGHT}, {"low", PETRA_TABLE_RIGHT},
+                                               {"high", PETRA_TABLE_RIGHT},      {"ratio", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  petra_table_cell(table, "ms a microbatch");
+  figures(table, summary->pace_microbatch_s, 1e3);
+  for (int32_t r = 0; r < summary->places; r++) {
+    petra_table_cell(table, "rank %d busy", r);
+    figures(table, summary->pace_busy + (size_t)r * PETRA_PACE_COLUMNS, 1);
+  }
+  for (int32_t j = 0; j < summary->placed; j++) {
+    petra_table_cell(table, "stage %d (rank %lld) ms", j + 1, (long long)summary->of_stage[j]);
+    figures(table, summary->pace_stage_s + (size_t)j * PETRA_PACE_COLUMNS, 1e3);
+  }
+  printf("\npace: measured, and as petra simulate predicts it from the costs; low, high: with all costs at their "
+         "quartiles,\nhigh of the whole is at least a ninth above, for what is in no profile;\nratio: predicted over "
+         "measured; of a stage: in actions, a microbatch\n");
+  return petra_table_print(table, stdout);
+}
 
 static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
   const petra_runlog_stage *row = &summary->stage[j];
@@ -40,7 +106,7 @@ static petra_status print_run_json(const petra_runlog_summary *summary, const ch
                 petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
                 "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
                 (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
-                "stages", stages, "pace", petra_pace_json(summary)));
+                "stages", stages, "pace", pace_json(summary)));
 }
 
 /* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
@@ -229,7 +295,7 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
     PETRA_TRY(print_memory(summary));
   if (summary->ranks)
     PETRA_TRY(print_ranks(summary));
-  return summary->pace_microbatch_s ? petra_pace_print(summary) : PETRA_OK;
+  return summary->pace_microbatch_s ? pace_print(summary) : PETRA_OK;
 }
 
 petra_status petra_inspect_run(const petra_arguments *arguments) {

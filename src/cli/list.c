@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra list: the runs below a folder, one a line. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
@@ -27,7 +28,7 @@ typedef struct found {
 
 static petra_status take(found *runs, const char *folder) {
   char *log;
-  PETRA_TRY(petra_folder_tell_aside(folder));
+  PETRA_TRY(petra_folder_report_aside(folder));
   PETRA_TRY(petra_join_path(folder, "run.h5", &log));
   const bool there = access(log, F_OK) == 0;
   petra_free(log);
@@ -137,7 +138,7 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
   petra_table_cell(table, "%s", facts->summary->created);
 }
 
-static petra_status tell(const found *runs, petra_table *table, json_t **list) {
+static petra_status report(const found *runs, petra_table *table, json_t **list) {
   for (int64_t r = 0; r < runs->count; r++) {
     petra_run_facts facts = {0};
     char reason[REASON];
@@ -154,7 +155,7 @@ static petra_status tell(const found *runs, petra_table *table, json_t **list) {
 
 static petra_status print_json(const found *runs, const char *folder) {
   json_t *list = json_array();
-  petra_status status = tell(runs, NULL, &list);
+  petra_status status = report(runs, NULL, &list);
   if (status == PETRA_OK)
     return petra_json_print_new(json_pack("{s:o, s:o}", "folder", petra_json_string(folder), "runs", list));
   json_decref(list);
@@ -173,7 +174,7 @@ static petra_status print_table(const found *runs, const char *folder) {
     return PETRA_OK;
   }
   PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
-  petra_status status = tell(runs, table, NULL), printed = petra_table_print(table, stdout);
+  petra_status status = report(runs, table, NULL), printed = petra_table_print(table, stdout);
   return status == PETRA_OK ? printed : status;
 }
 
@@ -205,5 +206,5 @@ const petra_command petra_command_list = {
         "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another "
         "machine).\n"
         "Links to folders are not followed.\n",
-    .inputs_most = 1,
+    .inputs_max = 1,
     .run = run};

@@ -7,7 +7,6 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/presets.h"
 #include "group/ranks.h"
 
 #include <assert.h>
@@ -58,19 +57,19 @@ static const petra_option help_man_option = {.name = "help-man"};               
 static const petra_option help_option = {.name = "help", .help = "this text"};
 
 enum {
-  OPTIONS_MOST = PETRA_OPTIONS_MOST,
+  OPTIONS_MAX = PETRA_OPTIONS_MAX,
   SHARED = 7,
   FIRST = 256
 }; /* FIRST: getopt's number of the first, beyond any character */
 
 /* All options of a subcommand, in the order of the help; returns how many. */
-static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MOST]) {
+static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MAX]) {
   int count = 0;
   bool writes = false;
   if (command->takes_config)
     out[count++] = &set_option;
   for (const petra_option *own = command->options; own && own->name; own++) {
-    assert(count + SHARED < OPTIONS_MOST);
+    assert(count + SHARED < OPTIONS_MAX);
     writes |= strcmp(own->name, "output") == 0;
     out[count++] = own;
   }
@@ -88,7 +87,7 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
 /* What scripts/completion completes by. */
 static void print_completion(void) {
   for (int c = 0; c < COMMANDS; c++) {
-    const petra_option *options[OPTIONS_MOST];
+    const petra_option *options[OPTIONS_MAX];
     petra_completion_print(commands[c], options, options_of(commands[c], options));
   }
   petra_completion_print_keys();
@@ -158,7 +157,7 @@ static petra_status take_option(const petra_option *option, const char *value, p
 
 /* Whether the subcommand has the option of an argument "--NAME" or "--NAME=VALUE"; *out is set if it does. */
 static bool find_option(const petra_command *command, const char *text, const petra_option **out) {
-  const petra_option *options[OPTIONS_MOST];
+  const petra_option *options[OPTIONS_MAX];
   size_t length = strcspn(text, "=");
   for (int i = options_of(command, options) - 1; i >= 0; i--)
     if (length == strlen(options[i]->name) + 2 && strncmp(text + 2, options[i]->name, length - 2) == 0) {
@@ -176,8 +175,8 @@ static const char *option_word(const char *text, char out[PETRA_NEAREST_LONGEST 
 }
 
 static petra_status fail_unknown_option(const petra_command *command, const char *text) {
-  const petra_option *options[OPTIONS_MOST];
-  const char *names[OPTIONS_MOST + 1] = {NULL};
+  const petra_option *options[OPTIONS_MAX];
+  const char *names[OPTIONS_MAX + 1] = {NULL};
   char word[PETRA_NEAREST_LONGEST + 1], near[PETRA_NEAREST_LONGEST + 1];
   for (int i = options_of(command, options) - 1, count = 0; i >= 0; i--)
     if (options[i] != &help_man_option && options[i] != &help_markdown_option)
@@ -201,7 +200,7 @@ static petra_status fail_option(const petra_command *command, const char *text) 
 /* What is left behind the options: an action, files and folders. */
 static petra_status read_operands(const petra_command *command, int count, char **operands,
                                   petra_arguments *arguments) {
-  const int most = command->takes_config ? 1 : command->inputs_most;
+  const int maximum = command->takes_config ? 1 : command->inputs_max;
   if (command->actions && count == 0)
     return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
                       command->actions, command->name);
@@ -209,12 +208,12 @@ static petra_status read_operands(const petra_command *command, int count, char 
     arguments->action = *operands++;
     count--;
   }
-  if (most == 0 && count > 0)
+  if (maximum == 0 && count > 0)
     return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
-  if (count > most && most == 1)
+  if (count > maximum && maximum == 1)
     return petra_fail(PETRA_USAGE, "one %s is expected, got '%s' and '%s'",
                       command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
-  if (count < command->inputs_least || count > most)
+  if (count < command->inputs_least || count > maximum)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
                       command->arguments, command->name);
   arguments->input = count > 0 ? operands[0] : NULL;
@@ -232,8 +231,8 @@ static void print_keys(bool markdown) {
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
-  const petra_option *options[OPTIONS_MOST];
-  struct option names[OPTIONS_MOST + 1] = {{0}};
+  const petra_option *options[OPTIONS_MAX];
+  struct option names[OPTIONS_MAX + 1] = {{0}};
   int count = options_of(command, options), found;
   for (int i = 0; i < count; i++)
     names[i] = (struct option){options[i]->name, options[i]->value ? required_argument : no_argument, NULL, FIRST + i};
@@ -356,7 +355,7 @@ static const petra_command *find_command(const char *name) {
 /* `petra help`, and of a subcommand what its --help prints. */
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
-  const petra_option *options[OPTIONS_MOST];
+  const petra_option *options[OPTIONS_MAX];
   if (command)
     petra_help_print(command, options, options_of(command, options));
   else if (name && strcmp(name, "help") != 0)

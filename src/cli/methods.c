@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra methods: the table of methods and what each expands to. */
 #include "base/json.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "schedule/method.h"
 

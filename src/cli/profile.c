@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: measures what the stages of a config cost on this device. */
 #include "base/json.h"
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "base/version.h"

@@ -112,7 +112,7 @@ const petra_command petra_command_report = {
         "./configure found,\n"
         "or python3; the environment variable PETRA_PYTHON (or PYTHON) names another.\n",
     .inputs_least = 1,
-    .inputs_most = PETRA_MAX_INPUTS,
+    .inputs_max = PETRA_MAX_INPUTS,
     .options = (const petra_option[]){PETRA_OPTION("output", "FILE", output,
                                                    "the page to write, in place of what is "
                                                    "there"),

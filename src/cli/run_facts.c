@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/run_facts.h"
 
+#include "io/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "plan/describe.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +22,7 @@ bool petra_is_folder(const char *path) {
 petra_status petra_run_log_path(const char *place, char **out) {
   if (!petra_is_folder(place))
     return petra_duplicate_string(out, place);
-  PETRA_TRY(petra_folder_tell_aside(place));
+  PETRA_TRY(petra_folder_report_aside(place));
   return petra_join_path(place, "run.h5", out);
 }
 
@@ -109,4 +112,27 @@ const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts) {
 
 const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts) {
   return last_finite(facts, offsetof(petra_runlog_epoch, eval_top1));
+}
+
+json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
+  json_t *object =
+      json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", (int)row->epoch, "train_loss",
+                petra_json_real(row->train_loss), "train_top1", petra_json_real(row->train_top1), "eval_loss",
+                petra_json_real(row->eval_loss), "eval_top1", petra_json_real(row->eval_top1), "eval_top5",
+                petra_json_real(row->eval_top5), "lr", petra_json_real(row->lr), "wall_s", petra_json_real(row->wall_s),
+                petra_sample_words_of(samples)->rate, petra_json_real(row->rate));
+  if (recalibrated) {
+    petra_json_set(&object, "eval_loss_recalibrated", petra_json_real(row->eval_loss_recalibrated));
+    petra_json_set(&object, "eval_top1_recalibrated", petra_json_real(row->eval_top1_recalibrated));
+    petra_json_set(&object, "eval_top5_recalibrated", petra_json_real(row->eval_top5_recalibrated));
+  }
+  return object;
+}
+
+json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
+  return object;
 }

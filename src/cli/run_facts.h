@@ -4,6 +4,7 @@
 #define PETRA_CLI_RUN_FACTS_H
 
 #include "config/config.h"
+#include "record/run_h5.h"
 #include "record/run_h5_read.h"
 
 typedef enum petra_run_state {
@@ -50,5 +51,15 @@ int64_t petra_run_stages(const petra_run_facts *facts);
 /* The last row of /epoch that has a loss, that has an evaluation; NULL: none has. */
 const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts);
 const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts);
+
+/* What more than one subcommand prints as JSON: new objects, NULL without memory. */
+
+struct json_t; /* jansson's */
+
+/* A row of /epoch; `recalibrated`: with the columns of a recalibration. */
+struct json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated);
+
+/* A stage's peaks: one a category, and all together. */
+struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
 
 #endif

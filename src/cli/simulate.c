@@ -3,19 +3,89 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/stop.h"
-#include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/epoch_json.h"
-#include "cli/fit_print.h"
+#include "cli/run_facts.h"
 #include "plan/describe.h"
+#include "profile/fit.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
+
+/* The result of petra simulate --fit, as a table or as JSON. */
+
+static void join(const petra_fit_measurement *one, char *text, size_t size) {
+  size_t used = 0;
+  text[0] = 0;
+  for (int i = 0; i < one->count && used < size; i++)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", one->settings[i]);
+}
+
+static petra_status fit_print(const petra_fit *fit) {
+  static const petra_table_column columns[] = {{"measurement", PETRA_TABLE_LEFT},
+                                               {"measured ms", PETRA_TABLE_RIGHT},
+                                               {"simulated ms", PETRA_TABLE_RIGHT},
+                                               {"ratio", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
+  for (int i = 0; i < fit->measurements; i++) {
+    const petra_fit_measurement *one = &fit->measurement[i];
+    char text[512];
+    join(one, text, sizeof text);
+    petra_table_cell(table, "%s", text);
+    petra_table_cell(table, "%.4g", 1e3 * one->measured_s);
+    petra_table_cell(table, "%.4g", 1e3 * one->simulated_s);
+    petra_table_cell(table, "%.4f", one->simulated_s / one->measured_s);
+  }
+  PETRA_TRY(petra_table_print(table, stdout));
+  putchar('\n');
+  for (int i = 0; i < fit->factors; i++) {
+    const petra_fit_factor *factor = &fit->factor[i];
+    for (int k = 0; k < factor->count; k++)
+      petra_utf8_print(stdout, "%s: %.6g (%.6g times %.6g)\n", factor->keys[k], factor->start[k] * factor->factor,
+                       factor->start[k], factor->factor);
+    if (factor->undetermined)
+      printf("  these measurements say nothing of it: half and twice as much fit as well\n");
+  }
+  printf("%d factor%s fitted to %d measurement%s: times are %.1f %% off (root mean square), %.1f %% at most\n",
+         fit->factors, fit->factors == 1 ? "" : "s", fit->measurements, fit->measurements == 1 ? "" : "s",
+         100 * expm1(fit->rms), 100 * expm1(fit->worst));
+  if (fit->factors >= fit->measurements)
+    printf("there are no more measurements than factors: that they fit says nothing\n");
+  return PETRA_OK;
+}
+
+static json_t *factor_json(const petra_fit_factor *factor) {
+  json_t *values = json_object();
+  for (int k = 0; k < factor->count; k++)
+    petra_json_set(&values, factor->keys[k], petra_json_real(factor->start[k] * factor->factor));
+  return json_pack("{s:o, s:o, s:b}", "factor", petra_json_real(factor->factor), "values", values, "undetermined",
+                   factor->undetermined);
+}
+
+static petra_status fit_print_json(const petra_fit *fit) {
+  json_t *factors = json_array(), *measurements = json_array();
+  for (int i = 0; i < fit->factors; i++)
+    petra_json_append(&factors, factor_json(&fit->factor[i]));
+  for (int i = 0; i < fit->measurements; i++) {
+    const petra_fit_measurement *one = &fit->measurement[i];
+    json_t *settings = json_array();
+    for (int k = 0; k < one->count; k++)
+      petra_json_append(&settings, petra_json_string(one->settings[k]));
+    petra_json_append(&measurements,
+                      json_pack("{s:o, s:o, s:o}", "settings", settings, "measured_s", petra_json_real(one->measured_s),
+                                "simulated_s", petra_json_real(one->simulated_s)));
+  }
+  return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o}", "factors", factors, "measurements", measurements,
+                                        "rms_log", petra_json_real(fit->rms), "worst_log",
+                                        petra_json_real(fit->worst)));
+}
 
 /* Of more stages than this the table shows the first and the last few. */
-enum { MOST_ROWS = 40, END_ROWS = 10 };
+enum { MAX_ROWS = 40, END_ROWS = 10 };
 
 static json_t *critical_json(const petra_simulated *result) {
   json_t *parts = json_object();
@@ -121,7 +191,7 @@ static petra_status print_stages(const petra_simulated *result) {
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, count, &table));
   for (int32_t j = 0; j < stages; j++) {
-    if (stages > MOST_ROWS && j == END_ROWS) {
+    if (stages > MAX_ROWS && j == END_ROWS) {
       for (int c = 0; c < count; c++)
         petra_table_cell(table, "...");
       j = stages - END_ROWS;
@@ -244,9 +314,9 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
         PETRA_USAGE,
         "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
   PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
-  petra_status status = arguments->json ? petra_fit_print_json(found) : PETRA_OK;
+  petra_status status = arguments->json ? fit_print_json(found) : PETRA_OK;
   if (!arguments->json && !arguments->quiet)
-    status = petra_fit_print(found);
+    status = fit_print(found);
   petra_fit_destroy(found);
   return status;
 }
@@ -275,7 +345,7 @@ static petra_status run(const petra_arguments *arguments) {
 done:
   petra_simulation_destroy(simulation);
   if (status == PETRA_STOPPED)
-    petra_stop_tell();
+    petra_stop_report();
   petra_config_destroy(config);
   return status;
 }

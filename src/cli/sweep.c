@@ -3,6 +3,7 @@
  * again. */
 #include "sweep/sweep.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -17,12 +18,12 @@
 
 enum { MAX_JOBS = 1024 };
 
-static petra_status read_integer(const char *option, const char *text, long least, long most, int *out) {
+static petra_status read_integer(const char *option, const char *text, long least, long maximum, int *out) {
   char *end = NULL;
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (end == text || *end || errno || value < least || value > most || strspn(text, "0123456789") != strlen(text))
-    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, most);
+  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
+    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
   *out = (int)value;
   return PETRA_OK;
 }
@@ -58,7 +59,7 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. What only sums up may do so beside
  * them; beside a sweep, which keeps the summary itself, it writes nothing, and where it would print nothing either, that is an error. */
 static petra_status lock_folder(petra_sweep *sweep) {
-  PETRA_TRY(petra_folder_make(sweep->directory));
+  PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->only < 0 && sweep->jobs == 0) {
     PETRA_TRY(petra_folder_try_lock(sweep->directory, LOCK_EX, &sweep->lock));
     if (sweep->lock < 0)
@@ -84,7 +85,7 @@ static int count_state(const petra_sweep *sweep, petra_sweep_state state) {
   return count;
 }
 
-static void tell_start(const petra_sweep *sweep) {
+static void report_start(const petra_sweep *sweep) {
   if (sweep->options.json || sweep->options.quiet)
     return;
   if (sweep->only >= 0)
@@ -125,12 +126,12 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
     PETRA_TRY(lock_folder(sweep));
   PETRA_TRY(read_cells(sweep));
   if (arguments->slurm)
-    PETRA_TRY(petra_folder_make(sweep->directory));
+    PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->jobs > 0 && sweep->only < 0) /* many --cell write no file at once */
     PETRA_TRY(petra_sweep_keep_settings(sweep));
   if (arguments->slurm)
     return petra_sweep_print_slurm(sweep);
-  tell_start(sweep);
+  report_start(sweep);
   PETRA_TRY(petra_sweep_run(sweep, &stopped));
   if (sweep->only < 0)
     PETRA_TRY(petra_sweep_summarize(sweep));

@@ -6,7 +6,7 @@
 #include "base/stop.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/epoch_json.h"
+#include "cli/run_facts.h"
 #include "run/folder.h"
 #include "run/rehearsal.h"
 #include "run/run.h"
@@ -82,7 +82,7 @@ done:
 }
 
 /* --resume of a run that has ended. */
-static petra_status tell_complete(const petra_arguments *arguments, const petra_config *config) {
+static petra_status report_complete(const petra_arguments *arguments, const petra_config *config) {
   char *output;
   PETRA_TRY(petra_folder_of_run(config, arguments->output, &output));
   petra_status status = PETRA_OK;
@@ -159,9 +159,9 @@ done:
   const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)
-    petra_stop_tell();
+    petra_stop_report();
   if (status == PETRA_COMPLETE)
-    status = tells ? tell_complete(arguments, config) : PETRA_OK;
+    status = tells ? report_complete(arguments, config) : PETRA_OK;
   petra_run_destroy(run);
   petra_config_destroy(config);
   petra_ranks_release_lines();

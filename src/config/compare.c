@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two configs, key by key. */
+/* Compares two configs key by key. */
 #include "config/keys.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -10,7 +10,7 @@ static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t 
   return a_count != b_count ? (a_count > b_count) - (a_count < b_count) : memcmp(a, b, (size_t)a_count * size);
 }
 
-/* By their bytes: a number has one form, since none is NaN or -0. */
+/* Compares the bytes: every number has one form, since none is NaN or -0. */
 int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
   const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
   const petra_int_list *integers[] = {a, b};
@@ -40,7 +40,7 @@ int petra_config_compare_value(const petra_config_key *key, const petra_config *
   return 0;
 }
 
-/* As much of the value as has room; "" where memory ran out. */
+/* Prints as much of the value as fits; "" if memory ran out. */
 static void print_start(const petra_config_key *key, const petra_config *config, char out[PETRA_CONFIG_VALUE]) {
   memset(out, 0, PETRA_CONFIG_VALUE);
   FILE *stream = fmemopen(out, PETRA_CONFIG_VALUE - 1, "w");
@@ -77,8 +77,8 @@ static petra_status print_value(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-static petra_status tell_key(const petra_config_key *key, const petra_config *const *configs, int count,
-                             petra_config_teller tell, void *context) {
+static petra_status report_key(const petra_config_key *key, const petra_config *const *configs, int count,
+                               petra_config_reporter report, void *context) {
   char **values;
   size_t size;
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
@@ -86,22 +86,22 @@ static petra_status tell_key(const petra_config_key *key, const petra_config *co
   for (int i = 0; i < count && status == PETRA_OK; i++)
     status = petra_text_print(print_value, &(key_value){key, configs[i]}, key->path, &values[i], &size);
   if (status == PETRA_OK)
-    status = tell(context, key->path, key->role, values);
+    status = report(context, key->path, key->role, values);
   for (int i = 0; i < count; i++)
     petra_free(values[i]);
   petra_free(values);
   return status;
 }
 
-petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
-                                           void *context) {
+petra_status petra_config_report_differences(const petra_config *const *configs, int count,
+                                             petra_config_reporter report, void *context) {
   for (int k = 0; k < petra_config_key_count; k++) {
     const petra_config_key *key = &petra_config_keys[k];
     bool same = true;
     for (int i = 1; i < count && same; i++)
       same = petra_config_compare_value(key, configs[0], configs[i]) == 0;
     if (!same)
-      PETRA_TRY(tell_key(key, configs, count, tell, context));
+      PETRA_TRY(report_key(key, configs, count, report, context));
   }
   return PETRA_OK;
 }

@@ -69,7 +69,7 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
                               found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
 }
 
-/* The key of a mapping's pair as a dotted path in `path`. */
+/* Appends the key of a mapping's pair to the dotted path `path`. */
 static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
                               size_t size) {
   int line = petra_config_line(key);
@@ -119,7 +119,7 @@ static bool is_empty(const yaml_node_t *root) {
                    root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
 }
 
-/* PETRA_CONFIG for a string of a setting that begins or ends with blanks, which YAML drops. */
+/* Returns PETRA_CONFIG if a string in a setting begins or ends with blanks, which YAML drops. */
 static petra_status check_ends(const petra_config_origin *origin, int index, const char *text,
                                const yaml_node_t *root) {
   const bool string = petra_config_keys[index].type == PETRA_KEY_STRING && root->type == YAML_SCALAR_NODE &&
@@ -144,7 +144,7 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   return status;
 }
 
-/* Loads a file, or its text. */
+/* Loads a file, or its text if given. */
 static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
@@ -181,7 +181,7 @@ petra_status petra_config_apply_root(const petra_config_loader *in, const petra_
   return petra_config_end_layer(in->config);
 }
 
-/* The label of `from` for `to` as well: where what it stands for was set. */
+/* Copies the label of key `from` to key `to`, whose value comes from the same place. */
 static petra_status share_label(petra_config *config, int from, int to) {
   char *label = NULL;
   if (config->labels[from])
@@ -191,7 +191,8 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
-/* A layer with another optimiser than before: its keys that the layer does not have get the defaults of that optimiser. */
+/* Handles a layer that sets another optimiser: those of its keys that the layer does not set get the defaults of that
+ * optimiser. */
 static petra_status apply_optimiser(petra_config *config) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
@@ -214,7 +215,8 @@ static petra_status apply_optimiser(petra_config *config) {
   return PETRA_OK;
 }
 
-/* A layer with another kind of samples than before: tokens have no augmentation, images the default one, unless it stands beside. */
+/* Handles a layer that changes the kind of samples: tokens have no augmentation, images the default one, unless the
+ * layer sets it. */
 static petra_status end_layer_augment(petra_config *config) {
   const petra_config_origin origin = {"default", NULL};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
@@ -252,7 +254,7 @@ static petra_status load_defaults(petra_config *config) {
   const petra_config_origin origin = {"default", NULL};
   for (int i = 0; i < petra_config_key_count; i++) {
     PETRA_TRY(load_value(config, &origin, i, petra_config_keys[i].default_value));
-    petra_free(config->labels[i]); /* a default was set nowhere */
+    petra_free(config->labels[i]); /* a default was not set in any file */
     config->labels[i] = NULL;
   }
   return petra_config_end_layer(config);
@@ -310,7 +312,7 @@ petra_status petra_config_apply_sets(petra_config *config, const char *const *se
   return apply_layer(config, &(petra_config_sets){NULL, sets, count});
 }
 
-/* All zeros, which no config that is used is. */
+/* All zeros, which are never a config in use. */
 static petra_status create_empty(petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;

@@ -68,15 +68,15 @@ typedef enum {
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
-/* Which weights a pass reads (schedule/method.h has the meaning); preset: those of method.name. */
+/* The weights that a pass reads (explained in schedule/method.h). PRESET: those of method.name. */
 typedef enum {
   PETRA_WEIGHTS_PRESET,
   PETRA_WEIGHTS_LATEST,
   PETRA_WEIGHTS_STASHED,
   PETRA_WEIGHTS_DOUBLE_BUFFER,
-  PETRA_WEIGHTS_NONE /* of the inversion: nothing is inverted */
+  PETRA_WEIGHTS_NONE /* inversion only: nothing is inverted */
 } petra_weights;
-/* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
+/* What a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
 typedef enum {
@@ -99,13 +99,13 @@ typedef enum {
 } petra_jitter_model;
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
-/* A list of integers; `values` is owned by the config. */
+/* A list of integers. The config owns `values`. */
 typedef struct petra_int_list {
   int64_t *values;
   int64_t count;
 } petra_int_list;
 
-/* What a delayed method does against its delay; the rules are in stage/mitigation.h. */
+/* Measures against the delay of a delayed method. The rules are in stage/mitigation.h. */
 typedef enum petra_prediction {
   PETRA_PREDICTION_NONE,
   PETRA_PREDICTION_VELOCITY,
@@ -113,18 +113,18 @@ typedef enum petra_prediction {
   PETRA_PREDICTION_SPECTRAIN
 } petra_prediction;
 typedef struct petra_mitigation {
-  int64_t lr_rescheduling;       /* K: updates until the rate is the full one; 0: none */
+  int64_t lr_rescheduling;       /* K: updates until the rate reaches its full value; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */
   bool spike_compensation;
   petra_prediction weight_prediction;
-  double prediction_horizon; /* in delays; of SpecTrain in its version differences */
-  double gradient_shrinking; /* factor a stage; 1: none */
-  double stage_momentum;     /* that the first of many stages comes near; 0: none */
+  double prediction_horizon; /* in delays; SpecTrain counts it in version differences */
+  double gradient_shrinking; /* factor per stage; 1: none */
+  double stage_momentum;     /* limit that the first of many stages approaches; 0: none */
   int64_t sync_warmup_epochs;
   bool error_feedback;
 } petra_mitigation;
 
-/* How often something is done. */
+/* The unit of a period between two events. */
 typedef enum petra_period_unit {
   PETRA_PERIOD_EPOCHS,
   PETRA_PERIOD_MICROBATCHES,
@@ -136,7 +136,7 @@ typedef struct petra_period {
   petra_period_unit unit;
 } petra_period;
 
-/* A list of finite numbers; `values` is owned by the config. */
+/* A list of finite numbers. The config owns `values`. */
 typedef struct petra_real_list {
   double *values;
   int64_t count;
@@ -149,11 +149,11 @@ typedef struct petra_config {
     petra_run_mode mode;
     char *output;                  /* parent folder of the run folder */
     int64_t epochs;                /* >= 1 */
-    int64_t max_microbatches;      /* 0: no limit; else the run ends after so many */
+    int64_t max_microbatches;      /* 0: no limit; else the run ends after this many */
     int64_t eval_every;            /* epochs between evaluations; 0: never */
     petra_period checkpoint_every; /* between checkpoints; 0: none is written */
-    bool keep_checkpoint;          /* when the run is complete */
-    petra_keep_weights keep;       /* which weights weights.h5 has in the end */
+    bool keep_checkpoint;          /* keeps the checkpoint when the run is complete */
+    petra_keep_weights keep;       /* the weights that weights.h5 holds at the end */
     petra_drain drain;
     bool trace_actions;
   } run;
@@ -163,28 +163,28 @@ typedef struct petra_config {
     int64_t batch; /* samples per microbatch, >= 1 */
     bool shuffle;
     unsigned augment;   /* bits of petra_augment_flag */
-    int64_t limit;      /* 0: all; else only the first so many training samples */
+    int64_t limit;      /* 0: all; else only the first `limit` training samples */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
-    int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
+    int64_t image_size; /* imagefolder: side of the network's input images, pixels */
     int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
-    /* Microbatches that an evaluation estimates batch-norm statistics from; 0: it does not. */
+    /* Microbatches from which an evaluation estimates batch-norm statistics; 0: it does not. */
     int64_t recalibrate;
-    char *eval_path;    /* text, tokens: "" or the file of the evaluation split */
-    double eval_share;  /* text, tokens of one file without eval_path: its last part, which is the evaluation split */
-    int64_t vocabulary; /* tokens without a vocabulary in their file: so many different ones; 0: not given */
+    char *eval_path;    /* text, tokens: file of the evaluation split, or "" */
+    double eval_share;  /* text, tokens of one file without eval_path: share of its end that is the evaluation split */
+    int64_t vocabulary; /* tokens without a vocabulary in their file: number of different tokens; 0: not given */
   } data;
   struct {
     petra_family family;
-    int64_t depth; /* 18, 34, 50; of transformers the number of their blocks */
-    int64_t width; /* channels of one stream in the first group; 64 is the paper's; of transformers its features */
+    int64_t depth; /* 18, 34, 50; transformers: number of blocks */
+    int64_t width; /* channels of one stream in the first group (64 in the paper); transformers: number of features */
     petra_stem stem;
     petra_downsample downsample;
     int64_t classes;
-    int64_t context;         /* sets of tokens: positions of a window */
-    int64_t heads;           /* transformers: of attention */
+    int64_t context;         /* token sets: positions of a window */
+    int64_t heads;           /* transformers: attention heads */
     int64_t patch;           /* vit, revvit: side of a patch, pixels */
-    char *weights;           /* "" or a weights.h5 to start from */
+    char *weights;           /* a weights.h5 to start from, or "" */
     bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
   } model;
@@ -199,17 +199,18 @@ typedef struct petra_config {
     char *program;      /* "preset" or a program of schedule/program.h */
     petra_weights forward_weights, backward_weights, invert_weights;
     petra_keep keep;
-    int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
+    int64_t sync_period; /* F's copy of the weights is refreshed after this many microbatches; 0: always */
     petra_head_choice head;
-    int64_t chunks;             /* stages on each device, of programs that interleave them */
-    bool early_recompute;       /* gpipe: graphs are computed again before the gradient has come */
-    int64_t credit;             /* arrival: most microbatches in flight; 0: no limit */
-    petra_int_list extra_delay; /* ticks more between F and B: one number for all stages, or one a stage; none: 0 */
-    char *schedule;             /* "" or a file with the order of actions, instead of the method's program */
+    int64_t chunks;       /* stages per device, for programs that interleave stages */
+    bool early_recompute; /* gpipe: graphs are recomputed before the gradient has arrived */
+    int64_t credit;       /* arrival: maximum number of microbatches in flight; 0: no limit */
+    /* Additional ticks between F and B: one number for all stages, or one per stage; none: 0. */
+    petra_int_list extra_delay;
+    char *schedule; /* a file with the order of actions, which replaces the method's program, or "" */
     petra_mitigation mitigation;
   } method;
   struct {
-    char *name; /* config/optimiser.h says which of the keys below it has */
+    char *name; /* config/optimiser.h lists which of the keys below it uses */
     double lr;
     petra_lr_scaling lr_scaling;
     double momentum;
@@ -217,63 +218,67 @@ typedef struct petra_config {
     double beta1, beta2, epsilon;
     double momentum_decay; /* nadamw */
     petra_muon_scale muon_scale;
-    double adam_lr_share; /* muon: rate of what AdamW moves, as a share */
+    double adam_lr_share; /* muon: share of the learning rate that applies to what AdamW updates */
     petra_rotation_sides rotation_sides;
     int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
     double weight_decay;
     bool decay_norm_and_bias;
-    double clip; /* most of the norm of a stage's gradient; 0: any */
+    double clip; /* maximum norm of a stage's gradient; 0: no maximum */
   } optim;
   struct {
     petra_lr_schedule schedule;
     int64_t warmup_epochs;
     petra_int_list milestones; /* epochs, rising */
     double factor;
-    int64_t epochs;       /* of the schedule; cosine, wsd */
-    int64_t decay_epochs; /* of these, the last; wsd */
-    double final;         /* share of the rate at their end; cosine, wsd */
+    int64_t epochs;       /* length of the schedule; cosine, wsd */
+    int64_t decay_epochs; /* the last of these; wsd */
+    double final;         /* share of the rate at the end of the schedule; cosine, wsd */
   } lr;
   struct {
     petra_backend_kind backend;
     petra_precision precision;
     int64_t threads; /* compute threads; 0: all cores that this process may use */
-    int64_t groups;  /* of these threads; 0: chosen (plan/thread_groups.h) */
+    int64_t groups;  /* groups of these threads; 0: chosen (plan/thread_groups.h) */
     bool deterministic;
     petra_graph_choice graph;
-    int64_t streams; /* of cuda, that stages compute on; 0: one a stage, up to 16 */
+    int64_t streams; /* cuda: streams that stages compute on; 0: one per stage, up to 16 */
     bool wide_gradients;
-    char *plans; /* file of measured choices of convolutions; "": none are measured */
+    char *plans; /* file of measured choices for convolutions; "": nothing is measured */
   } device;
   struct {
     int64_t replicas;         /* pipelines on different parts of every microbatch */
     petra_int_list placement; /* execute: stages of each process; none: balanced */
-    double timeout_s;         /* execute: how long a process may be silent */
+    double timeout_s;         /* execute: maximum time without a message from a process */
     petra_transport_choice transport;
-    petra_int_list gpus; /* execute: the GPU of each process; none: by its place on its host */
-    int64_t engines;     /* compute engines a device: 1 or 2 */
-    int64_t stages;      /* cost-only runs: so many stages and no model; 0: the stages of the model */
+    petra_int_list gpus; /* execute: the GPU of each process; none: chosen by the process's place on its host */
+    int64_t engines;     /* compute engines per device: 1 or 2 */
+    int64_t stages;      /* cost-only runs: number of stages, without a model; 0: the stages of the model */
     struct {
       int64_t forward_bytes, backward_bytes, gradient_bytes;
-    } message; /* of the stages of cluster.stages */
+    } message; /* for the stages of cluster.stages */
     struct {
       petra_cost_model model;
       double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
       petra_cost_device device;                                                 /* cost.model: roofline */
-      petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
+      petra_cost_arithmetic arithmetic; /* arithmetic of convolutions and products; cost.model: roofline */
       char *profile;                    /* a file of `petra profile`; cost.model: profile */
-      double launch_s;                  /* of every kernel; cost.model: kernels */
+      double launch_s;                  /* launch time of every kernel; cost.model: kernels */
       struct {
         double matrix_flops, matrix_bytes, elementwise_bytes;
       } efficiency; /* shares of the device's peaks; cost.model: kernels */
     } cost;
     struct {
       petra_host_share share;
-      double action_s, kernel_s; /* to issue an action, and for each of its kernels more; both 0: hosts take no time */
-      int64_t ahead;             /* actions of an engine issued and not started; 0: issued when they could start */
+      /* Time to issue an action, and time for each of its kernels; both 0: hosts take no time. */
+      double action_s, kernel_s;
+      /* Maximum number of actions of an engine that are issued but not started; 0: an action is issued when it could
+       * start. */
+      int64_t ahead;
     } host;
-    petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
+    petra_real_list speeds; /* speeds of the devices relative to the costs; none: all 1 */
     struct {
-      petra_link_preset_choice preset; /* where the two below come from; those it was overridden with stand there */
+      /* Source of the defaults of the two values below, which hold what is in effect. */
+      petra_link_preset_choice preset;
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
     } link;
@@ -295,66 +300,66 @@ typedef struct petra_config {
     } failures;
   } cluster;
   struct {
-    int64_t per_epoch; /* probes of gradient fidelity an epoch; 0: none */
+    int64_t per_epoch; /* probes of gradient fidelity per epoch; 0: none */
     bool gradients;    /* log the gradients themselves */
   } probe;
   struct {
-    int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
+    int64_t warmup, repetitions; /* microbatches before the measurement, and measured */
   } profile;
-  int optimiser;  /* that of the layers before the present one (config/optimiser.h); private */
-  bool of_tokens; /* data.set as the last layer left it is one of tokens; private */
-  bool *fresh;    /* for each key whether the present layer has set it (config_document.h); private */
-  char **labels;  /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
+  int optimiser;  /* optimiser of the layers before the current one (config/optimiser.h); private */
+  bool of_tokens; /* after the last layer, data.set was a token set; private */
+  bool *fresh;    /* for each key whether the current layer has set it (config_document.h); private */
+  char **labels;  /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
-/* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
- * its own folder), which may name another; then applies `sets` in order, each
- * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another one as its `base` (relative
+ * to its own folder), which is read before it and may name a base itself. Then applies `sets` in order, each
+ * "key.path=VALUE" with VALUE as YAML. Errors: PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
 
-/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file
- * is read. */
+/* A config file whose bytes were read already, such as those of a pipe. If `text` is NULL, the file is read. */
 typedef struct petra_config_text {
   const char *path;
   const char *text;
   size_t size;
 } petra_config_text;
 
-/* The same, of a text. */
+/* Loads a config from a text. */
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value", and where they are from, as messages begin; NULL: they are arguments of --set. */
+/* Settings "key.path=value". `from` is their origin, with which messages begin; NULL: they are arguments of --set. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;
   int count;
 } petra_config_sets;
 
-/* The same, with settings from several places, each overriding what came before. */
+/* Loads a config with settings from several places, each of which overrides the ones before it. */
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
                                       petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 
-/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination; FILE:LINE is where the key was set
- * ("default" where it was not). Returns PETRA_CONFIG. */
+/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set
+ * ("default" if it was not set). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether a key has another value than its default. PETRA_NO_MEMORY. */
+/* Determines whether a key has a value other than its default. Errors: PETRA_NO_MEMORY. */
 petra_status petra_config_changed(const petra_config *config, const char *key, bool *out);
 
-/* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
+/* Returns the value of a key that is a real number. Errors: PETRA_CONFIG, logged, if there is no such key or it has
+ * another type. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
-/* What a key decides about a run, from the most to the least. */
+/* What a key decides about a run, from the most to the least important. */
 typedef enum petra_config_role {
-  PETRA_ROLE_RESULT, /* what is computed and logged */
-  PETRA_ROLE_LENGTH, /* how far it goes */
-  PETRA_ROLE_WAY,    /* how it gets there, with the same results: threads that read, where what it reads lies */
-  PETRA_ROLE_PLACE   /* where its own files go */
+  PETRA_ROLE_RESULT, /* the results and the log */
+  PETRA_ROLE_LENGTH, /* the length of the run */
+  PETRA_ROLE_WAY,    /* the way to the same results: number of reading threads, location of inputs */
+  PETRA_ROLE_PLACE   /* the location of its own files */
 } petra_config_role;
 
 enum { PETRA_CONFIG_VALUE = 200 };
@@ -365,43 +370,46 @@ typedef struct petra_config_difference {
   char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
 } petra_config_difference;
 
-/* Puts two configs in some order by the values of their keys of the roles up to `last`: below 0, 0 where all are equal,
- * above 0; where they differ *difference is set (NULL: is not wanted). */
+/* Orders two configs by the values of their keys with roles up to `last`: returns a negative number, 0 if all are
+ * equal, or a positive number. If they differ and `difference` is not NULL, sets *difference. */
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
                          petra_config_difference *difference);
 
-/* The same of a config's text, found in `path`; keys that have come since had their defaults. *order is what
- * petra_config_compare gives. Fails as petra_config_load does. */
+/* Compares like petra_config_compare with the text of a config that was found in `path`. Keys that are newer than the
+ * text have their defaults. *order is the result of the comparison. Errors: those of petra_config_load. */
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, int *order, petra_config_difference *difference);
 
-/* Tells each key in whose value not all of `count` configs are equal, in the order of the keys; values[i], as YAML, is that of
- * configs[i]. What `tell` returns but PETRA_OK ends it and comes back. PETRA_NO_MEMORY. */
-typedef petra_status (*petra_config_teller)(void *context, const char *key, petra_config_role role,
-                                            char *const *values);
-petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
-                                           void *context);
+/* Calls `report` for each key whose value differs between any of the `count` configs, in the order of the keys.
+ * values[i], as YAML, is that of configs[i]. Stops if `report` does not return PETRA_OK, and returns its status.
+ * Errors: PETRA_NO_MEMORY. */
+typedef petra_status (*petra_config_reporter)(void *context, const char *key, petra_config_role role,
+                                              char *const *values);
+petra_status petra_config_report_differences(const petra_config *const *configs, int count,
+                                             petra_config_reporter report, void *context);
 
-/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default (that of the config's optimiser, where it has one), but for those
- * listed (ended by NULL), `before` before the first. Nothing where there is none. */
+/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and do not have their default
+ * (that of the config's optimiser, if it has one), except those in the list (ended by NULL). Prints `before` before the
+ * first; prints nothing if there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);
 
-/* Prints the value of a key: a string as it is, all else as YAML. */
+/* Prints the value of a key: a string as it is, all other types as YAML. */
 void petra_config_print_plain(const petra_config *config, const char *key, FILE *out);
 
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);
 
-/* The table of keys: for a terminal (--help-config), or as the Markdown table of docs/config.md. */
+/* Prints the table of keys, for a terminal (--help-config) or as the Markdown table of docs/config.md. */
 void petra_config_help(FILE *out);
 void petra_config_help_markdown(FILE *out);
 
-/* A line "key PATH VALUE..." for each key with the words that it can have; a text of which there is no list has "FILE", other values
- * nothing. `print_names` prints " VALUE..." of a text that names something of another table, else returns false. */
+/* Prints a line "key PATH VALUE..." for each key with the words that it accepts; strings without a list have "FILE",
+ * other types nothing. For strings that name something from another table, `print_names` prints " VALUE..." and returns
+ * true. */
 void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path));
 
-/* The string of a choice key's value, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
+/* Returns the string of a choice, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);
 
 #endif

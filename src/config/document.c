@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <yaml.h>
 
-/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. No config comes near so many
- * bytes; an endless pipe does not fill the memory. */
+/* MAX_DEPTH exceeds the depth of any key; the walk over the document is recursive, so that depth must be bounded. No
+ * config comes near MAX_BYTES; the limit keeps an endless pipe from filling the memory. */
 enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
 
 static petra_status fail_read(const petra_config_origin *origin, int error) {
@@ -56,7 +58,7 @@ static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t
   return PETRA_OK;
 }
 
-/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+/* libyaml reports an error at the end of the text in an extra line, which the reader would not find. */
 static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
   int lines = 1;
   for (size_t i = 0; i + 1 < length; i++)
@@ -76,7 +78,7 @@ static petra_status fail_syntax(const petra_config_origin *origin, const yaml_pa
                               petra_config_quoted(origin, quoted, sizeof quoted));
 }
 
-/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+/* Refuses what valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
 static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
                                 int *depth) {
   const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -156,14 +158,14 @@ static petra_status check_events(const petra_config_origin *origin, const char *
   return status;
 }
 
-/* --- a setting of the command line, of which nothing may be lost --- */
+/* --- a setting of the command line, no part of which may be lost --- */
 
-/* A place in a text: libyaml counts characters. */
+/* A position in a text, by characters, as libyaml counts, and by bytes. */
 typedef struct place {
   size_t index, byte;
 } place;
 
-/* Moves on to the character number `index`, which is not before the place. */
+/* Advances to character number `index`, which is not before the current position. */
 static void move_to(place *at, const char *text, size_t length, size_t index) {
   for (uint32_t character; at->index < index && at->byte < length; at->index++)
     at->byte += (size_t)petra_utf8_decode(text + at->byte, length - at->byte, &character);
@@ -179,7 +181,7 @@ static bool has_line_break(const char *text, size_t length) {
   return false;
 }
 
-/* What stands between two tokens is blank, or dropped by YAML. */
+/* Checks the gap between two tokens: anything but blanks would be dropped by YAML. */
 static petra_status check_gap(const petra_config_origin *origin, const char *text, size_t length) {
   char shown[PETRA_CONFIG_SHOWN], quoted[PETRA_CONFIG_QUOTED];
   size_t at = 0;
@@ -211,7 +213,7 @@ static petra_status check_token(const petra_config_origin *origin, const yaml_to
   return PETRA_OK;
 }
 
-/* Every character of the setting is blank or in a token that counts. */
+/* Checks that every character of the setting is blank or part of a token that counts. */
 static petra_status check_setting(const petra_config_origin *origin, const char *text, size_t length) {
   yaml_parser_t parser;
   petra_status status = PETRA_OK;
@@ -272,4 +274,109 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, yam
                                   petra_config_line(other));
   }
   return PETRA_OK;
+}
+
+/* --- `base: FILE` at the top of a config: the file whose keys it overrides --- */
+
+enum { MAX_FILES = 16, SHOWN_PATH = 256 };
+
+static const char key[] = "base";
+
+/* Sets *value to the value of the key, or NULL if the root does not have it, and *line to the line of the key. Returns
+ * PETRA_CONFIG if the key occurs twice. */
+static petra_status find_value(const petra_config_loader *in, const yaml_node_t *root, const yaml_node_t **value,
+                               int *line) {
+  *value = NULL;
+  if (root->type != YAML_MAPPING_NODE)
+    return PETRA_OK;
+  for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
+    const yaml_node_t *name = yaml_document_get_node(in->document, pair->key);
+    if (name->type != YAML_SCALAR_NODE || strcmp((const char *)name->data.scalar.value, key) != 0)
+      continue;
+    if (*value)
+      return petra_config_check_duplicate(in->origin, in->document, root, pair, key);
+    *line = petra_config_line(name);
+    *value = yaml_document_get_node(in->document, pair->value);
+  }
+  return PETRA_OK;
+}
+
+/* Joins `name`, which is relative to the folder of the file that names it, to that folder. */
+static petra_status join(const char *from, const char *name, char **out) {
+  const char *slash = *name == '/' || strcmp(from, "-") == 0 ? NULL : strrchr(from, '/');
+  const size_t folder = slash ? (size_t)(slash - from) + 1 : 0;
+  PETRA_TRY(petra_allocate(out, folder + strlen(name) + 1, 1));
+  memcpy(*out, from, folder);
+  memcpy(*out + folder, name, strlen(name) + 1);
+  return PETRA_OK;
+}
+
+/* Prints "a.yaml -> b.yaml -> a.yaml", with the first file at the left, as far as it fits. */
+static size_t print_chain(const petra_config_file *file, char *out, size_t size) {
+  char shown[SHOWN_PATH];
+  size_t used = file->from ? print_chain(file->from, out, size) : 0;
+  const int more = used < size ? snprintf(out + used, size - used, "%s%s", file->from ? " -> " : "",
+                                          petra_utf8_show(shown, sizeof shown, file->path, strlen(file->path)))
+                               : 0;
+  return used + (size_t)more;
+}
+
+/* Returns PETRA_CONFIG if the file at `path` is part of the chain that ends with `file`, or the chain is too long. */
+static petra_status check_chain(const petra_config_loader *in, const petra_config_file *file, int line,
+                                const char *path, const struct stat *info) {
+  const petra_config_file next = {path, file};
+  char chain[1024];
+  int files = 0;
+  for (const petra_config_file *at = file; at; at = at->from) {
+    struct stat other;
+    const bool same = strcmp(at->path, "-") != 0 && stat(at->path, &other) == 0 && other.st_dev == info->st_dev &&
+                      other.st_ino == info->st_ino;
+    if (!same && ++files < MAX_FILES)
+      continue;
+    print_chain(&next, chain, sizeof chain);
+    if (same)
+      return petra_config_fail_at(in->origin, line, key, "a cycle: %s; expected a file that is not among them", chain);
+    return petra_config_fail_at(in->origin, line, key, "%s: more than %d files; expected at most as many", chain,
+                                MAX_FILES);
+  }
+  return PETRA_OK;
+}
+
+static petra_status check_file(const petra_config_loader *in, const petra_config_file *file, int line,
+                               const char *path) {
+  struct stat info;
+  char shown[SHOWN_PATH];
+  const bool there = stat(path, &info) == 0 && access(path, R_OK) == 0;
+  if (!there || S_ISDIR(info.st_mode))
+    return petra_config_fail_at(in->origin, line, key, "%s cannot be read: %s; expected the file of a config",
+                                petra_utf8_show(shown, sizeof shown, path, strlen(path)),
+                                strerror(there ? EISDIR : errno));
+  return check_chain(in, file, line, path, &info);
+}
+
+petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
+                                    const yaml_node_t *root, char **out) {
+  int line = 0;
+  const yaml_node_t *node;
+  *out = NULL;
+  PETRA_TRY(find_value(in, root, &node, &line));
+  if (!node)
+    return PETRA_OK;
+  if (node->type != YAML_SCALAR_NODE)
+    return petra_config_fail_at(in->origin, line, key, "%s; expected the file of a config",
+                                node->type == YAML_MAPPING_NODE ? "a mapping" : "a list");
+  const char *name = (const char *)node->data.scalar.value;
+  if (!*name || strlen(name) != node->data.scalar.length)
+    return petra_config_fail_at(in->origin, line, key, "%s; expected the file of a config",
+                                *name ? "holds a NUL character" : "no value");
+  if (strcmp(name, "-") == 0)
+    return petra_config_fail_at(in->origin, line, key,
+                                "standard input; expected the file of a config, which can be read again");
+  PETRA_TRY(join(file->path, name, out));
+  petra_status status = check_file(in, file, line, *out);
+  if (status != PETRA_OK) {
+    petra_free(*out);
+    *out = NULL;
+  }
+  return status;
 }

@@ -32,7 +32,7 @@ int petra_grid_seeds(const petra_grid *grid) {
   return grid->has_seeds ? grid->axis[grid->axes - 1].count : 1;
 }
 
-/* Which value of axis `axis` the cell has; the row for axis -1. The last axis runs fastest. */
+/* Returns which value of axis `axis` the cell has, or its row for axis -1. The last axis varies fastest. */
 static int place(const petra_grid *grid, int cell, int axis) {
   for (int a = grid->axes - 1; a > axis; a--)
     cell /= grid->axis[a].count;
@@ -57,8 +57,7 @@ static void put_text(writer *to, const char *text) {
     put(to, *text++);
 }
 
-/* A value with everything but letters, digits and ".+-_" turned into '-', once for several in a row, not at
- * the ends. */
+/* Appends a value. Runs of characters other than letters, digits and ".+-_" become one '-', except at the ends. */
 static void put_value(writer *to, const char *text) {
   bool gap = false, begun = false;
   for (; *text; text++) {
@@ -72,7 +71,7 @@ static void put_value(writer *to, const char *text) {
   }
 }
 
-/* Bytes that the name needs, its end not counted. */
+/* Returns the length of the name in bytes, without its terminator. */
 static size_t write_name(const petra_grid *grid, int cell, bool seed, char *out) {
   writer to = {out, 0};
   out[0] = 0;
@@ -94,7 +93,7 @@ void petra_grid_name(const petra_grid *grid, int cell, bool seed, char *out) {
   write_name(grid, cell, seed, out);
 }
 
-/* The last name of the path, or all of it where another axis has the same last name. */
+/* Returns the last name of the path, or the whole path if another axis has the same last name. */
 static void label_axes(petra_grid *grid) {
   for (int a = 0; a < grid->axes; a++) {
     const char *path = key_path(grid->axis[a].key), *last = strrchr(path, '.') + 1;
@@ -140,7 +139,7 @@ static petra_status check_names(const petra_grid *grid) {
 
 /* --- checks of the whole --- */
 
-/* No key twice among a row, the axes and the seeds: one of the values would be lost. */
+/* Checks that a row, the axes and the seeds have no key in common: one of the values would be lost. */
 static petra_status check_keys(const petra_grid *grid) {
   const petra_config_origin origin = {grid->file, NULL};
   for (int r = 0; r < grid->rows; r++)
@@ -156,7 +155,7 @@ static petra_status check_keys(const petra_grid *grid) {
   return PETRA_OK;
 }
 
-/* Every value against the table of keys. */
+/* Checks every value against the table of keys. */
 static petra_status check_values(const petra_grid *grid) {
   const petra_config_origin origin = {grid->file, NULL};
   petra_config_loader to = {NULL, &origin, grid->document};
@@ -233,7 +232,7 @@ void petra_grid_destroy(petra_grid *grid) {
 
 /* --- a cell --- */
 
-/* The cell's value number `index`: those of its row, then those of the axes; NULL where there are no more. */
+/* Returns value number `index` of the cell: those of its row, then those of the axes; NULL if there are no more. */
 static const petra_grid_value *value_at(const petra_grid *grid, int cell, int index) {
   const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
   int axis = index - (row ? row->count : 0);
@@ -251,7 +250,7 @@ bool petra_grid_override(const petra_grid *grid, int combination, int index, con
   return true;
 }
 
-/* Whether a row before `row`, or a value before `end` of it, sets the key. */
+/* Returns true if a row before `row`, or a value before `end` of it, sets the key. */
 static bool is_set_before(const petra_grid *grid, int row, int end, int key) {
   for (int r = 0; r <= row; r++)
     for (int i = 0; i < (r < row ? grid->row[r].count : end); i++)

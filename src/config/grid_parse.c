@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the YAML of a grid to its rows, axes and seeds. */
+/* Parses the YAML of a grid into its rows, axes and seeds. */
 #include "config/document.h"
 #include "config/grid_private.h"
 #include "base/log.h"
@@ -36,7 +36,7 @@ static size_t pairs_of(const yaml_node_t *mapping) {
   return (size_t)(mapping->data.mapping.pairs.top - mapping->data.mapping.pairs.start);
 }
 
-/* The text of a scalar that is not empty; `path` names it in the error line. */
+/* Gets the text of a scalar that is not empty. `path` names it in the error line. */
 static petra_status read_text(const parser *in, const yaml_node_t *node, int line, const char *path,
                               const char *expected, const char **out) {
   if (node->type != YAML_SCALAR_NODE)
@@ -50,7 +50,7 @@ static petra_status read_text(const parser *in, const yaml_node_t *node, int lin
   return PETRA_OK;
 }
 
-/* The name of pair `index` of a mapping, which must not be there twice. */
+/* Gets the name of pair `index` of a mapping, which must not occur twice. */
 static petra_status read_name(const parser *in, const yaml_node_t *mapping, size_t index, const char *section,
                               const char **out) {
   const yaml_node_pair_t *pairs = mapping->data.mapping.pairs.start;
@@ -59,7 +59,7 @@ static petra_status read_name(const parser *in, const yaml_node_t *mapping, size
   return petra_config_check_duplicate(&in->origin, in->grid->document, mapping, &pairs[index], *out);
 }
 
-/* The config key with this path, as something that a grid may vary. */
+/* Finds the config key with this path, which a grid must be able to vary. */
 static petra_status find_key(const parser *in, int line, const char *path, int *out) {
   char shown[PATH_BYTES];
   petra_utf8_show(shown, sizeof shown, path, strlen(path));
@@ -90,7 +90,7 @@ static petra_status read_value(const parser *in, int key, const yaml_node_t *nod
   return PETRA_OK;
 }
 
-/* An axis or the seeds: `node` is the list. */
+/* Reads an axis or the seeds. `node` is the list. */
 static petra_status read_axis(const parser *in, int key, const char *path, int line, const yaml_node_t *node) {
   petra_grid_axis *axis = &in->grid->axis[in->grid->axes];
   if (node->type != YAML_SEQUENCE_NODE)
@@ -143,7 +143,8 @@ static petra_status read_seeds(const parser *in, const yaml_node_t *node, int li
   return read_axis(in, petra_config_key_find("run.seed"), "seeds", line, node);
 }
 
-/* Letters, digits and "._+-=", the first of them a letter or a digit: the name becomes a part of a folder's. */
+/* Checks a row's name, which becomes part of a folder's: letters, digits and "._+-=", of which the first is a letter or
+ * a digit. */
 static petra_status read_row_name(const parser *in, const yaml_node_t *node, petra_grid_row *row) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-=";
   const char *text = NULL;
@@ -254,7 +255,7 @@ static petra_status read_command(const parser *in, const yaml_node_t *node, int 
   return PETRA_OK;
 }
 
-/* The value of one key of the grid. The seeds are read last, whatever their place. */
+/* Reads the value of one key of the grid. The seeds are read last, whatever their position. */
 static petra_status read_part(const parser *in, const char *name, const yaml_node_t *node, int line,
                               const char *folder) {
   if (strcmp(name, "base") == 0)
@@ -287,7 +288,7 @@ static petra_status read_grid(const parser *in, const yaml_node_t *root, const c
                                 "%s; expected a grid, a mapping with any of " GRID_KEYS,
                                 root && root->type == YAML_SEQUENCE_NODE ? "a list" : "no mapping");
   PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)petra_config_key_count + 1,
-                           sizeof *in->grid->axis)); /* no key is there twice */
+                           sizeof *in->grid->axis)); /* no key occurs twice */
   for (size_t i = 0; i < pairs_of(root); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, root, i, "", &name));

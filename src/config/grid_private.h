@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What grid.c and grid_parse.c share. libyaml's types stay incomplete here. */
+/* Types that grid.c and grid_parse.c share. libyaml's types stay incomplete here. */
 #ifndef PETRA_CONFIG_GRID_PRIVATE_H
 #define PETRA_CONFIG_GRID_PRIVATE_H
 
@@ -24,7 +24,7 @@ typedef struct petra_grid_row {
 
 typedef struct petra_grid_axis {
   int key, line, count;
-  const char *label; /* what stands for the key in names: a part of its path */
+  const char *label; /* short form of the key for names: a part of its path */
   petra_grid_value *value;
 } petra_grid_axis;
 
@@ -37,17 +37,17 @@ struct petra_grid {
   int config_line;
   petra_grid_command command;
   petra_grid_row *row;
-  petra_grid_axis *axis; /* in the order of the file; the seeds are the last one where there are any */
+  petra_grid_axis *axis; /* in the order of the file; the seeds, if any, are the last axis */
   int rows, axes;
   bool has_seeds;
   int cells;
 };
 
-/* Fills an empty grid from the text of its file. `folder` is what a relative base is relative to, "" or
- * ending in '/'. */
+/* Fills an empty grid from the text of its file. A relative base is relative to `folder`, which is "" or ends in
+ * '/'. */
 petra_status petra_grid_parse(petra_grid *grid, const char *folder, const char *text, size_t length);
 
-/* Releases what petra_grid_parse made, after a failure too. */
+/* Releases what petra_grid_parse allocated; call it after a failure too. */
 void petra_grid_release(petra_grid *grid);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one table of config keys: for each member of petra_config its type, default, range, choices, role and help, in
+/* The one table of config keys. Type, default, range, choices, role and help of each member of petra_config are in
  * config_keys.c and nowhere else. Private to the config and its fuzzer. */
 #ifndef PETRA_CONFIG_KEYS_H
 #define PETRA_CONFIG_KEYS_H
@@ -20,13 +20,13 @@ typedef enum petra_config_type {
   PETRA_KEY_FLAG_LIST     /* unsigned: bit i is choices[i] */
 } petra_config_type;
 
-/* What a string or a list must satisfy beyond its type. */
+/* A condition on a string or list in addition to its type. */
 typedef enum petra_config_rule {
   PETRA_RULE_NONE,
   PETRA_RULE_NOT_EMPTY, /* string */
   PETRA_RULE_FILE_NAME, /* string: one component of a path */
   PETRA_RULE_RISING,    /* integer list: strictly rising */
-  PETRA_RULE_OR_ONE,    /* integer list: a number alone is a list of one */
+  PETRA_RULE_OR_ONE,    /* integer list: a single number is a list of one */
   PETRA_RULE_BELOW_MAX  /* real: the upper bound itself is excluded */
 } petra_config_rule;
 
@@ -43,34 +43,31 @@ typedef struct petra_config_key {
   const char *help; /* one sentence without a full stop */
 } petra_config_key;
 
-/* All keys; those of a section stand together, in the order in which they are printed. */
+/* All keys. Those of a section are adjacent, in the order in which they are printed. */
 extern const petra_config_key petra_config_keys[];
 extern const int petra_config_key_count;
 
-/* Of periods, by petra_period_unit: the word behind the number, which epochs need not have. */
+/* The words of periods by petra_period_unit. They follow the number; epochs may omit theirs. */
 extern const char *const petra_period_words[];
-/* How many letters of the word are its singular or plural, as `count` needs it. */
+/* Returns how many letters of `word` form its singular or plural, as `count` requires. */
 int petra_period_letters(const char *word, double count);
 
-/* The index of a key in the table, -1 if there is none. */
+/* Returns the index of a key in the table, or -1. */
 int petra_config_key_find(const char *path);
 
-/* True if `path` names a section ("" is the whole config). */
+/* Returns true if `path` names a section ("" is the whole config). */
 bool petra_config_is_section(const char *path);
 
-/* The value of a key as YAML. */
+/* Prints the value of a key as YAML. */
 void petra_config_print_value(const petra_config_key *key, const petra_config *config, FILE *out);
 
-/* Below 0, 0 or above 0: the order of two values of the key. */
+/* Orders two values of the key: returns a negative number, 0 or a positive number. */
 int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right);
 
-/* "an integer, 1 .. 65536": what a value of the key must be. Returns `out`. */
+/* Describes the values of the key: "an integer, 1 .. 65536". Returns `out`. */
 char *petra_config_expected(const petra_config_key *key, char *out, size_t size);
 
-/* The names in a section, "name, seed, ...". Returns `out`. */
+/* Lists the names in a section, "name, seed, ...". Returns `out`. */
 char *petra_config_children(const char *section, char *out, size_t size);
-
-/* The key or section that a misspelled path most likely means, copied to `out`; false if none is near. */
-bool petra_config_nearest(const char *path, char *out, size_t size);
 
 #endif

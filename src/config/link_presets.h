@@ -5,12 +5,12 @@
 
 typedef struct petra_link_preset {
   const char *name;
-  double latency_s;     /* between the end of a transmission and its arrival */
+  double latency_s;     /* from the end of a transmission to its arrival */
   double bandwidth_Bps; /* in each direction; 0: infinite */
   const char *bandwidth_source, *latency_source;
 } petra_link_preset;
 
-/* Of a petra_link_preset_choice (config/config.h), 0 .. count - 1. */
+/* Returns the preset of a petra_link_preset_choice (config/config.h), 0 .. count - 1. */
 const petra_link_preset *petra_link_preset_of(int choice);
 int petra_link_preset_count(void);
 

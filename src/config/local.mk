@@ -2,7 +2,6 @@
 # src/config: the keys of a config, files with them, grids of a sweep.
 libpetra_a_SOURCES += \
 	src/config/augmentation.h \
-	src/config/base.c \
 	src/config/compare.c \
 	src/config/config.c src/config/config.h \
 	src/config/document.c src/config/document.h \
@@ -14,5 +13,4 @@ libpetra_a_SOURCES += \
 	src/config/optimiser.c src/config/optimiser.h \
 	src/config/print.c \
 	src/config/sample_kind.c src/config/sample_kind.h \
-	src/config/suggestions.c \
 	src/config/value.c src/config/value.h

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The config as YAML, and the table of keys as help. */
+/* Prints the config as YAML, and the table of keys as help. */
 #include "config/value.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Always double-quoted, so that no string can be taken for a number, a boolean, null or another YAML
- * construct. What YAML does not allow in a file, and every kind of line break, is escaped. */
+/* Strings are always double-quoted, so that none can be taken for a number, a boolean, null or another YAML construct.
+ * Characters that YAML does not allow in a file, and all kinds of line breaks, are escaped. */
 static void print_string(FILE *out, const char *text) {
   size_t length = strlen(text);
   putc('"', out);
@@ -32,7 +32,7 @@ static void print_string(FILE *out, const char *text) {
   putc('"', out);
 }
 
-/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale. */
+/* Prints the shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale. */
 static void print_real(FILE *out, double value) {
   char text[40];
   for (int digits = 15; digits <= 17; digits++) {
@@ -114,7 +114,7 @@ void petra_config_print_plain(const petra_config *config, const char *path, FILE
     petra_config_print_value(key, config, out);
 }
 
-/* Prints the headings of the sections of `path` that `previous` is not in, and the key's own name. */
+/* Prints the section headings of `path` that `previous` does not have, and the name of the key. */
 static void print_name(FILE *out, const char *path, const char *previous) {
   size_t start = 0;
   int depth = 0;
@@ -169,7 +169,7 @@ static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
                                          [PETRA_KEY_REAL_LIST] = "list of numbers",
                                          [PETRA_KEY_FLAG_LIST] = "list of choices"};
 
-/* "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
+/* Prints "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
 static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
   const char *separator = "";
   for (int i = 0; i < petra_config_key_count; i++)

@@ -106,7 +106,7 @@ static petra_status fail_choice(const petra_config_origin *origin, const petra_c
                               petra_nearest_hint(near, sizeof near, "", shown, key->choices));
 }
 
-/* Digits from *text on, without a needless leading zero; moves *text past them. */
+/* Advances *text past digits, without superfluous leading zeros. */
 static bool skip_digits(const char **text, bool leading_zeros) {
   const char *start = *text;
   while (**text >= '0' && **text <= '9')
@@ -114,14 +114,14 @@ static bool skip_digits(const char **text, bool leading_zeros) {
   return *text > start && (leading_zeros || *start != '0' || *text == start + 1);
 }
 
-/* [-+]?(0|[1-9][0-9]*) */
+/* Matches [-+]?(0|[1-9][0-9]*). */
 static bool is_integer(const petra_config_scalar *value) {
   const char *text = value->text;
   text += *text == '-' || *text == '+';
   return !value->quoted && skip_digits(&text, false) && text == value->text + value->length;
 }
 
-/* An integer, or one with a fraction (digits on one side of the point at least), an exponent or both. */
+/* Matches an integer, or an integer with a fraction (digits on at least one side of the point), an exponent or both. */
 static bool is_real(const petra_config_scalar *value) {
   const char *text = value->text;
   text += *text == '-' || *text == '+';
@@ -152,7 +152,7 @@ static petra_status parse_integer(const petra_config_key *key, const petra_confi
   return PETRA_OK;
 }
 
-/* True if a digit other than 0 stands before the exponent. */
+/* Returns true if no digit other than 0 stands before the exponent. */
 static bool is_written_as_zero(const char *text) {
   return text[strcspn(text, "123456789eE")] < '1' || text[strcspn(text, "123456789eE")] > '9';
 }
@@ -170,7 +170,7 @@ static petra_status parse_real(const petra_config_key *key, const petra_config_o
   return PETRA_OK;
 }
 
-/* The index of a scalar among the choices, -1 if it is none of them. */
+/* Returns the index of a scalar among the choices, or -1. */
 static int find_choice(const petra_config_key *key, const petra_config_scalar *value) {
   for (int i = 0; key->choices[i]; i++)
     if (strlen(key->choices[i]) == value->length && memcmp(key->choices[i], value->text, value->length) == 0)
@@ -188,8 +188,8 @@ static bool is_file_name(const petra_config_scalar *value) {
          strcmp(value->text, "..") != 0;
 }
 
-/* A plain scalar such as 2024 or true is taken as it is written where a string is due; the key's type leaves
- * no doubt. */
+/* If a string is expected, a plain scalar such as 2024 or true is taken as it is written: the type of the key leaves no
+ * doubt. */
 static petra_status check_string(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value) {
   if (is_null(value))
@@ -224,7 +224,7 @@ static petra_status store_boolean(const petra_config_key *key, const petra_confi
   return PETRA_OK;
 }
 
-/* The unit that the word behind a number names; PETRA_PERIOD_UNITS: none. */
+/* Returns the unit of the word after a number, or PETRA_PERIOD_UNITS. */
 static petra_period_unit find_unit(const char *word) {
   int unit = *word ? 0 : PETRA_PERIOD_EPOCHS;
   for (; *word && unit < PETRA_PERIOD_UNITS; unit++) {
@@ -290,7 +290,7 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   return fail_scalar(origin, key, value, "is not a list");
 }
 
-/* `values` are `count` numbers of the key's type. */
+/* Parses `count` numbers of the key's type into `values`. */
 static petra_status parse_numbers(const petra_config_key *key, const petra_config_origin *origin,
                                   const petra_config_scalar *items, size_t count, void *values) {
   int64_t *integers = values;
@@ -360,4 +360,42 @@ petra_status petra_config_number(const petra_config *config, const char *key, do
     return petra_config_fail(config, key, "takes no real number; expected a key that does");
   *out = *(const double *)member;
   return PETRA_OK;
+}
+
+/* --- the suggestion in the error line of an unknown key --- */
+
+enum { LONGEST = PETRA_NEAREST_LONGEST };
+
+static const char *last_name(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+/* Returns twice the number of mistakes. A wrong section counts as a little more than one spelling mistake. */
+static int path_distance(const char *a, const char *b) {
+  const int whole = 2 * petra_edit_distance(a, b), last = 2 * petra_edit_distance(last_name(a), last_name(b)) + 3;
+  return whole < last ? whole : last;
+}
+
+bool petra_config_nearest(const char *path, char *out, size_t size) {
+  if (strlen(path) > LONGEST || *last_name(path) == 0)
+    return false;
+  int best = 2 * (2 + (int)strlen(last_name(path)) / 4); /* the first distance that is too large */
+  bool found = false;
+  for (int i = 0; i < petra_config_key_count; i++) {
+    char candidate[LONGEST + 1];
+    snprintf(candidate, sizeof candidate, "%s", petra_config_keys[i].path);
+    for (;;) { /* the key, then the sections that contain it */
+      int distance = path_distance(path, candidate);
+      if (distance < best) {
+        best = distance, found = true;
+        snprintf(out, size, "%s", candidate);
+      }
+      char *dot = strrchr(candidate, '.');
+      if (!dot)
+        break;
+      *dot = 0;
+    }
+  }
+  return found;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the config. */
+/* Converts the text of a value to the member of petra_config, with all checks. Knows no YAML. Private to the config. */
 #ifndef PETRA_CONFIG_VALUE_H
 #define PETRA_CONFIG_VALUE_H
 
 #include "config/keys.h"
 
-/* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL). */
+/* The origin of values: a file (`set` is NULL), one --set argument, or the table of defaults (both are NULL). */
 typedef struct petra_config_origin {
-  const char *file; /* as shown in messages; of `set`: where it is from, NULL: --set */
+  const char *file; /* name in messages; with `set`: origin of the setting, NULL: --set */
   const char *set;  /* the setting, "key.path=value" */
 } petra_config_origin;
 
@@ -15,7 +15,7 @@ typedef struct petra_config_origin {
 typedef struct petra_config_scalar {
   const char *text; /* terminated, but may hold further NUL bytes */
   size_t length;
-  bool quoted; /* or a block scalar: surely a string */
+  bool quoted; /* quoted, or a block scalar: certainly a string */
   int line;    /* from 1 */
 } petra_config_scalar;
 
@@ -30,22 +30,27 @@ enum {
 petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path, const char *format,
                                   ...) __attribute__((format(printf, 4, 5)));
 
-/* How a setting quotes its value, for the end of a message; "" of a key that is no string, and of a file. Returns out. */
+/* Describes how to quote the value of a setting, for the end of a message; "" if the key is not a string, or for a
+ * file. Returns `out`. */
 const char *petra_config_quoted(const petra_config_origin *origin, char *out, size_t size);
 
-/* The same as petra_config_fail_at for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
+/* Like petra_config_fail_at, for a value that the key does not accept: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
                                      const char *what);
 
-/* Stores the value of a key that is no list. The old value is released. */
+/* Stores the value of a key that is not a list. Releases the old value. */
 petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
                                 const petra_config_scalar *value);
 
-/* The same for a list. */
+/* Stores the value of a list. */
 petra_status petra_config_store_list(petra_config *config, const petra_config_key *key,
                                      const petra_config_origin *origin, const petra_config_scalar *items, size_t count);
 
-/* Remembers where a key was set. */
+/* Records where a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
+
+/* Finds the key or section that a misspelled path most likely means and copies it to `out`; returns false if none is
+ * similar. */
+bool petra_config_nearest(const char *path, char *out, size_t size);
 
 #endif

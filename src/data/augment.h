@@ -12,7 +12,7 @@
  * column width - 1 - x of the window.
  *
  * Sets whose images are larger than their records (imagefolder) have another crop. There the stream gives, whatever is
- * switched on, first the flip (the highest bit of a word) and then the draws of the window (data/crop.h). */
+ * switched on, first the flip (the highest bit of a word) and then the draws of the window (data/resize.h). */
 #ifndef PETRA_DATA_AUGMENT_H
 #define PETRA_DATA_AUGMENT_H
 

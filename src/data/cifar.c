@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/cifar.h"
+#include "data/image_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -169,7 +169,7 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
 
 /* The labels of one file are read and checked; good records become the set's, until it has `most`. A label is in the last of
  * its bytes. */
-static petra_status read_labels(const cifar_format *format, int from, int64_t most, int64_t *problems, cifar *self) {
+static petra_status read_labels(const cifar_format *format, int from, int64_t maximum, int64_t *problems, cifar *self) {
   uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];
   const source *file = &self->sources[from];
   const int64_t length = record_bytes(format);
@@ -181,7 +181,7 @@ static petra_status read_labels(const cifar_format *format, int from, int64_t mo
     const uint8_t *record = bytes + at * length;
     petra_status status = check_labels(format, file->path, i, record);
     PETRA_TRY(petra_dataset_problem(problems, status));
-    if (status == PETRA_OK && self->base.count < most)
+    if (status == PETRA_OK && self->base.count < maximum)
       self->records[self->base.count++] = (struct record){(uint32_t)i, (uint8_t)from, record[format->label_bytes - 1]};
   }
   return PETRA_OK;

@@ -2,12 +2,9 @@
 #include "data/dataset.h"
 
 #include "base/log.h"
-#include "data/cifar.h"       /* circle: this is where all sets are listed */
 #include "data/grammar.h"     /* circle: this is where all sets are listed */
 #include "data/hdf5_layout.h" /* circle: this is where all sets are listed */
-#include "data/hdf5_set.h"    /* circle: this is where all sets are listed */
-#include "data/imagefolder.h" /* circle: this is where all sets are listed */
-#include "data/shapes.h"      /* circle: this is where all sets are listed */
+#include "data/image_sets.h"  /* circle: this is where all sets are listed */
 #include "data/token_set.h"   /* circle: this is where all sets are listed */
 #include "data/windows.h"     /* circle: this is where all sets are listed */
 

@@ -29,7 +29,7 @@ typedef struct petra_dataset_ops {
   /* The label alone, without the image. NULL: only `read` tells it. Thread-safe. */
   int32_t (*label)(const petra_dataset *set, int64_t index);
   /* The same as `read` with a random window of the image as it is stored, which replaces the padded crop of
-   * data/augment.h. The draws from `rng` and what is made of them: data/crop.h. NULL: what is stored has the
+   * data/augment.h. The draws from `rng` and what is made of them: data/resize.h. NULL: what is stored has the
    * size of a record. Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
   /* The image as it is stored. NULL: height x width, as of every record, and not turned. Thread-safe. */
@@ -66,7 +66,7 @@ typedef struct petra_dataset_shape {
  * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records
  * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
- * Every file is checked whole before it is used. imagefolder, hdf5: data/imagefolder.h, data/hdf5_set.h;
+ * Every file is checked whole before it is used. imagefolder, hdf5: data/image_sets.h;
  * there the pixels are checked when they are read. text, tokens, grammar: data/token_set.h, data/grammar.h. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
  * (empty, no multiple of the record length, label out of range: file, record, value, what was expected) or
  * PETRA_CONFIG.
@@ -96,5 +96,14 @@ petra_status petra_dataset_problem(int64_t *problems, petra_status status);
 
 /* NULL is allowed. */
 void petra_dataset_destroy(petra_dataset *set);
+
+/* A number by which a run that goes on knows its data again, wherever they lie by now. */
+
+/* XXH64 of a split, numbers as 64 bits from the least byte on: kind of samples, how many, classes; then
+ *   tokens   those of the split, 16 bits each, where they are 2^24 at most, else 256 runs of 2^16, evenly from the first to the last
+ *   images   all labels; and of 16 records, evenly from the first to the last, the pixels or, where a set stores images of their own
+ *            sizes (imagefolder), that size: what is made of a JPEG depends on the library
+ * Two sets that differ in nothing of this are the same by it. It takes milliseconds. Errors are those of reading. */
+petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 
 #include "base/mem.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <endian.h>
 #include <xxhash.h>
 
@@ -36,11 +36,11 @@ static petra_status add_run(XXH64_state_t *hash, const petra_dataset *set, int64
 }
 
 static petra_status add_tokens(XXH64_state_t *hash, const petra_dataset *set) {
-  const int64_t most = (int64_t)RUNS * RUN;
+  const int64_t maximum = (int64_t)RUNS * RUN;
   int32_t *room;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&room, RUN, sizeof *room));
-  if (set->tokens > most)
+  if (set->tokens > maximum)
     for (int i = 0; i < RUNS && status == PETRA_OK; i++)
       status = add_run(hash, set, spread(i, RUNS, set->tokens - RUN + 1), RUN, room);
   else

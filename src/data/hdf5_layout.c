@@ -57,14 +57,14 @@ static petra_status read_attribute(const reader *r, const char *name, int count,
 }
 
 /* The attribute that says how many different labels there can be. */
-static petra_status read_count(const reader *r, const char *name, int32_t most, int32_t *out) {
+static petra_status read_count(const reader *r, const char *name, int32_t maximum, int32_t *out) {
   double version = 0, count = 0;
   PETRA_TRY(read_attribute(r, "schema_version", 1, false, &version));
   if (version != SCHEMA_VERSION)
     return petra_fail(PETRA_DATA, "%s: schema_version %g, expected %d", r->path, version, SCHEMA_VERSION);
   PETRA_TRY(read_attribute(r, name, 1, false, &count));
-  if (!(count >= 1 && count <= most))
-    return petra_fail(PETRA_DATA, "%s: attribute %s is %g, expected 1 to %d", r->path, name, count, most);
+  if (!(count >= 1 && count <= maximum))
+    return petra_fail(PETRA_DATA, "%s: attribute %s is %g, expected 1 to %d", r->path, name, count, maximum);
   *out = (int32_t)count;
   return PETRA_OK;
 }
@@ -197,11 +197,11 @@ static petra_status read_labels(reader *r) {
 }
 
 static petra_status check_tokens(reader *r, hid_t set, hsize_t count) {
-  const int64_t most = INT64_MAX / 2;
+  const int64_t maximum = INT64_MAX / 2;
   if (!is_unsigned(set, 2))
     return petra_fail(PETRA_DATA, "%s: /%s/tokens: expected unsigned little-endian integers of two bytes", r->path,
                       r->split);
-  if (count < 1 || count > (hsize_t)most)
+  if (count < 1 || count > (hsize_t)maximum)
     return petra_fail(PETRA_DATA, "%s: /%s/tokens has %llu tokens, expected at least 1", r->path, r->split,
                       (unsigned long long)count);
   r->tokens.count = (int64_t)count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/hdf5_set.h"
+#include "data/image_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/imagefolder.h"
+#include "data/image_sets.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/crop.h"
 #include "data/file_bytes.h"
 #include "data/folder_list.h"
 #include "data/jpeg.h"

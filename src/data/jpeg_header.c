@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/jpeg_header.h"
+#include "data/jpeg.h"
 
 #include "base/log.h"
 

@@ -2,23 +2,22 @@
 # src/data: data sets, augmentation, and the loader with its threads.
 libpetra_a_SOURCES += \
 	src/data/augment.c src/data/augment.h \
-	src/data/cifar.c src/data/cifar.h \
-	src/data/crop.c src/data/crop.h \
+	src/data/cifar.c \
 	src/data/dataset.c src/data/dataset.h \
-	src/data/fingerprint.c src/data/fingerprint.h \
+	src/data/fingerprint.c \
 	src/data/grammar.c src/data/grammar.h \
 	src/data/file_bytes.c src/data/file_bytes.h \
 	src/data/folder_list.c src/data/folder_list.h \
 	src/data/hdf5_layout.c src/data/hdf5_layout.h \
-	src/data/hdf5_set.c src/data/hdf5_set.h \
-	src/data/imagefolder.c src/data/imagefolder.h \
+	src/data/hdf5_set.c \
+	src/data/image_sets.h \
+	src/data/imagefolder.c \
 	src/data/jpeg.h \
-	src/data/jpeg_header.c src/data/jpeg_header.h \
+	src/data/jpeg_header.c \
 	src/data/loader.c src/data/loader.h \
 	src/data/resize.c src/data/resize.h \
-	src/data/sampler.c src/data/sampler.h src/data/sampler_images.c src/data/sampler_tokens.c \
-	src/data/shapes.c src/data/shapes.h \
-	src/data/token_file.c src/data/token_file.h \
+	src/data/sampler.c src/data/sampler.h \
+	src/data/shapes.c \
 	src/data/token_set.c src/data/token_set.h \
 	src/data/windows.c src/data/windows.h
 

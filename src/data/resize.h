@@ -9,6 +9,7 @@
 #ifndef PETRA_DATA_RESIZE_H
 #define PETRA_DATA_RESIZE_H
 
+#include "base/rng.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -23,5 +24,30 @@ typedef struct petra_resize_axis {
 /* `source` is (height, width, 3) with `width` pixels a row; `out` is (3, rows->kept, columns->kept), elsewhere. */
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out);
+
+/* Which part of a large image the network gets to see: a random window in training, the centre in evaluation.
+ *
+ * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6
+ * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn as the field has come to draw it: up to
+ * ten times area   = H W (0.08 + 0.92 u1)                    u1, u2 uniform in [0, 1) aspect = exp(log(3/4) +
+ * u2 (log(4/3) - log(3/4))) w = round(sqrt(area aspect)), h = round(sqrt(area / aspect))      halves to even
+ * and, if 0 < w <= W and 0 < h <= H, the place: top uniform in 0 .. H - h, then left uniform in 0 .. W - w.
+ * After ten failures the largest centred window with an aspect within 3/4 .. 4/3. Draws from the stream:
+ * petra_rng_uniform twice a try, then petra_rng_below twice for the try that fits.
+ *
+ * Evaluation: the image is resized so that its shorter side is `resize` (the longer one is rounded down) and
+ * the centre of `size` x `size` is cut out, at round((side - size) / 2), halves to even. */
+
+/* A window of an image, in its pixels. */
+typedef struct petra_crop {
+  int32_t top, left, height, width;
+} petra_crop;
+
+/* Of an image of height x width, each at least 1. */
+petra_crop petra_crop_random(petra_rng *rng, int32_t height, int32_t width);
+
+/* The size of the resized image, and the window of it; size <= resize. */
+void petra_crop_centre(int32_t height, int32_t width, int32_t resize, int32_t size, int32_t *resized_height,
+                       int32_t *resized_width, petra_crop *window);
 
 #endif

@@ -44,8 +44,6 @@ struct petra_sampler {
   petra_augment_table table;
 };
 
-extern const petra_sampler_ops petra_sampler_images, petra_sampler_tokens;
-
 /* `set` must outlive the sampler, which owns nothing. */
 void petra_sampler_init(petra_sampler *sampler, const petra_dataset *set, const petra_sampler_options *options);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens from files: data.set: text and tokens (forms: data/token_file.h). Where the splits are:
+/* Tokens from files: data.set: text and tokens (forms: token_set.c). Where the splits are:
  *   data.path, a folder (tokens)  train.bin; val.bin
  *   data.path, in HDF5 (tokens)   /train; /eval, which may be missing
  *   data.path, another file       with data.eval_share e the first floor(n (1 - e)) of its n tokens; the others

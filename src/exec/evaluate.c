@@ -125,8 +125,8 @@ static evaluation_pass next_pass(const petra_evaluator *evaluator) {
 }
 
 /* The loader lets as many batches be held as it has threads, and two. */
-static petra_status use_crew(petra_evaluator *evaluator) {
-  const int threads = petra_crew_threads(evaluator->options.crew);
+static petra_status use_pool(petra_evaluator *evaluator) {
+  const int threads = petra_thread_pool_threads(evaluator->options.pool);
   if (evaluator->loading.threads < threads)
     evaluator->loading.threads = threads;
   PETRA_TRY(petra_allocate(&evaluator->many, (size_t)threads, sizeof *evaluator->many));
@@ -150,8 +150,8 @@ petra_status petra_evaluator_create(const petra_evaluation_options *options, pet
   once->parts = once->part = 0;
   once->first = 0;
   once->end = (options->set->count + once->batch - 1) / once->batch;
-  if (options->crew && petra_stages_all(&options->stages))
-    PETRA_TRY_GOTO(status, use_crew(evaluator), fail);
+  if (options->pool && petra_stages_all(&options->stages))
+    PETRA_TRY_GOTO(status, use_pool(evaluator), fail);
   PETRA_TRY_GOTO(status, begin_pass(evaluator, PASS_PLAIN), fail);
   *out = evaluator;
   return PETRA_OK;
@@ -198,17 +198,17 @@ static void compute_one(void *context, int job) {
 /* As many batches as are computed at once; their sums are in their order. */
 static petra_status step_beside(petra_evaluator *evaluator) {
   const int64_t left = evaluator->batches - evaluator->next;
-  const int most = left < evaluator->at_once ? (int)left : evaluator->at_once;
+  const int maximum = left < evaluator->at_once ? (int)left : evaluator->at_once;
   petra_status status = PETRA_OK;
   int held = 0;
-  for (; held < most && status == PETRA_OK; held += status == PETRA_OK) {
+  for (; held < maximum && status == PETRA_OK; held += status == PETRA_OK) {
     one_of_many *one = &evaluator->many[held];
     one->loss = (petra_loss){0};
     petra_aside_begin(&one->aside, evaluator->options.backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
-    petra_crew_run(evaluator->options.crew, held, compute_one, evaluator);
+    petra_thread_pool_run(evaluator->options.pool, held, compute_one, evaluator);
   for (int i = 0; i < held; i++) {
     one_of_many *one = &evaluator->many[i];
     petra_loader_give_back(evaluator->loader, one->batch);

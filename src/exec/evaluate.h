@@ -30,8 +30,8 @@ typedef struct petra_evaluation_options {
   petra_loader_options loader; /* of training: what differs for `set` is changed here */
   const petra_dataset
       *train; /* whose microbatches 0 ... recalibrate - 1 the statistics are estimated from, as training reads them */
-  int64_t recalibrate; /* 0: none */
-  petra_crew *crew;    /* of as many threads as the backend has lanes; NULL: none */
+  int64_t recalibrate;     /* 0: none */
+  petra_thread_pool *pool; /* of as many threads as the backend has lanes; NULL: none */
 } petra_evaluation_options;
 
 /* Passes every batch through the stages that are here, with `snapshots` (one a stage, NULL where it is elsewhere), whose statistics a

@@ -45,9 +45,9 @@ struct petra_observer {
     (*link_)->next = NULL;                                                                                             \
   } while (0)
 
-/* Tells every observer of a list: PETRA_TELL(petra_observer, list, ended, observer, &row) calls the `ended` of each with
+/* Tells every observer of a list: PETRA_NOTIFY(petra_observer, list, ended, observer, &row) calls the `ended` of each with
  * `observer` and `&row`. */
-#define PETRA_TELL(type, list, what, ...)                                                                              \
+#define PETRA_NOTIFY(type, list, what, ...)                                                                            \
   do {                                                                                                                 \
     for (type *observer = (list); observer; observer = observer->next)                                                 \
       if (observer->ops->what)                                                                                         \

@@ -10,14 +10,14 @@ typedef struct input {
   petra_stage_observer base;
   petra_replica_losses *losses;
   int replica;
-  int64_t told;
+  int64_t reported;
 } input;
 
 /* A microbatch of which not all replicas have told. */
 typedef struct waiting {
   int64_t microbatch, virtual_ns;
   double lr;
-  int told;
+  int reported;
 } waiting;
 
 /* An evaluation that was told after a loss that waits. */
@@ -40,18 +40,18 @@ struct petra_replica_losses {
 };
 
 /* Evaluations whose turn has come. */
-static petra_status tell_late(petra_replica_losses *l) {
+static petra_status report_late(petra_replica_losses *l) {
   while (l->late_count > 0 && l->late[0].after <= l->first) {
     const late_evaluation one = l->late[0];
     l->late_count--;
     memmove(l->late, l->late + 1, (size_t)l->late_count * sizeof *l->late);
-    PETRA_TELL(petra_stage_observer, l->observers, evaluated, observer, one.microbatch, &one.evaluation);
+    PETRA_NOTIFY(petra_stage_observer, l->observers, evaluated, observer, one.microbatch, &one.evaluation);
   }
   return PETRA_OK;
 }
 
 /* All replicas have told of the first that waits. */
-static petra_status tell_first(petra_replica_losses *l) {
+static petra_status report_first(petra_replica_losses *l) {
   const waiting first = l->waiting[0];
   petra_loss all = l->parts[0];
   for (int i = 1; i < l->replicas; i++) {
@@ -65,8 +65,8 @@ static petra_status tell_first(petra_replica_losses *l) {
   l->count--;
   memmove(l->waiting, l->waiting + 1, (size_t)l->count * sizeof *l->waiting);
   memmove(l->parts, l->parts + l->replicas, (size_t)(l->count * l->replicas) * sizeof *l->parts);
-  PETRA_TELL(petra_stage_observer, l->observers, loss, observer, first.microbatch, &all, first.lr, first.virtual_ns);
-  return tell_late(l);
+  PETRA_NOTIFY(petra_stage_observer, l->observers, loss, observer, first.microbatch, &all, first.lr, first.virtual_ns);
+  return report_late(l);
 }
 
 /* All replicas tell in the same order. */
@@ -74,7 +74,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
                             int64_t virtual_ns) {
   input *from = (input *)base;
   petra_replica_losses *l = from->losses;
-  const int64_t at = from->told++ - l->first;
+  const int64_t at = from->reported++ - l->first;
   if (at == l->count) {
     PETRA_TRY(petra_array_reserve(&l->waiting, &l->waiting_capacity, at + 1, sizeof *l->waiting));
     PETRA_TRY(petra_array_reserve(&l->parts, &l->parts_capacity, (at + 1) * l->replicas, sizeof *l->parts));
@@ -85,20 +85,20 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
     return petra_fail(PETRA_INTERNAL, "replica %d tells the loss of microbatch %lld where another told that of %lld",
                       from->replica, (long long)microbatch, (long long)one->microbatch);
   l->parts[at * l->replicas + from->replica] = *loss;
-  return ++one->told == l->replicas ? tell_first(l) : PETRA_OK;
+  return ++one->reported == l->replicas ? report_first(l) : PETRA_OK;
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   const input *from = (const input *)base;
   petra_replica_losses *l = from->losses;
   PETRA_TRY(petra_array_reserve(&l->late, &l->late_capacity, l->late_count + 1, sizeof *l->late));
-  l->late[l->late_count++] = (late_evaluation){microbatch, from->told, *evaluation};
-  return tell_late(l);
+  l->late[l->late_count++] = (late_evaluation){microbatch, from->reported, *evaluation};
+  return report_late(l);
 }
 
 static petra_status on_evaluating(petra_stage_observer *base) {
   const petra_replica_losses *l = ((const input *)base)->losses;
-  PETRA_TELL(petra_stage_observer, l->observers, evaluating, observer);
+  PETRA_NOTIFY(petra_stage_observer, l->observers, evaluating, observer);
   return PETRA_OK;
 }
 
@@ -106,7 +106,7 @@ static petra_status on_evaluating(petra_stage_observer *base) {
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   const petra_replica_losses *l = ((const input *)base)->losses;
-  PETRA_TELL(petra_stage_observer, l->observers, evaluated_weights, observer, microbatch, evaluation, snapshots);
+  PETRA_NOTIFY(petra_stage_observer, l->observers, evaluated_weights, observer, microbatch, evaluation, snapshots);
   return PETRA_OK;
 }
 

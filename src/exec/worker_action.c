@@ -27,10 +27,10 @@ static bool has_loss(const petra_worker_stage *worker, const petra_action *actio
 
 /* --- prepare --- */
 
-static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
-                              const petra_batch *batch) {
-  PETRA_TELL(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
-             batch->label_count);
+static petra_status report_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
+                                const petra_batch *batch) {
+  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
+               batch->label_count);
   return PETRA_OK;
 }
 
@@ -39,7 +39,7 @@ static petra_status read_input(petra_worker_stage *worker, int64_t m, petra_mess
   petra_batch *batch;
   PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(petra_worker_stage_of(worker, 1)),
                              &out->streams.tensor[0], &batch));
-  petra_status status = tell_read(worker, m, out->streams.tensor[0], batch);
+  petra_status status = report_read(worker, m, out->streams.tensor[0], batch);
   petra_loader_give_back(worker->feed.loader, batch);
   return status;
 }
@@ -51,8 +51,8 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
     PETRA_TRY(read_input(worker, a->microbatch, &task->in));
   } else {
     PETRA_TRY(take(worker, a->stage, PETRA_CHANNEL_FORWARD, a->microbatch, &task->in));
-    PETRA_TELL(petra_stage_observer, worker->options.observers, input, observer, a->stage, a->microbatch,
-               &task->in.streams);
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, input, observer, a->stage, a->microbatch,
+                 &task->in.streams);
   }
   if (!has_loss(worker, a))
     return PETRA_OK;
@@ -79,7 +79,7 @@ petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
   if (a->kind == PETRA_ACTION_BACKWARD)
     return prepare_backward(worker, task);
   if (a->kind == PETRA_ACTION_UPDATE)
-    PETRA_TELL(petra_stage_observer, worker->options.observers, updating, observer, a->stage, a->microbatch);
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, updating, observer, a->stage, a->microbatch);
   return PETRA_OK;
 }
 
@@ -144,8 +144,8 @@ static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) 
 static petra_status conclude_backward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
   if (!is_forward(worker, a))
-    PETRA_TELL(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
-               &task->out.streams);
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
+                 &task->out.streams);
   if (a->stage > 1)
     return post(worker, a->stage - 1, PETRA_CHANNEL_BACKWARD, a->microbatch, &task->out);
   petra_message_release(&task->out);
@@ -163,7 +163,7 @@ petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
   if (a->kind == PETRA_ACTION_BACKWARD)
     PETRA_TRY(conclude_backward(worker, task));
   if (is_forward(worker, a))
-    PETRA_TELL(petra_stage_observer, worker->options.observers, forwarded, observer, a->stage, a->microbatch);
+    PETRA_NOTIFY(petra_stage_observer, worker->options.observers, forwarded, observer, a->stage, a->microbatch);
   return PETRA_OK;
 }
 

@@ -51,7 +51,7 @@ static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) 
                                     .loader = options->evaluation_loader,
                                     .train = options->recalibration,
                                     .recalibrate = options->recalibrate,
-                                    .crew = worker->crew};
+                                    .pool = worker->pool};
 }
 
 /* The evaluation that came first is over. */
@@ -62,12 +62,12 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
   if (status == PETRA_OK) {
     petra_snapshot *const *snapshots = (*link)->snapshots;
     const petra_evaluation *known = petra_stages_has(&options->stages, options->stages.count) ? result : NULL;
-    PETRA_TELL(petra_stage_observer, options->observers, evaluated_weights, observer, m, known, snapshots);
+    PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated_weights, observer, m, known, snapshots);
   }
   drop_evaluation(worker, link);
   PETRA_TRY(status);
   if (petra_stages_has(&options->stages, options->stages.count))
-    PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, result);
+    PETRA_NOTIFY(petra_stage_observer, options->observers, evaluated, observer, m, result);
   return PETRA_OK;
 }
 
@@ -77,7 +77,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
   const petra_worker_stage_options *options = &worker->options;
   petra_pending **link;
   petra_evaluation result;
-  PETRA_TRY(petra_losses_tell_late(worker));
+  PETRA_TRY(petra_losses_report_late(worker));
   PETRA_TRY(find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
   if (petra_stages_has(&options->stages, stage) && options->evaluation)
@@ -88,7 +88,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
     drop_evaluation(worker, link);
     return PETRA_OK;
   }
-  PETRA_TELL(petra_stage_observer, options->observers, evaluating, observer);
+  PETRA_NOTIFY(petra_stage_observer, options->observers, evaluating, observer);
   const petra_evaluation_options what = evaluation_of(worker);
   petra_status status = petra_evaluate(&what, evaluation->snapshots, &result);
   return end_evaluation(worker, link, status, &result);

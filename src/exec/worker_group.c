@@ -20,11 +20,11 @@ petra_status petra_group_init(petra_worker_stage *worker) {
   PETRA_TRY(petra_allocate(&worker->tasks, 2 * (size_t)stages, sizeof *worker->tasks));
   for (; worker->task_count < 2 * stages; worker->task_count++)
     PETRA_TRY(petra_aside_init(&worker->tasks[worker->task_count].aside));
-  return petra_crew_create(worker->options.backend->lanes, &worker->crew);
+  return petra_thread_pool_create(worker->options.backend->lanes, &worker->pool);
 }
 
 void petra_group_fini(petra_worker_stage *worker) {
-  petra_crew_destroy(worker->crew);
+  petra_thread_pool_destroy(worker->pool);
   for (int i = 0; i < worker->task_count; i++)
     petra_aside_fini(&worker->tasks[i].aside);
   petra_free(worker->tasks);
@@ -100,7 +100,7 @@ petra_status petra_group_perform(petra_worker_stage *worker, int64_t virtual_ns,
     status =
         prepare(worker, &worker->tasks[worker->group], virtual_ns, &actions[worker->group], &results[worker->group]);
   if (status == PETRA_OK)
-    petra_crew_run(worker->crew, make_chains(worker), compute_chain, worker);
+    petra_thread_pool_run(worker->pool, make_chains(worker), compute_chain, worker);
   for (int i = 0; i < worker->group; i++) {
     status = conclude(worker, &worker->tasks[i], status);
     results[i] = worker->tasks[i].task.result;

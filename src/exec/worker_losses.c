@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static petra_status tell(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+static petra_status report(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
   double lr = petra_lr_at(
       options->lr, petra_program_rate_index(options->program, options->program_options, options->stages.count, m));
@@ -15,11 +15,11 @@ static petra_status tell(petra_worker_stage *worker, int64_t m, const petra_loss
                       "expected a finite loss, try a smaller optim.lr",
                       (long long)m, (long long)(m / options->program_options->batches),
                       isnan(loss->loss) ? "not a number" : "infinite", lr);
-  PETRA_TELL(petra_stage_observer, options->observers, loss, observer, m, loss, lr, virtual_ns);
+  PETRA_NOTIFY(petra_stage_observer, options->observers, loss, observer, m, loss, lr, virtual_ns);
   return PETRA_OK;
 }
 
-petra_status petra_losses_tell_late(petra_worker_stage *worker) {
+petra_status petra_losses_report_late(petra_worker_stage *worker) {
   petra_late_loss late = worker->late;
   petra_cross_entropy found;
   worker->late.loss.images = 0;
@@ -27,7 +27,7 @@ petra_status petra_losses_tell_late(petra_worker_stage *worker) {
     return PETRA_OK;
   PETRA_TRY(petra_backend_collect(worker->options.backend, late.loss.ticket, &found));
   late.loss = (petra_loss){.loss = found.loss, .top1 = found.top1, .top5 = found.top5, .images = late.loss.images};
-  return tell(worker, late.microbatch, &late.loss, late.virtual_ns);
+  return report(worker, late.microbatch, &late.loss, late.virtual_ns);
 }
 
 petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task) {
@@ -35,14 +35,14 @@ petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *t
     worker->new_late = (petra_late_loss){task->loss, task->action.microbatch, task->virtual_ns};
     return PETRA_OK;
   }
-  PETRA_TRY(petra_losses_tell_late(worker));
-  return tell(worker, task->action.microbatch, &task->loss, task->virtual_ns);
+  PETRA_TRY(petra_losses_report_late(worker));
+  return report(worker, task->action.microbatch, &task->loss, task->virtual_ns);
 }
 
 petra_status petra_losses_put_off(petra_worker_stage *worker) {
   if (worker->new_late.loss.images == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_losses_tell_late(worker));
+  PETRA_TRY(petra_losses_report_late(worker));
   worker->late = worker->new_late;
   worker->new_late.loss.images = 0;
   return PETRA_OK;

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/tensor_bytes.h"
-#include "stage/replica.h"
+#include "stage/stage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -297,8 +297,8 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
   PETRA_TRY(petra_array_reserve(&w->results, &w->results_capacity, 2 * (int64_t)count, sizeof *w->results));
-  petra_action_result *asked = w->results + count;
-  memcpy(asked, results, (size_t)count * sizeof *asked);
+  petra_action_result *requested = w->results + count;
+  memcpy(requested, results, (size_t)count * sizeof *requested);
   for (int i = 0; i < count; i++)
     if (actions[i].kind == PETRA_ACTION_UPDATE)
       PETRA_TRY(end(w, actions[i].stage));
@@ -306,7 +306,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
     petra_worker *worker = w->replica[r].worker;
     if (!worker)
       continue;
-    memcpy(w->results, asked, (size_t)count * sizeof *asked);
+    memcpy(w->results, requested, (size_t)count * sizeof *requested);
     PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->results));
     if (!w->carrier) /* a device keeps few results of losses that are not reported yet */
       PETRA_TRY(petra_worker_finish(worker));

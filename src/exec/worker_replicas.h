@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of a run with replicas (cluster.replicas). It stands before the workers of the replicas that are in this process: all of
  * them in an emulated run, one in an executed run. It performs a group of actions at each of these, and before an update it replaces what
- * the stage shares (stage/replica.h) by the mean over all replicas. So the replicas of a stage are equal after each update, in weights,
+ * the stage shares (stage/stage.h) by the mean over all replicas. So the replicas of a stage are equal after each update, in weights,
  * velocities and running statistics. The executor and the schedule see one pipeline. docs/adr/0021.
  *
  * Between processes, what a stage shares is cut into as many pieces as there are replicas, and replica i owns piece i. As soon as the

@@ -58,18 +58,18 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  PETRA_TELL(petra_stage_observer, worker->options.observers, begins, observer, virtual_ns, actions, count);
-  if (worker->crew && count > 1)
+  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, begins, observer, virtual_ns, actions, count);
+  if (worker->pool && count > 1)
     PETRA_TRY(petra_group_perform(worker, virtual_ns, actions, count, results));
   else
     for (int i = 0; i < count; i++)
       PETRA_TRY(perform_one(worker, virtual_ns, &actions[i], &results[i]));
-  PETRA_TELL(petra_stage_observer, worker->options.observers, done, observer);
+  PETRA_NOTIFY(petra_stage_observer, worker->options.observers, done, observer);
   return PETRA_OK;
 }
 
 static petra_status finish(petra_worker *base) {
-  return petra_losses_tell_late((petra_worker_stage *)base);
+  return petra_losses_report_late((petra_worker_stage *)base);
 }
 
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {

@@ -47,7 +47,7 @@ typedef struct petra_worker_stage {
   petra_pending *evaluations;
   petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
   /* Side by side (worker_group.c): */
-  petra_crew *crew; /* NULL: one action at a time */
+  petra_thread_pool *pool; /* NULL: one action at a time */
   petra_group_task *tasks;
   int task_count;                         /* 2 J: a stage has two actions in a group at most, one an engine */
   petra_chain *chains;                    /* J */
@@ -84,7 +84,7 @@ void petra_task_release(petra_task *task);
 petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task);
 
 /* Tells the loss that waits, if one does. */
-petra_status petra_losses_tell_late(petra_worker_stage *worker);
+petra_status petra_losses_report_late(petra_worker_stage *worker);
 
 /* After an action, when its work is with the device: only now the loss before is waited for. */
 petra_status petra_losses_put_off(petra_worker_stage *worker);

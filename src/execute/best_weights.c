@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "run/folder.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/version.h"
 #include "data/sampler.h"
 
-#define XXH_INLINE_ALL /* so that a state can be a variable */
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways numbered behind those of the boundaries; behind them are those of the probes. */
 enum { WAY_LOSSES, WAY_LINKS, WAY_REPLICAS, WAY_PROBES };
@@ -47,19 +47,19 @@ static petra_status set_bytes(petra_execution *e) {
     petra_plan_stage_summary(e->plan, j, &summary);
     e->forward_bytes[j] = summary.forward_bytes;
     e->backward_bytes[j] = summary.backward_bytes;
-    if (summary.forward_bytes > MESSAGE_MOST || summary.backward_bytes > MESSAGE_MOST)
+    if (summary.forward_bytes > MESSAGE_MAX || summary.backward_bytes > MESSAGE_MAX)
       return petra_config_fail(
           e->plan->config, "data.batch",
           "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
           "run.mode: execute, a smaller batch",
-          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MOST);
-    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MOST)
+          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MAX);
+    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MAX)
       return petra_config_fail(
           e->plan->config, "cluster.replicas",
           "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less than "
           "%lld with run.mode: execute, more stages",
           e->placement.replicas, j + 1, (long long)(summary.gradient_bytes / e->placement.replicas),
-          (long long)MESSAGE_MOST);
+          (long long)MESSAGE_MAX);
   }
   return PETRA_OK;
 }
@@ -274,7 +274,7 @@ static petra_status create_exchange(petra_execution *e, petra_worker *worker, co
 }
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
-                                    petra_transport *transport, bool record, petra_worker **out) {
+                                    petra_transport *transport, petra_action_log *actions, petra_worker **out) {
   if (e->placement.replicas > 1) {
     PETRA_TRY(create_exchange(e, worker, network));
     worker = e->exchange;
@@ -286,7 +286,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .program = &e->plan->program,
                                               .transport = transport,
                                               .groups = e->probe ? petra_probe_groups(e->probe) : NULL,
-                                              .record = record,
+                                              .actions = actions,
                                               .origin_ns = e->origin_ns,
                                               .carrier = e->ranks->carrier,
                                               .times = &e->times,
@@ -294,6 +294,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .context = e};
   PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
   e->transport = transport;
+  e->actions = actions;
   e->did.wall_ns = -petra_clock_ns();
   e->before = petra_carrier_counted(e->ranks->carrier);
   PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));

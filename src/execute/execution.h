@@ -9,6 +9,7 @@
 #include "probe/probe.h"
 #include "exec/worker_stage.h"
 #include "record/run_h5.h"
+#include "record/action_log.h"
 #include "execute/best_weights.h"
 #include "execute/consistency_check.h"
 #include "plan/network.h"
@@ -46,9 +47,10 @@ petra_status petra_execution_relay(petra_execution *execution, petra_stage_obser
 petra_status petra_execution_add_probe(petra_execution *execution, const petra_probe_options *options,
                                        petra_stage_observer **observers, petra_probe **out);
 
-/* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
+/* The worker for the executor, around that of the stages that are here. `actions` (NULL: none) records
+ * those of this rank. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
-                                    petra_transport *transport, bool record, petra_worker **out);
+                                    petra_transport *transport, petra_action_log *actions, petra_worker **out);
 
 /* The executor of a program without an order (`arrival`), for the worker that petra_execution_worker gave. `stages`: the
  * worker of the stages that are here; `cuts`: the checkpoints. All ranks come here. The caller has it, until after
@@ -108,7 +110,7 @@ petra_status petra_execution_accounts(petra_execution *execution, petra_account 
 petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *runlog);
 
 /* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in one
- * order (record/action_merge.h), to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
+ * order (record/action_log.h), to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
 petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);
 
 /* petra_execution_ranks without an execution: of what each rank did. */

@@ -45,7 +45,7 @@ int64_t petra_execution_clock_ns(const petra_execution *e) {
 
 petra_status petra_execution_archive(petra_execution *e, int32_t stage, int64_t clock_ns, petra_archive *archive) {
   bool there;
-  PETRA_TRY(petra_worker_ranks_archive(e ? e->worker : NULL, stage, e ? e->resumed_ns - clock_ns : 0, archive, &there));
+  PETRA_TRY(petra_action_log_archive(e ? e->actions : NULL, stage, e ? e->resumed_ns - clock_ns : 0, archive, &there));
   if (archive->reading && e && !there && e->plan->config->run.trace_actions)
     return petra_config_fail(e->plan->config, "run.trace_actions",
                              "true, but %s has no actions by the wall clock: it was written with run.mode: emulate; "

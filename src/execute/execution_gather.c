@@ -3,9 +3,7 @@
 #include "execute/execution_private.h"
 
 #include "base/mem.h"
-#include "record/actions_gather.h"
 #include "execute/pace.h"
-#include "execute/worker_ranks.h"
 
 #include <string.h>
 
@@ -59,9 +57,5 @@ petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
 }
 
 petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  if (e->placement.replica > 0) /* all replicas do the same */
-    count = 0;
-  return petra_actions_gather(e->ranks, &e->plan->program, rows, count, runlog, trace);
+  return petra_action_log_gather(e->actions, e->ranks, e->placement.replica == 0, runlog, trace); /* all do the same */
 }

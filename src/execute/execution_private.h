@@ -17,7 +17,8 @@ struct petra_execution {
   petra_loss_relay *relay;
   petra_probe *probe;            /* borrowed; NULL: none */
   petra_probe_ranks probe_ranks; /* what it is told of this run */
-  petra_best *best;              /* borrowed; NULL: run.keep: last */
+  petra_best *best;             /* borrowed; NULL: run.keep: last */
+  petra_action_log *actions;    /* borrowed; NULL: nobody records them */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */

@@ -210,13 +210,13 @@ static petra_status perform(executor_wall *x, const petra_action *action) {
     return PETRA_OK;
   petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
   take(x, action);
-  PETRA_TELL(petra_observer, x->observers, starting, observer, row.start_ns, action, 1);
+  PETRA_NOTIFY(petra_observer, x->observers, starting, observer, row.start_ns, action, 1);
   PETRA_TRY(x->worker->ops->perform(x->worker, row.start_ns, action, 1, &row.result));
-  PETRA_TELL(petra_observer, x->observers, started, observer, row.start_ns, action, &row.result, 1);
+  PETRA_NOTIFY(petra_observer, x->observers, started, observer, row.start_ns, action, &row.result, 1);
   const int64_t end_ns = petra_clock_ns();
   x->last_end_ns = row.end_ns = end_ns - x->options.origin_ns;
   PETRA_TRY(end_action(x, action, end_ns));
-  PETRA_TELL(petra_observer, x->observers, ended, observer, &row);
+  PETRA_NOTIFY(petra_observer, x->observers, ended, observer, &row);
   return PETRA_OK;
 }
 

@@ -57,12 +57,12 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
   PETRA_TRY(send_item(relay, false, &what));
-  PETRA_TELL(petra_stage_observer, own_observers(relay), loss, observer, microbatch, loss, lr, virtual_ns);
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), loss, observer, microbatch, loss, lr, virtual_ns);
   return PETRA_OK;
 }
 
 static petra_status on_evaluating(petra_stage_observer *base) {
-  PETRA_TELL(petra_stage_observer, own_observers((const petra_loss_relay *)base), evaluating, observer);
+  PETRA_NOTIFY(petra_stage_observer, own_observers((const petra_loss_relay *)base), evaluating, observer);
   return PETRA_OK;
 }
 
@@ -70,15 +70,15 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   petra_loss_relay *relay = (petra_loss_relay *)base;
   const item what = {.kind = ITEM_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
   PETRA_TRY(send_item(relay, true, &what));
-  PETRA_TELL(petra_stage_observer, own_observers(relay), evaluated, observer, microbatch, evaluation);
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated, observer, microbatch, evaluation);
   return PETRA_OK;
 }
 
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   const petra_loss_relay *relay = (const petra_loss_relay *)base;
-  PETRA_TELL(petra_stage_observer, own_observers(relay), evaluated_weights, observer, microbatch, evaluation,
-             snapshots);
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated_weights, observer, microbatch, evaluation,
+               snapshots);
   return PETRA_OK;
 }
 
@@ -93,10 +93,10 @@ static petra_status receive(source *from, int64_t number, const void *data) {
   memcpy(&what, data, sizeof what);
   PETRA_TRY(petra_way_done(from->way, number));
   if (what.kind == ITEM_LOSS)
-    PETRA_TELL(petra_stage_observer, from->observers, loss, observer, what.microbatch, &what.loss, what.lr,
-               what.virtual_ns);
+    PETRA_NOTIFY(petra_stage_observer, from->observers, loss, observer, what.microbatch, &what.loss, what.lr,
+                 what.virtual_ns);
   else if (what.kind == ITEM_EVALUATION)
-    PETRA_TELL(petra_stage_observer, from->observers, evaluated, observer, what.microbatch, &what.evaluation);
+    PETRA_NOTIFY(petra_stage_observer, from->observers, evaluated, observer, what.microbatch, &what.evaluation);
   else
     from->marks++;
   return PETRA_OK;

@@ -9,7 +9,7 @@
 
 typedef struct pauses {
   petra_worker base, *worker;
-  unsigned seed, most_us;
+  unsigned seed, max_us;
 } pauses;
 
 /* Half of the actions wait for nothing, and of the others few for long. */
@@ -17,7 +17,7 @@ static void pause_randomly(pauses *p) {
   const double share = (double)rand_r(&p->seed) / RAND_MAX;
   if (rand_r(&p->seed) % 2 == 0)
     return;
-  const int64_t us = (int64_t)(share * share * p->most_us);
+  const int64_t us = (int64_t)(share * share * p->max_us);
   nanosleep(&(const struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
 }
 
@@ -35,13 +35,13 @@ static petra_status finish(petra_worker *base) {
 petra_status petra_pauses_create(petra_worker *worker, int rank, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   const char *text = getenv("PETRA_TEST_PAUSES");
-  unsigned seed, most_us;
+  unsigned seed, max_us;
   pauses *p;
   *out = NULL;
-  if (!text || sscanf(text, "%u:%u", &seed, &most_us) != 2)
+  if (!text || sscanf(text, "%u:%u", &seed, &max_us) != 2)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  *p = (pauses){.base.ops = &ops, .worker = worker, .seed = seed + 7919U * (unsigned)rank, .most_us = most_us};
+  *p = (pauses){.base.ops = &ops, .worker = worker, .seed = seed + 7919U * (unsigned)rank, .max_us = max_us};
   *out = &p->base;
   return PETRA_OK;
 }

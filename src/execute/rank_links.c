@@ -24,11 +24,6 @@ typedef struct verdict {
   int32_t status, kind;
 } verdict;
 
-void petra_rank_links_device(const petra_config *config, const petra_ranks *ranks, petra_backend_options *options) {
-  options->device_wraps = config->cluster.gpus.count == 0;
-  options->device = options->device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
-}
-
 static petra_status describe(const petra_rank_links *links, report *out) {
   const petra_backend *backend = links->backend;
   char host[64], device[48] = "";

@@ -21,9 +21,6 @@ typedef struct petra_rank_links {
   char name[48];               /* "NCCL 2.28.9", "MPI"; "MPI, through host memory" where a device computes */
 } petra_rank_links;
 
-/* The device for the backend of this rank: by cluster.gpus, else by its place among the processes of its host. */
-void petra_rank_links_device(const petra_config *config, const petra_ranks *ranks, petra_backend_options *options);
-
 /* How tensors go from device to device; not of HOSTS. */
 petra_peer_way petra_rank_links_way(petra_rank_links *links);
 

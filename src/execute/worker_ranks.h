@@ -6,11 +6,11 @@
 #ifndef PETRA_EXECUTE_WORKER_RANKS_H
 #define PETRA_EXECUTE_WORKER_RANKS_H
 
-#include "base/archive.h"
 #include "exec/observer.h"
 #include "exec/stage_observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
+#include "record/action_log.h"
 #include "execute/rank_times.h"
 #include "sim/worker_cost.h"
 
@@ -22,7 +22,7 @@ typedef struct petra_worker_ranks_options {
   const petra_program_options *program;
   petra_transport *transport;   /* transport_ranks' */
   petra_stage_observer *groups; /* a list, or NULL; told (begins, done) of the actions of all stages */
-  bool record;                  /* keeps the rows of its own actions, by the wall clock */
+  petra_action_log *actions;    /* records its own actions, by the wall clock; NULL: nobody does */
   int64_t origin_ns;            /* of the wall clock (base/clock.h): rows count from it */
   petra_carrier *carrier;       /* of the transport */
   petra_rank_times *times;      /* told of its own actions */
@@ -37,14 +37,6 @@ void petra_worker_ranks_destroy(petra_worker *worker);
 /* Counts, and does not do, actions of all stages: those that a checkpoint has done, before any other. Valid as long as the
  * worker. */
 petra_worker *petra_worker_ranks_counting(petra_worker *worker);
-
-/* What it recorded of a stage, in a part of a checkpoint. Where it is read, `later_ns` is added to the times; *there: whether
- * actions were recorded. NULL: nothing is recorded here. */
-petra_status petra_worker_ranks_archive(petra_worker *worker, int32_t stage, int64_t later_ns, petra_archive *archive,
-                                        bool *there);
-
-/* What it recorded, in the order in which it was done. */
-const petra_trace_row *petra_worker_ranks_rows(const petra_worker *worker, int64_t *count);
 
 /* Nanoseconds in actions of its own so far, and of these waiting, and turning tensors into messages and back. */
 typedef struct petra_worker_ranks_times {

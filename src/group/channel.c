@@ -41,7 +41,7 @@ struct petra_way {
   buffer *posted[PREPOSTED]; /* in the order in which they are filled */
   int receiving[PREPOSTED];
   buffer *first, **last, *free; /* what has come, in order; buffers for what comes */
-  int64_t finished, told;       /* messages done with; what the sender was told */
+  int64_t finished, reported;   /* messages done with; what the sender was told */
 };
 
 static petra_status take_buffer(petra_way *way, buffer **out) {
@@ -109,8 +109,8 @@ static petra_status progress_in(petra_way *way) {
   }
   PETRA_TRY(post_receives(way));
   wire->ops->done(wire, &way->ack_request, &size);
-  if (way->ack_request == PETRA_WIRE_NONE && way->told < way->finished) {
-    way->ack = way->told = way->finished;
+  if (way->ack_request == PETRA_WIRE_NONE && way->reported < way->finished) {
+    way->ack = way->reported = way->finished;
     PETRA_TRY(wire->ops->send(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id + 1, &way->ack, sizeof way->ack,
                               &way->ack_request));
   }
@@ -162,30 +162,28 @@ bool petra_way_has_room(petra_way *way, int64_t done) {
   return has;
 }
 
+/* The free slot that has_room found. */
+static petra_status give_slot(petra_way *way, void **out) {
+  buffer **slot = &way->slot[way->filled];
+  if (!*slot)
+    PETRA_TRY(take_buffer(way, slot));
+  *out = (*slot)->memory + HEADER;
+  return PETRA_OK;
+}
+
 petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **out) {
   room wanted = {way, done};
   petra_carrier_lock(way->carrier);
   petra_status status = petra_carrier_wait(way->carrier, has_room, &wanted, what);
-  if (status == PETRA_OK && !way->slot[way->filled])
-    status = take_buffer(way, &way->slot[way->filled]);
-  if (status == PETRA_OK)
-    *out = way->slot[way->filled]->memory + HEADER;
-  return petra_carrier_unlock(way->carrier, status);
+  return petra_carrier_unlock(way->carrier, status == PETRA_OK ? give_slot(way, out) : status);
 }
 
 petra_status petra_way_try_buffer(petra_way *way, int64_t done, const char *what, void **out) {
   room wanted = {way, done};
-  petra_carrier *carrier = way->carrier;
   *out = NULL;
-  petra_carrier_lock(carrier);
-  petra_status status = petra_carrier_alive(carrier, what);
-  if (status == PETRA_OK && has_room(&wanted)) {
-    if (!way->slot[way->filled])
-      status = take_buffer(way, &way->slot[way->filled]);
-    if (status == PETRA_OK)
-      *out = way->slot[way->filled]->memory + HEADER;
-  }
-  return petra_carrier_unlock(carrier, status);
+  petra_carrier_lock(way->carrier);
+  petra_status status = petra_carrier_alive(way->carrier, what);
+  return petra_carrier_unlock(way->carrier, status == PETRA_OK && has_room(&wanted) ? give_slot(way, out) : status);
 }
 
 petra_status petra_way_send(petra_way *way, int64_t number, size_t size) {
@@ -209,66 +207,55 @@ static buffer **find(petra_way *way, int64_t number) {
   return at;
 }
 
+/* The message that is waited for, and until when. */
 typedef struct awaited {
   petra_way *way;
-  int64_t number;
+  bool any; /* whatever its number */
+  int64_t number, until_ns;
 } awaited;
 
-static bool has_come(void *context) {
-  const awaited *a = context;
-  return *find(a->way, a->number) != NULL;
+static const buffer *awaited_buffer(const awaited *wanted) {
+  return wanted->any ? wanted->way->first : *find(wanted->way, wanted->number);
 }
-
-static bool any_has_come(void *context) {
-  return ((petra_way *)context)->first != NULL;
-}
-
-petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size) {
-  petra_carrier_lock(way->carrier);
-  petra_status status = petra_carrier_wait(way->carrier, any_has_come, way, what);
-  if (status == PETRA_OK) {
-    *number = way->first->number;
-    *data = way->first->memory + HEADER;
-    *size = way->first->bytes;
-  }
-  return petra_carrier_unlock(way->carrier, status);
-}
-
-petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size) {
-  awaited wanted = {way, number};
-  petra_carrier_lock(way->carrier);
-  petra_status status = petra_carrier_wait(way->carrier, has_come, &wanted, what);
-  if (status == PETRA_OK) {
-    const buffer *b = *find(way, number);
-    *data = b->memory + HEADER;
-    *size = b->bytes;
-  }
-  return petra_carrier_unlock(way->carrier, status);
-}
-
-typedef struct awaited_until {
-  awaited message;
-  int64_t until_ns;
-} awaited_until;
 
 static bool has_come_or_late(void *context) {
-  awaited_until *a = context;
-  return has_come(&a->message) || petra_clock_ns() >= a->until_ns;
+  const awaited *wanted = context;
+  return awaited_buffer(wanted) || (wanted->until_ns < INT64_MAX && petra_clock_ns() >= wanted->until_ns);
 }
 
-petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
-                                  size_t *size, int64_t *came_ns) {
-  awaited_until wanted = {{way, number}, until_ns};
+/* *data is NULL if it is late. */
+static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size, int64_t *came_ns) {
+  petra_carrier *carrier = wanted->way->carrier;
   *data = NULL;
-  petra_carrier_lock(way->carrier);
-  petra_status status = petra_carrier_wait(way->carrier, has_come_or_late, &wanted, what);
-  const buffer *b = status == PETRA_OK ? *find(way, number) : NULL;
+  petra_carrier_lock(carrier);
+  petra_status status = petra_carrier_wait(carrier, has_come_or_late, wanted, what);
+  const buffer *b = status == PETRA_OK ? awaited_buffer(wanted) : NULL;
   if (b) {
+    wanted->number = b->number;
     *data = b->memory + HEADER;
     *size = b->bytes;
     *came_ns = b->came_ns;
   }
-  return petra_carrier_unlock(way->carrier, status);
+  return petra_carrier_unlock(carrier, status);
+}
+
+petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size) {
+  awaited wanted = {.way = way, .any = true, .until_ns = INT64_MAX};
+  int64_t came_ns;
+  PETRA_TRY(await(&wanted, what, data, size, &came_ns));
+  *number = wanted.number;
+  return PETRA_OK;
+}
+
+petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size) {
+  int64_t came_ns;
+  return petra_way_take_until(way, number, INT64_MAX, what, data, size, &came_ns);
+}
+
+petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
+                                  size_t *size, int64_t *came_ns) {
+  awaited wanted = {.way = way, .number = number, .until_ns = until_ns};
+  return await(&wanted, what, data, size, came_ns);
 }
 
 petra_status petra_way_done(petra_way *way, int64_t number) {

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/watchdog.h"
 #include "group/progress_thread_private.h"
 
 #include <sched.h>
@@ -50,7 +49,7 @@ static bool is_meeting(const petra_meeting *m) {
 
 static void tell_meeting(const petra_carrier *carrier, control *out) {
   const petra_meeting *m = &carrier->meeting;
-  const bool asks = !is_meeting(m) && m->asked;
+  const bool asks = !is_meeting(m) && m->requested;
   out->end = carrier->options.wire->rank == 0 ? (int32_t)m->end
              : petra_stop_signalled()         ? PETRA_MEETING_STOP
                                               : PETRA_MEETING_GO_ON;
@@ -99,13 +98,13 @@ static void follow_meeting(petra_carrier *carrier) {
   if (heard->round > m->round) {
     m->round = heard->round;
     m->decided = -1;
-    m->asked = false;
+    m->requested = false;
     tell_all(carrier);
   }
   if (is_meeting(m) && m->decided < 0 && heard->place >= 0)
     decide(carrier, heard->place, (petra_meeting_end)heard->end);
-  if (m->on && !is_meeting(m) && !m->asked && petra_stop_signalled()) {
-    m->asked = true;
+  if (m->on && !is_meeting(m) && !m->requested && petra_stop_signalled()) {
+    m->requested = true;
     tell_all(carrier);
   }
 }
@@ -261,7 +260,7 @@ petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *cont
     if (carrier->lost >= 0)
       status = tell_lost(carrier, what);
     else
-      status = petra_stop_asked();
+      status = petra_stop_requested();
     pthread_mutex_unlock(&carrier->lock);
     if (look < 2000)
       sched_yield();
@@ -305,7 +304,7 @@ petra_status petra_carrier_alive(petra_carrier *carrier, const char *what) {
     carrier->failed = petra_carrier_progress(carrier);
   if (carrier->failed != PETRA_OK)
     return carrier->failed;
-  return carrier->lost >= 0 ? tell_lost(carrier, what) : petra_stop_asked();
+  return carrier->lost >= 0 ? tell_lost(carrier, what) : petra_stop_requested();
 }
 
 petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {

@@ -17,7 +17,7 @@ typedef struct petra_peer petra_peer; /* another rank; carrier.c */
 /* A place at which all ranks meet (carrier.h). Rounds count from 1. */
 typedef struct petra_meeting {
   bool on;                    /* time and signals ask for meetings */
-  bool asked;                 /* of a rank other than 0: it has asked for the next round */
+  bool requested;             /* of a rank other than 0: it has asked for the next round */
   bool discards;              /* of rank 0: a signal now would end a run that has not begun (petra_carrier_unbegun) */
   petra_meeting_end end;      /* of the round, once its place is decided */
   int64_t every_ns, since_ns; /* 0: never; when the last one was over */

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/watchdog.h"
 #include "group/launcher.h"
 
 #include <pthread.h>
@@ -340,11 +339,11 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
 }
 
 /* All ranks end together after a signal, whichever of them it came to. */
-static void tell_stopped(petra_ranks *ranks) {
+static void report_stopped(petra_ranks *ranks) {
   petra_watchdog_start(ranks->timeout_s, ""); /* should one not come */
   *held = 0;
   if (ranks->rank == 0)
-    petra_stop_tell();
+    petra_stop_report();
   for (int r = 0; r < ranks->count; r++)
     if (r != ranks->rank && (r == 0 || ranks->rank == 0))
       petra_carrier_fail(ranks->carrier, r, PETRA_STOPPED, "stopped by a signal");
@@ -367,9 +366,9 @@ bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
   if (*status != PETRA_OK && petra_carrier_failed(ranks->carrier) == PETRA_STOPPED)
     *status = PETRA_STOPPED; /* whatever failed because of that */
   if (*status == PETRA_STOPPED && !ranks->agreed)
-    tell_stopped(ranks);
+    report_stopped(ranks);
   if (*status == PETRA_STOPPED && ranks->rank == 0)
-    petra_stop_tell();
+    petra_stop_report();
   petra_stop_forget(); /* the launcher's signals that follow tell nothing */
   return *status == PETRA_OK || *status == PETRA_STOPPED || ranks->agreed;
 }
@@ -387,15 +386,15 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     petra_free(ranks);
     return status;
   }
-  const bool told = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
-                    petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
-  if (told) /* rank 0 tells it and ends the run, when it comes to wait */
+  const bool reported = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
+                        petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
+  if (reported) /* rank 0 tells it and ends the run, when it comes to wait */
     sleep((unsigned)ranks->timeout_s);
   else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
     sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
   if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has told */
-    petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
+    petra_log(PETRA_LOG_ERROR, "%s%s%s", reported ? ranks->name : "", reported ? ": " : "", *held ? held : "failed");
   petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
   return status;
 }

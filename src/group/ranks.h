@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of an executed run (run.mode: execute): which process this is, and what all of them agree on before and after
- * the training. Rank 0 speaks for all: what another rank has to say of a failure goes there, and is one line. */
+ * the training. Rank 0 speaks for all: what another rank has to say of a failure goes there, and is one line.
+ *
+ * What all ranks give, get or compare goes from rank to rank by the carrier, and not by MPI's own collectives. A blocking collective would
+ * not notice a rank that is lost, and would keep the library from the thread that notices it. A nonblocking one may be neither cancelled
+ * nor left behind (MPI 4.0, 6.12): after a signal, or the failure of a rank that never comes to it, MPI_Finalize would hang. A receive of
+ * the carrier is cancelled then. */
 #ifndef PETRA_GROUP_RANKS_H
 #define PETRA_GROUP_RANKS_H
 

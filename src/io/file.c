@@ -107,3 +107,30 @@ int petra_file_reserve(int fd, off_t size) {
     failure = ftruncate(fd, size) == 0 ? 0 : errno;
   return failure;
 }
+
+petra_status petra_join_path(const char *directory, const char *name, char **out) {
+  size_t size = strlen(directory) + strlen(name) + 2;
+  PETRA_TRY(petra_allocate(out, size, 1));
+  size_t length = strlen(directory);
+  snprintf(*out, size, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", name);
+  return PETRA_OK;
+}
+
+petra_status petra_make_folder(const char *path) {
+  char *part;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_duplicate_string(&part, path));
+  for (char *slash = part + 1, kept = 1; kept && status == PETRA_OK; slash++) {
+    if (*slash != '/' && *slash != 0)
+      continue;
+    struct stat info;
+    kept = *slash;
+    *slash = 0;
+    if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
+      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
+                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+    *slash = kept;
+  }
+  petra_free(part);
+  return status;
+}

@@ -33,4 +33,10 @@ int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);
  * middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the file. */
 int petra_file_reserve(int fd, off_t size);
 
+/* Stores DIRECTORY/NAME in *out. Free with petra_free. Errors: PETRA_NO_MEMORY. */
+petra_status petra_join_path(const char *directory, const char *name, char **out);
+
+/* Makes a folder and those above it; one that exists is fine. Errors: PETRA_IO, with the part that cannot be made and why. */
+petra_status petra_make_folder(const char *path);
+
 #endif

@@ -134,21 +134,21 @@ petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *con
 }
 
 bool petra_hdf5_can_hold(int64_t set) {
-  enum { DEFLATE_MOST = 1032 }; /* deflate makes that many bytes of one, at most */
+  enum { DEFLATE_MAX = 1032 }; /* deflate makes that many bytes of one, at most */
   hsize_t extent[H5S_MAX_RANK], file_bytes = 0;
   hid_t space = H5Dget_space(set), type = H5Dget_type(set), list = H5Dget_create_plist(set);
   hid_t file = H5Iget_file_id(set);
   int rank = H5Sget_simple_extent_dims(space, extent, NULL);
-  uint64_t bytes = H5Tget_size(type), stored = H5Dget_storage_size(set), most = 0;
+  uint64_t bytes = H5Tget_size(type), stored = H5Dget_storage_size(set), maximum = 0;
   bool fits = rank >= 0 && bytes > 0 && H5Fget_filesize(file, &file_bytes) >= 0 && stored <= file_bytes &&
-              !__builtin_mul_overflow(stored, H5Pget_nfilters(list) > 0 ? DEFLATE_MOST : 1, &most);
+              !__builtin_mul_overflow(stored, H5Pget_nfilters(list) > 0 ? DEFLATE_MAX : 1, &maximum);
   for (int d = 0; d < rank && fits; d++)
     fits = !__builtin_mul_overflow(bytes, (uint64_t)extent[d], &bytes);
   H5Fclose(file);
   H5Pclose(list);
   H5Tclose(type);
   H5Sclose(space);
-  return fits && bytes <= most;
+  return fits && bytes <= maximum;
 }
 
 bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent) {
@@ -298,11 +298,12 @@ int64_t petra_hdf5_untimed(int64_t list_class) {
 }
 
 static hid_t create_set(int64_t folder, const petra_hdf5_set *s, bool growing, hid_t properties) {
-  hsize_t extent[PETRA_HDF5_RANK], most[PETRA_HDF5_RANK];
+  hsize_t extent[PETRA_HDF5_RANK], maximum[PETRA_HDF5_RANK];
   for (int d = 0; d < s->rank; d++)
-    extent[d] = most[d] = (hsize_t)s->extent[d];
-  most[0] = H5S_UNLIMITED;
-  hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(s->rank, extent, growing ? most : NULL), set = -1;
+    extent[d] = maximum[d] = (hsize_t)s->extent[d];
+  maximum[0] = H5S_UNLIMITED;
+  hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(s->rank, extent, growing ? maximum : NULL),
+        set = -1;
   if (properties >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0)
     set = H5Dcreate2(folder, s->name, s->type, space, links, properties, H5P_DEFAULT);
   H5Pclose(properties);

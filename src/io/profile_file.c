@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 2, SPREAD = 5, MOST_STAGES = 100000 };
+enum { SCHEMA_VERSION = 2, SPREAD = 5, MAX_STAGES = 100000 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -43,7 +43,7 @@ enum { BLOCKS, FORWARD_BYTES, BACKWARD_BYTES, INTEGERS };
 static const struct {
   const char *name, *units;
   int64_t low, high;
-} columns[INTEGERS] = {{"blocks", "count", 1, MOST_STAGES},
+} columns[INTEGERS] = {{"blocks", "count", 1, MAX_STAGES},
                        {"forward_bytes", "byte", 0, INT64_MAX},
                        {"backward_bytes", "byte", 0, INT64_MAX}};
 
@@ -283,13 +283,13 @@ static petra_status read_integers(const reader *r, int64_t *values) {
 
 /* One time a stage: /stages/PART, or /alone/PART. */
 static petra_status read_times(const reader *r, const char *group, petra_profile_part part, double *values) {
-  static const double most_s = 1e6; /* as for the costs of a config */
+  static const double max_s = 1e6; /* as for the costs of a config */
   const char *name = petra_profile_part_name(part);
   PETRA_TRY(read_set(r, group, name, H5T_FLOAT, values));
   for (int32_t j = 0; j < r->profile->stages; j++)
-    if (!(values[j] >= 0 && values[j] <= most_s))
+    if (!(values[j] >= 0 && values[j] <= max_s))
       return petra_fail(PETRA_DATA, "%s: %s/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, group, name,
-                        values[j], (int)j + 1, most_s);
+                        values[j], (int)j + 1, max_s);
   return PETRA_OK;
 }
 
@@ -352,9 +352,9 @@ static petra_status read_count(const reader *r) {
   int64_t count = 0;
   PETRA_TRY(open_set(r, "/stages", "blocks", H5T_INTEGER, &set, &count));
   H5Dclose(set);
-  if (count < 1 || count > MOST_STAGES)
+  if (count < 1 || count > MAX_STAGES)
     return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->file->path,
-                      (long long)count, MOST_STAGES);
+                      (long long)count, MAX_STAGES);
   r->profile->stages = (int32_t)count;
   return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { STATISTICS = 6 };
-static const double MOST_S = 1e6; /* as for the costs of a config */
+static const double MAX_S = 1e6; /* as for the costs of a config */
 
 /* Times of messages: members of petra_profile_message, each a petra_spread (of STATISTICS columns) or a number. */
 static const struct {
@@ -103,7 +103,7 @@ static petra_status read_count(const petra_hdf5_file *file, int64_t *count) {
 
 static petra_status refuse(const petra_hdf5_file *file, int64_t i) {
   return petra_fail(PETRA_DATA, "%s: /link: message size %lld: expected rising sizes, and times of 0 .. %g s",
-                    file->path, (long long)i + 1, MOST_S);
+                    file->path, (long long)i + 1, MAX_S);
 }
 
 static petra_status read_column(const petra_hdf5_file *file, int column, int64_t count, petra_profile *profile) {
@@ -111,7 +111,7 @@ static petra_status read_column(const petra_hdf5_file *file, int column, int64_t
   double values[PETRA_PROFILE_MESSAGES * STATISTICS];
   PETRA_TRY(read_set(file, columns[column].name, H5T_FLOAT, wide > 1 ? 2 : 1, count, values));
   for (int64_t i = 0; i < wide * count; i++)
-    if (!(values[i] >= 0 && values[i] <= MOST_S))
+    if (!(values[i] >= 0 && values[i] <= MAX_S))
       return refuse(file, i / wide);
   for (int64_t i = 0; i < count; i++)
     memcpy(values_of(&profile->message[i], column), values + wide * i, (size_t)wide * sizeof *values);

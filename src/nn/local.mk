@@ -15,9 +15,7 @@ libpetra_a_SOURCES += \
 	src/nn/block_stem.c \
 	src/nn/blocks.h \
 	src/nn/function.c \
-	src/nn/gelu.c \
 	src/nn/graph.c src/nn/graph.h \
-	src/nn/invariant.c \
 	src/nn/kernels.c \
 	src/nn/layers.c \
 	src/nn/model.c src/nn/model.h \

@@ -42,17 +42,17 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
 
 /* The first b items cut into j parts: the least possible maximum, and where the last of these parts begins. */
 typedef struct choice {
-  int64_t most;
+  int64_t maximum;
   int cut;
 } choice;
 
 /* The first place in [low, b) from which on the last part costs no more than the parts before it or, if `before` is NULL, than `most`; b if
  * there is none. */
-static int first_below(const int64_t *sum, const choice *before, int low, int b, int64_t most) {
+static int first_below(const int64_t *sum, const choice *before, int low, int b, int64_t maximum) {
   int high = b;
   while (low < high) {
     const int middle = low + (high - low) / 2;
-    if (sum[b] - sum[middle] <= (before ? before[middle].most : most))
+    if (sum[b] - sum[middle] <= (before ? before[middle].maximum : maximum))
       high = middle;
     else
       low = middle + 1;
@@ -66,10 +66,10 @@ static choice best_last(const int64_t *sum, const choice *before, int low, int b
   if (low >= b)
     return (choice){INT64_MAX, 0};
   const int cross = first_below(sum, before, low, b, 0);
-  int64_t most = cross < b ? before[cross].most : INT64_MAX;
-  if (cross > low && sum[b] - sum[cross - 1] < most)
-    most = sum[b] - sum[cross - 1];
-  return (choice){most, first_below(sum, NULL, low, b, most)};
+  int64_t maximum = cross < b ? before[cross].maximum : INT64_MAX;
+  if (cross > low && sum[b] - sum[cross - 1] < maximum)
+    maximum = sum[b] - sum[cross - 1];
+  return (choice){maximum, first_below(sum, NULL, low, b, maximum)};
 }
 
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
@@ -82,7 +82,7 @@ petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int 
   for (int b = 0; b < count; b++)
     sum[b + 1] = sum[b] + costs[b];
   for (int b = 1; b <= count; b++)
-    best[b].most = INT64_MAX; /* no items are cut into no parts */
+    best[b].maximum = INT64_MAX; /* no items are cut into no parts */
   for (int j = 1; j <= parts; j++)
     for (int b = 0; b <= count; b++)
       best[(size_t)j * (size_t)width + (size_t)b] = best_last(sum, &best[(size_t)(j - 1) * (size_t)width], j - 1, b);

@@ -142,24 +142,24 @@ petra_status petra_describe_optimiser(const petra_config *config, FILE *out) {
 }
 
 /* So many neighbours from `at` on that are one in the list. */
-static int together(const int64_t *values, int count, int most, int at) {
+static int together(const int64_t *values, int count, int maximum, int at) {
   int found = 1;
-  while (count > most && at + found < count && values[at + found] == values[at])
+  while (count > maximum && at + found < count && values[at + found] == values[at])
     found++;
   return found;
 }
 
-void petra_describe_list(const int64_t *values, int count, int most, FILE *out) {
+void petra_describe_list(const int64_t *values, int count, int maximum, FILE *out) {
   int places = 0;
-  for (int i = 0; i < count; i += together(values, count, most, i))
+  for (int i = 0; i < count; i += together(values, count, maximum, i))
     places++;
   for (int i = 0, place = 0; i < count; place++) {
-    const int equal = together(values, count, most, i);
-    if (places <= most || place < most - 1 || place == places - 1) {
+    const int equal = together(values, count, maximum, i);
+    if (places <= maximum || place < maximum - 1 || place == places - 1) {
       fprintf(out, i > 0 ? ", %" PRId64 : "%" PRId64, values[i]);
       if (equal > 1)
         fprintf(out, " (x %d)", equal);
-    } else if (place == most - 1) {
+    } else if (place == maximum - 1) {
       fputs(", ...", out);
     }
     i += equal;

@@ -38,6 +38,6 @@ void petra_describe_data(const petra_config *config, FILE *out);
 petra_status petra_describe_optimiser(const petra_config *config, FILE *out);
 
 /* "18, 16, 14, ..., 0": at most `most` numbers, the last one among them. Of more than that equal neighbours are one: "0 (x 24)". */
-void petra_describe_list(const int64_t *values, int count, int most, FILE *out);
+void petra_describe_list(const int64_t *values, int count, int maximum, FILE *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "exec/worker_stage.h"
 #include "plan/thread_groups.h"
-#include "execute/rank_links.h"
 
 /* Of all groups. */
 static int threads_of(const petra_config *config) {
@@ -26,8 +25,10 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .streams = (int)config->device.streams,
                                    .wide_gradients = config->device.wide_gradients,
                                    .plans = config->device.plans};
-  if (ranks)
-    petra_rank_links_device(config, ranks, &options);
+  if (ranks) { /* the device is chosen by cluster.gpus, else by the place of this rank among the processes of its host */
+    options.device_wraps = config->cluster.gpus.count == 0;
+    options.device = options.device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
+  }
   return petra_backend_create_with(&options, out);
 }
 
@@ -106,14 +107,14 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
   if (network->backend->lanes > 1)
-    status = petra_crew_create(network->backend->lanes, &options.crew);
+    status = petra_thread_pool_create(network->backend->lanes, &options.pool);
   for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
     status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
   if (status == PETRA_OK)
     status = petra_evaluate(&options, snapshots, out);
   for (int32_t j = 0; j < stages.count; j++)
     petra_snapshot_destroy(snapshots[j]);
-  petra_crew_destroy(options.crew);
+  petra_thread_pool_destroy(options.pool);
   petra_free(snapshots);
   return status;
 }

@@ -68,9 +68,9 @@ static void free_list(tensor_list *list) {
 /* free_list is due whatever comes back; `list` has snapshots and room. */
 static petra_status make_list(const petra_network *network, tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
-  const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
-  PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
+  const size_t maximum = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
   for (int j = 0; j < partition->stages; j++)
     for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
       PETRA_TRY(add_block(list, network, j, b));
@@ -172,15 +172,6 @@ static petra_status gather(const petra_network *network, tensor_list *list, cons
   return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
 }
 
-static petra_status gather_list(const petra_network *network, tensor_list *list) {
-  double *own;
-  int64_t count;
-  PETRA_TRY(join(list, &own, &count));
-  petra_status status = gather(network, list, own, count);
-  petra_free(own);
-  return status;
-}
-
 /* Values that are not in the list come from the tensors, one at a time. */
 static petra_status write_list(const petra_network *network, const tensor_list *list,
                                const petra_weights_moment *moment, const char *path) {
@@ -198,25 +189,6 @@ static petra_status write_list(const petra_network *network, const tensor_list *
 /* Whether this process writes the file. */
 static bool writes(const petra_network *network) {
   return !network->placement || network->placement->ranks->rank == 0;
-}
-
-static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
-                          const petra_weights_moment *moment, const char *path) {
-  tensor_list list = {.snapshots = snapshots,
-                      .room = !network->placement ? NO_VALUES
-                              : writes(network)   ? ALL_VALUES
-                                                  : OWN_VALUES};
-  petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
-  if (network->placement) {
-    PETRA_TRY_GOTO(status, download(network, &list), done);
-    PETRA_TRY_GOTO(status, gather_list(network, &list), done);
-  }
-  if (writes(network))
-    status = write_list(network, &list, moment, path);
-done:
-  free_list(&list);
-  return status;
 }
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
@@ -240,6 +212,25 @@ petra_status petra_network_write_copies(const petra_network *network, const doub
   if (writes(network))
     status = write_list(network, &list, moment, path);
 done:
+  free_list(&list);
+  return status;
+}
+
+static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
+                          const petra_weights_moment *moment, const char *path) {
+  tensor_list list = {.snapshots = snapshots};
+  double *own;
+  int64_t count;
+  petra_status status;
+  if (network->placement) {
+    PETRA_TRY(petra_network_copy_weights(network, snapshots, &own, &count));
+    status = petra_network_write_copies(network, own, count, moment, path);
+    petra_free(own);
+    return status;
+  }
+  status = make_list(network, &list);
+  if (status == PETRA_OK)
+    status = write_list(network, &list, moment, path);
   free_list(&list);
   return status;
 }

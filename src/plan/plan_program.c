@@ -43,8 +43,8 @@ static petra_status check_replicas(const petra_config *config, const petra_metho
 }
 
 int64_t petra_plan_microbatches(const petra_config *config, int64_t batches) {
-  const int64_t all = config->run.epochs * batches, most = config->run.max_microbatches;
-  return most > 0 && most < all ? most : all;
+  const int64_t all = config->run.epochs * batches, maximum = config->run.max_microbatches;
+  return maximum > 0 && maximum < all ? maximum : all;
 }
 
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {

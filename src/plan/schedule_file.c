@@ -19,12 +19,12 @@ const char *petra_schedule_file_name(const char *path) {
 }
 
 /* Fills the buffer up to `most` bytes. */
-static petra_status read_up_to(FILE *file, const char *name, size_t most, petra_schedule_text *out) {
+static petra_status read_up_to(FILE *file, const char *name, size_t maximum, petra_schedule_text *out) {
   int64_t room = (int64_t)out->size;
-  while (out->size < most) {
+  while (out->size < maximum) {
     PETRA_TRY(petra_array_reserve(&out->text, &room, room + LEAST_ROOM, 1));
     errno = 0;
-    size_t wanted = ((size_t)room < most ? (size_t)room : most) - out->size,
+    size_t wanted = ((size_t)room < maximum ? (size_t)room : maximum) - out->size,
            found = fread(out->text + out->size, 1, wanted, file);
     out->size += found;
     if (ferror(file))

@@ -15,7 +15,7 @@ enum { ACTIONS_A_STAGE = 64 }; /* of the schedule that are looked at: many round
 typedef struct group_counter {
   petra_worker base;
   const petra_plan *plan;
-  int most;       /* groups */
+  int maximum;    /* groups */
   double *flops;  /* J: of an F */
   double *length; /* of the actions of a group; at most 2 J */
   double *busy;   /* most: how long each group of threads is */
@@ -69,7 +69,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   for (int i = 0; i < count; i++)
     c->length[i] = length_of(c, &actions[i]);
   qsort(c->length, (size_t)count, sizeof *c->length, longest_first);
-  for (int g = 1; g <= c->most; g++)
+  for (int g = 1; g <= c->maximum; g++)
     c->sum[g - 1] += list_schedule(c, count, g);
   c->left -= count;
   return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
@@ -94,7 +94,7 @@ done:
 
 static int fastest(const group_counter *c, int threads) {
   int best = 1;
-  for (int g = 2; g <= c->most; g++)
+  for (int g = 2; g <= c->maximum; g++)
     if (c->sum[g - 1] / petra_groups_speed(threads / g) < c->sum[best - 1] / petra_groups_speed(threads / best))
       best = g;
   return best;
@@ -102,16 +102,16 @@ static int fastest(const group_counter *c, int threads) {
 
 petra_status petra_groups_choose(const petra_plan *plan, int threads, int *groups) {
   static const petra_worker_ops ops = {.perform = perform};
-  const int stages = plan->stages, most = threads < 2 * stages ? threads : 2 * stages;
-  group_counter c = {.base.ops = &ops, .plan = plan, .most = most, .left = (int64_t)ACTIONS_A_STAGE * stages};
+  const int stages = plan->stages, maximum = threads < 2 * stages ? threads : 2 * stages;
+  group_counter c = {.base.ops = &ops, .plan = plan, .maximum = maximum, .left = (int64_t)ACTIONS_A_STAGE * stages};
   petra_status status;
   *groups = 1;
-  if (plan->program.stages == 0 || most == 1)
+  if (plan->program.stages == 0 || maximum == 1)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&c.flops, (size_t)(3 * stages + 2 * most), sizeof *c.flops));
+  PETRA_TRY(petra_allocate(&c.flops, (size_t)(3 * stages + 2 * maximum), sizeof *c.flops));
   c.length = c.flops + stages;
   c.busy = c.length + 2 * stages;
-  c.sum = c.busy + most;
+  c.sum = c.busy + maximum;
   for (int j = 0; j < stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
       c.flops[j] += (double)petra_block_work(&plan->model.blocks[b], NULL);

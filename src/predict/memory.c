@@ -16,7 +16,7 @@ static bool holds_a_copy(const petra_method *method) {
 static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
   const int replicas = (int)plan->config->cluster.replicas;
   int32_t largest = 0;
-  int64_t most = 0;
+  int64_t maximum = 0;
   int count = 0;
   for (int32_t j = 0; j < plan->stages; j++) {
     petra_stage_summary summary;
@@ -25,13 +25,13 @@ static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t
     petra_plan_stage_summary(plan, j, &summary);
     stages[j].base[PETRA_MEMORY_MESSAGES] += summary.gradient_bytes;
     count++;
-    if (summary.gradient_bytes > most) {
-      most = summary.gradient_bytes;
+    if (summary.gradient_bytes > maximum) {
+      maximum = summary.gradient_bytes;
       largest = j;
     }
   }
   if (count > 0)
-    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_worker_replicas_bytes(replicas, count, most);
+    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_worker_replicas_bytes(replicas, count, maximum);
 }
 
 static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {

@@ -19,9 +19,9 @@ typedef enum passing {
 /* One microbatch on its way through dry stages. */
 typedef struct passage {
   passing how;
-  petra_network network;  /* dry */
-  const int32_t *rank_of; /* of each stage; NULL: one process has all */
-  petra_held held;        /* of HELD */
+  petra_network network;   /* dry */
+  const int32_t *rank_of;  /* of each stage; NULL: one process has all */
+  petra_kept_tensors held; /* of HELD */
   const petra_program_options *program;
   petra_memory_stage *out;
   petra_account *before;             /* for each stage, from 0 */
@@ -155,7 +155,7 @@ static petra_status pass_update(passage *p, int stage) {
 
 static petra_status note_held(passage *p, petra_memory_until until) {
   for (int j = 0; j < p->program->stages && p->how == HELD; j++)
-    PETRA_TRY(petra_held_note(&p->held, p->network.stage[j], j, until));
+    PETRA_TRY(petra_kept_tensors_note(&p->held, p->network.stage[j], j, until));
   return PETRA_OK;
 }
 
@@ -181,7 +181,7 @@ static petra_status pass(passage *p) {
   }
   if (p->how == HELD) {
     PETRA_TRY(note_held(p, PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT));
-    return petra_held_share(&p->held, p->network.stage, stages, p->out);
+    return petra_kept_tensors_share(&p->held, p->network.stage, stages, p->out);
   }
   for (int j = 0; j < stages; j++)
     PETRA_TRY(pass_update(p, j));
@@ -206,7 +206,7 @@ done:
   petra_free(p.forward);
   petra_free(p.backward);
   petra_free(p.labels);
-  petra_held_fini(&p.held);
+  petra_kept_tensors_fini(&p.held);
   petra_network_fini(&p.network);
   return status;
 }
@@ -218,13 +218,13 @@ static void take_shared(const petra_memory_stage *held, petra_memory_stage *out,
   for (int i = 0; i < out[j].shared_count; i++) {
     const petra_memory_shared *shared = &out[j].shared[i];
     int place = 0; /* the lowest stage is the last */
-    while (shared->until[place] == PETRA_MEMORY_NOT_HELD)
+    while (shared->until[place] == PETRA_MEMORY_NOT_KEPT)
       place++;
     const petra_action_kind last =
         shared->until[place] == PETRA_MEMORY_UNTIL_BACKWARD ? PETRA_ACTION_BACKWARD : PETRA_ACTION_WEIGHT_GRADIENT;
     for (int w = 0; w < PETRA_MEMORY_WHENS; w++) {
-      petra_memory_changes *change = &out[j + PETRA_MEMORY_HELD_FROM + place].change[w][last];
-      (*change)[PETRA_MEMORY_OWN - PETRA_MEMORY_HELD_FROM - place].bytes[shared->category] += shared->bytes;
+      petra_memory_changes *change = &out[j + PETRA_MEMORY_KEPT_FROM + place].change[w][last];
+      (*change)[PETRA_MEMORY_OWN - PETRA_MEMORY_KEPT_FROM - place].bytes[shared->category] += shared->bytes;
     }
   }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far gradients are apart: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
+/* Differences between gradients: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
  * gradients of a probe. */
 #ifndef PETRA_PROBE_GRADIENT_COSINE_H
 #define PETRA_PROBE_GRADIENT_COSINE_H
@@ -41,13 +41,13 @@ typedef struct petra_products {
   double distance[PETRA_PAIRS];   /* <x - y, x - y> */
 } petra_products;
 
-/* The sums of one tensor as each of the three gradients has it. */
+/* Computes the sums of one tensor from its three gradients. */
 petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
                                     petra_products *out);
 
 void petra_products_add(petra_products *sum, const petra_products *products);
 
-/* A measure of a pair; NaN where a norm that is divided by is 0. */
+/* Returns a measure of a pair; NaN if it would divide by a norm of 0. */
 double petra_products_measure(const petra_products *products, petra_measure measure, petra_pair pair);
 
 #endif

@@ -15,7 +15,7 @@
 
 /* In units of ln(factor). */
 static const double first_step = 0.4, close_enough = 1e-5;
-enum { MOST_EVALUATIONS = 600 };
+enum { MAX_EVALUATIONS = 600 };
 
 typedef struct fitting {
   petra_fit *fit;
@@ -106,7 +106,7 @@ petra_status petra_fit_find(const petra_config *config, const char *path, const 
   PETRA_TRY_GOTO(status, petra_folder_expand_config(config, &text, &f.text.size), done);
   f.text.text = text;
   PETRA_TRY_GOTO(
-      status, petra_simplex_minimise(misfit, &f, f.fit->factors, first_step, close_enough, MOST_EVALUATIONS, x, &best),
+      status, petra_simplex_minimise(misfit, &f, f.fit->factors, first_step, close_enough, MAX_EVALUATIONS, x, &best),
       done);
   PETRA_TRY_GOTO(status, misfit(&f, x, &best), done);
   PETRA_TRY_GOTO(status, find_undetermined(&f, x, best), done);

@@ -62,9 +62,9 @@ typedef struct reader {
 } reader;
 
 /* Cuts a line at its commas, blanks off the ends of each field; how many there are, at most `most` + 1. */
-static int cut(char *line, char **fields, int most) {
+static int cut(char *line, char **fields, int maximum) {
   int count = 0;
-  for (char *at = line; at && count <= most; count++) {
+  for (char *at = line; at && count <= maximum; count++) {
     char *end = strchr(at, ',');
     if (end)
       *end = 0;
@@ -72,7 +72,7 @@ static int cut(char *line, char **fields, int most) {
       at++;
     for (size_t length = strlen(at); length > 0 && strchr(" \t\r\n", at[length - 1]); length--)
       at[length - 1] = 0;
-    if (count < most)
+    if (count < maximum)
       fields[count] = at;
     at = end ? end + 1 : NULL;
   }

@@ -7,14 +7,14 @@
 
 /* Of the tensors, and of the messages. */
 static const int64_t COLD_BYTES = 32 << 20;
-enum { MOST = 64 };
+enum { MAXIMUM = 64 };
 
 typedef struct copies {
   petra_backend *backend;
   petra_host_type type;
   int64_t bytes;
   int count;
-  petra_tensor *tensor[MOST];
+  petra_tensor *tensor[MAXIMUM];
   char *messages; /* `count` of `bytes` */
 } copies;
 
@@ -48,9 +48,9 @@ petra_status petra_profile_measure_copies(petra_backend *backend, int64_t bytes,
   copies c = {.backend = backend,
               .type = backend->element_bytes[PETRA_TENSOR_ACTIVATION] > 4 ? PETRA_HOST_F64 : PETRA_HOST_F32,
               .bytes = bytes,
-              .count = (int)(COLD_BYTES / bytes < 2      ? 2
-                             : COLD_BYTES / bytes > MOST ? MOST
-                                                         : COLD_BYTES / bytes)};
+              .count = (int)(COLD_BYTES / bytes < 2         ? 2
+                             : COLD_BYTES / bytes > MAXIMUM ? MAXIMUM
+                                                            : COLD_BYTES / bytes)};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&c.messages, (size_t)c.count, (size_t)bytes), done);
   PETRA_TRY_GOTO(status, create_tensors(&c), done);

@@ -9,7 +9,7 @@
 /* A launch time below this is none: a nanosecond is the unit of the virtual clock. */
 #define LEAST_LAUNCH_S 1e-9
 
-enum { MOST_EVALUATIONS = 2000 };
+enum { MAX_EVALUATIONS = 2000 };
 
 /* In units of the logarithm of a rate. */
 static const double first_step = 0.7, close_enough = 1e-4;
@@ -61,10 +61,10 @@ static petra_status misfit_at(fitting *f, const double *x, double *value) {
 
 /* The nearest place with shares within their limits; how far it is. */
 static double limit(const double *x, double *nearest) {
-  const double most = log(PETRA_FIT_MOST_SHARE);
+  const double maximum = log(PETRA_FIT_MAX_SHARE);
   double beyond = 0;
   for (int i = 0; i < PETRA_FIT_RATES; i++) {
-    nearest[i] = i == PETRA_FIT_LAUNCH ? x[i] : fmin(fmax(x[i], -most), most);
+    nearest[i] = i == PETRA_FIT_LAUNCH ? x[i] : fmin(fmax(x[i], -maximum), maximum);
     beyond += fabs(x[i] - nearest[i]);
   }
   return beyond;
@@ -99,7 +99,7 @@ static petra_status search(fitting *f, double *x) {
                                   log(shares[start / 12])};
     double value;
     PETRA_TRY(
-        petra_simplex_minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MOST_EVALUATIONS, at, &value));
+        petra_simplex_minimise(misfit, f, PETRA_FIT_RATES, first_step, close_enough, MAX_EVALUATIONS, at, &value));
     if (value >= least)
       continue;
     least = value;

@@ -7,7 +7,7 @@
 #include "sim/roofline.h"
 
 /* A peak is assumed for one core of a processor, of which a device may have hundreds. */
-#define PETRA_FIT_MOST_SHARE 1e4
+#define PETRA_FIT_MAX_SHARE 1e4
 
 enum { PETRA_FIT_LAUNCH, PETRA_FIT_MATRIX_FLOPS, PETRA_FIT_MATRIX_BYTES, PETRA_FIT_ELEMENTWISE_BYTES, PETRA_FIT_RATES };
 

@@ -17,15 +17,15 @@ static double whole_of(const petra_profile_stage *stage) {
 
 petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile) {
   petra_profile_unsure found = {0};
-  double most = 0;
+  double maximum = 0;
   for (int j = 0; j < profile->stages; j++)
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
       const petra_spread *spread = &profile->stage[j].part[p];
       const double range = spread->quartile3 - spread->quartile1, whole = whole_of(&profile->stage[j]);
       if (!(range > LARGE * spread->median && range > MATTERS * whole))
         continue;
-      if (found.count++ == 0 || range > most * whole) {
-        most = whole > 0 ? range / whole : INFINITY;
+      if (found.count++ == 0 || range > maximum * whole) {
+        maximum = whole > 0 ? range / whole : INFINITY;
         found.stage = j, found.part = (petra_profile_part)p;
       }
     }

@@ -4,93 +4,332 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* An action that has started; written when it and all before it have ended. */
-typedef struct begun {
-  petra_runlog_action row;
-  bool ended;
-} begun;
+#include <stdlib.h>
+#include <string.h>
 
-typedef struct action_log {
+struct petra_action_log {
   petra_observer base;
+  const petra_program_options *program;
   petra_runlog *runlog;
-  begun *ring; /* by number, modulo capacity (a power of two) */
-  int64_t first, next, capacity;
-  int64_t *running; /* per stage: the number of its F, and of its other action, in progress */
-} action_log;
+  petra_trace_row
+      *rows; /* added ones; under the virtual clock those that are not written yet, -1 the end of a running action */
+  int64_t count, capacity;
+  int64_t written;  /* rows before these */
+  int64_t *running; /* under the virtual clock, per stage: the number of its F, and of its other action, in progress */
+};
 
-static petra_status make_room(action_log *log) {
-  int64_t capacity = log->capacity ? 2 * log->capacity : 64;
-  begun *ring;
-  if (log->next - log->first < log->capacity)
-    return PETRA_OK;
-  PETRA_TRY(petra_allocate(&ring, (size_t)capacity, sizeof *ring));
-  for (int64_t i = log->first; i < log->next; i++)
-    ring[i & (capacity - 1)] = log->ring[i & (log->capacity - 1)];
-  petra_free(log->ring);
-  log->ring = ring;
-  log->capacity = capacity;
+static petra_status write_row(petra_runlog *runlog, const petra_trace_row *row) {
+  const petra_runlog_action out = {.start_ns = row->start_ns,
+                                   .end_ns = row->end_ns,
+                                   .stage = row->action.stage,
+                                   .kind = (int32_t)row->action.kind,
+                                   .microbatch = row->action.microbatch,
+                                   .version_read = row->result.version_read,
+                                   .version_written = row->result.version_written};
+  return petra_runlog_action_row(runlog, &out);
+}
+
+petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *row) {
+  PETRA_TRY(petra_array_reserve(&log->rows, &log->capacity, log->count + 1, sizeof *log->rows));
+  log->rows[log->count++] = *row;
   return PETRA_OK;
 }
 
-static int64_t *running_of(action_log *log, const petra_action *action) {
+/* --- under the virtual clock --- */
+
+static int64_t *running_of(petra_action_log *log, const petra_action *action) {
   return &log->running[2 * (action->stage - 1) + (action->kind != PETRA_ACTION_FORWARD)];
-}
-
-static petra_status note_start(action_log *log, int64_t now_ns, const petra_action *action,
-                               const petra_action_result *result) {
-  PETRA_TRY(make_room(log));
-  log->ring[log->next & (log->capacity - 1)] = (begun){.row = {.start_ns = now_ns,
-                                                               .stage = action->stage,
-                                                               .kind = (int32_t)action->kind,
-                                                               .microbatch = action->microbatch,
-                                                               .version_read = result->version_read,
-                                                               .version_written = result->version_written}};
-  *running_of(log, action) = log->next++;
-  return PETRA_OK;
 }
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                             const petra_action_result *results, int count) {
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(note_start((action_log *)base, now_ns, &actions[i], &results[i]));
-  return PETRA_OK;
-}
-
-static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  action_log *log = (action_log *)base;
-  begun *one = &log->ring[*running_of(log, &row->action) & (log->capacity - 1)];
-  if (one->row.microbatch != row->action.microbatch || one->row.kind != (int32_t)row->action.kind)
-    return petra_fail(PETRA_INTERNAL, "stage %d: an action ends that did not start", row->action.stage);
-  one->row.end_ns = row->end_ns;
-  one->ended = true;
-  for (; log->first < log->next; log->first++) {
-    const begun *oldest = &log->ring[log->first & (log->capacity - 1)];
-    if (!oldest->ended)
-      break;
-    PETRA_TRY(petra_runlog_action_row(log->runlog, &oldest->row));
+  petra_action_log *log = (petra_action_log *)base;
+  for (int i = 0; i < count; i++) {
+    *running_of(log, &actions[i]) = log->written + log->count;
+    PETRA_TRY(petra_action_log_add(log, &(petra_trace_row){actions[i], now_ns, -1, results[i]}));
   }
   return PETRA_OK;
 }
 
-petra_status petra_action_log_create(petra_runlog *runlog, int32_t stages, petra_observer **out) {
+static petra_status ended(petra_observer *base, const petra_trace_row *row) {
+  petra_action_log *log = (petra_action_log *)base;
+  const int64_t at = *running_of(log, &row->action) - log->written;
+  int64_t done = 0;
+  if (at < 0 || at >= log->count || log->rows[at].action.microbatch != row->action.microbatch ||
+      log->rows[at].action.kind != row->action.kind)
+    return petra_fail(PETRA_INTERNAL, "stage %d: an action ends that did not start", row->action.stage);
+  log->rows[at].end_ns = row->end_ns;
+  while (done < log->count && log->rows[done].end_ns >= 0)
+    PETRA_TRY(write_row(log->runlog, &log->rows[done++]));
+  log->written += done;
+  log->count -= done;
+  memmove(log->rows, log->rows + done, (size_t)log->count * sizeof *log->rows);
+  return PETRA_OK;
+}
+
+petra_observer *petra_action_log_observer(petra_action_log *log) {
+  return &log->base;
+}
+
+petra_status petra_action_log_create(const petra_program_options *program, petra_runlog *runlog,
+                                     petra_action_log **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended};
-  action_log *log;
+  petra_action_log *log;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = &ops;
+  log->program = program;
   log->runlog = runlog;
-  petra_status status = petra_allocate(&log->running, 2 * (size_t)stages, sizeof *log->running);
+  petra_status status = petra_allocate(&log->running, 2 * (size_t)program->stages, sizeof *log->running);
   if (status != PETRA_OK)
-    petra_action_log_destroy(&log->base);
+    petra_action_log_destroy(log);
   else
-    *out = &log->base;
+    *out = log;
   return status;
 }
 
-void petra_action_log_destroy(petra_observer *base) {
-  action_log *log = (action_log *)base;
+void petra_action_log_destroy(petra_action_log *log) {
   if (!log)
     return;
   petra_free(log->running);
-  petra_free(log->ring);
+  petra_free(log->rows);
   petra_free(log);
+}
+
+/* --- checkpoints --- */
+
+static const int64_t LATEST_NS = INT64_C(1) << 61; /* of a recorded time: 70 years */
+enum { ROW = 6 };                                  /* kind, microbatch, start, end, version read, version written */
+
+static void pack(const petra_trace_row *row, int64_t out[ROW]) {
+  const int64_t values[ROW] = {(int64_t)row->action.kind, row->action.microbatch,     row->start_ns, row->end_ns,
+                               row->result.version_read,  row->result.version_written};
+  memcpy(out, values, sizeof values);
+}
+
+static petra_status unpack(const petra_archive *archive, int32_t stage, int64_t microbatches, const int64_t in[ROW],
+                           petra_trace_row *out) {
+  PETRA_TRY(petra_archive_within(archive, "actions", "a kind", in[0], 0, PETRA_ACTION_KINDS - 1));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a microbatch", in[1], 0, microbatches - 1));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[2], -LATEST_NS, LATEST_NS));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[3], in[2], LATEST_NS));
+  *out = (petra_trace_row){.action = {.stage = stage, .kind = (petra_action_kind)in[0], .microbatch = in[1]},
+                           .start_ns = in[2],
+                           .end_ns = in[3],
+                           .result = {.version_read = in[4], .version_written = in[5]}};
+  return PETRA_OK;
+}
+
+static int64_t count_rows(const petra_action_log *log, int32_t stage) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < log->count; i++)
+    count += log->rows[i].action.stage == stage;
+  return count;
+}
+
+static petra_status archive_rows(petra_action_log *log, int32_t stage, int64_t later_ns, petra_archive *archive,
+                                 int64_t count) {
+  int64_t *values, packed = 0;
+  petra_status status;
+  PETRA_TRY(petra_archive_require(archive, "actions", PETRA_ARCHIVE_I64, ROW * count));
+  PETRA_TRY(petra_allocate(&values, (size_t)count, ROW * sizeof *values));
+  for (int64_t i = 0; i < log->count && !archive->reading; i++)
+    if (log->rows[i].action.stage == stage)
+      pack(&log->rows[i], values + ROW * packed++);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "actions", values, ROW * count), done);
+  if (archive->reading)
+    PETRA_TRY_GOTO(status, petra_array_reserve(&log->rows, &log->capacity, log->count + count, sizeof *log->rows),
+                   done);
+  for (int64_t i = 0; i < count && archive->reading; i++) {
+    petra_trace_row *row = &log->rows[log->count];
+    PETRA_TRY_GOTO(status, unpack(archive, stage, log->program->microbatches, values + ROW * i, row), done);
+    row->start_ns += later_ns;
+    row->end_ns += later_ns;
+    log->count++;
+  }
+done:
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int64_t later_ns, petra_archive *archive,
+                                      bool *there) {
+  int64_t count = log ? count_rows(log, stage) : -1;
+  PETRA_TRY(petra_archive_integers(archive, "actions-count", &count, 1));
+  PETRA_TRY(petra_archive_within(archive, "actions-count", "actions", count, -1, INT32_MAX));
+  *there = count >= 0;
+  return log && count > 0 ? archive_rows(log, stage, later_ns, archive, count) : PETRA_OK;
+}
+
+/* --- one order --- */
+
+typedef struct merge {
+  const petra_program_options *program;
+  /* Bits of passes, by stage (from 1) and microbatch: those that have a row and are not in order yet. A message whose sender has
+   * no row was sent before anything was recorded. */
+  uint64_t *forward, *backward;
+} merge;
+
+static int64_t place(const merge *m, int32_t stage, int64_t microbatch) {
+  return (stage - 1) * m->program->microbatches + microbatch;
+}
+
+static bool has(const uint64_t *bits, int64_t at) {
+  return bits[at / 64] >> (at % 64) & 1;
+}
+
+static void set(uint64_t *bits, int64_t at, bool value) {
+  const uint64_t bit = (uint64_t)1 << (at % 64);
+  bits[at / 64] = value ? bits[at / 64] | bit : bits[at / 64] & ~bit;
+}
+
+/* Whether the pass, if it is one, does the stage's F, and its B. */
+static bool does_forward(const merge *m, const petra_action *a) {
+  return a->kind == PETRA_ACTION_FORWARD ||
+         (a->kind == PETRA_ACTION_BACKWARD && petra_program_fused(m->program, a->stage));
+}
+
+/* What sent its message is in order, or before all rows. */
+static bool may_follow(const merge *m, const petra_action *a) {
+  if (does_forward(m, a))
+    return a->stage == 1 || !has(m->forward, place(m, a->stage - 1, a->microbatch));
+  if (a->kind == PETRA_ACTION_BACKWARD && a->stage < m->program->stages)
+    return !has(m->backward, place(m, a->stage + 1, a->microbatch));
+  return true;
+}
+
+/* Whether the passes of an action are still to come. */
+static void note(merge *m, const petra_action *a, bool waits) {
+  if (does_forward(m, a))
+    set(m->forward, place(m, a->stage, a->microbatch), waits);
+  if (a->kind == PETRA_ACTION_BACKWARD)
+    set(m->backward, place(m, a->stage, a->microbatch), waits);
+}
+
+/* The process whose next action began first, of those that may follow; -1: none. */
+static int choose(const merge *m, const petra_trace_row *rows, const int64_t *next, const int64_t *first, int count) {
+  int found = -1;
+  for (int p = 0; p < count; p++)
+    if (next[p] < first[p + 1] && (found < 0 || rows[next[p]].start_ns < rows[next[found]].start_ns) &&
+        may_follow(m, &rows[next[p]].action))
+      found = p;
+  return found;
+}
+
+static petra_status put_in_order(merge *m, const petra_trace_row *rows, const int64_t *first, int count, int64_t *next,
+                                 petra_trace_row *out) {
+  for (int p = 0; p < count; p++)
+    next[p] = first[p];
+  for (int64_t i = 0; i < first[count]; i++)
+    note(m, &rows[i].action, true);
+  for (int64_t i = 0; i < first[count]; i++) {
+    const int p = choose(m, rows, next, first, count);
+    if (p < 0)
+      return petra_fail(PETRA_INTERNAL, "the actions that the ranks recorded have no common order");
+    out[i] = rows[next[p]++];
+    note(m, &out[i].action, false);
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
+                                 const petra_program_options *program) {
+  const size_t words = ((size_t)program->stages * (size_t)program->microbatches + 63) / 64;
+  merge m = {program, NULL, NULL};
+  petra_trace_row *ordered = NULL;
+  int64_t *next = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&m.forward, words, sizeof *m.forward), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&m.backward, words, sizeof *m.backward), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&next, (size_t)count, sizeof *next), done);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&ordered, (size_t)first[count], sizeof *ordered), done);
+  PETRA_TRY_GOTO(status, put_in_order(&m, rows, first, count, next, ordered), done);
+  if (first[count] > 0)
+    memcpy(rows, ordered, (size_t)first[count] * sizeof *rows);
+done:
+  petra_free(ordered);
+  petra_free(next);
+  petra_free(m.backward);
+  petra_free(m.forward);
+  return status;
+}
+
+/* --- from all ranks --- */
+
+typedef struct all_rows {
+  petra_trace_row *rows;
+  int64_t count, capacity;
+  int64_t *first; /* of each stage; one more is the end */
+} all_rows;
+
+static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
+  all_rows *all = context;
+  (void)rank;
+  const int64_t more = (int64_t)(size / sizeof *all->rows);
+  PETRA_TRY(petra_array_reserve(&all->rows, &all->capacity, all->count + more, sizeof *all->rows));
+  if (more)
+    memcpy(all->rows + all->count, data, size);
+  all->count += more;
+  return PETRA_OK;
+}
+
+/* The rows of each stage together, in the order in which they were done: first[j] is where those of stage j + 1 begin. That of
+ * a rank may be gone, where the run went on from a checkpoint of other ranks. */
+static petra_status group_by_stage(all_rows *all, int32_t stages) {
+  petra_trace_row *grouped;
+  int64_t *next = all->first + 1;
+  for (int64_t i = 0; i < all->count; i++)
+    if (all->rows[i].action.stage < stages)
+      next[all->rows[i].action.stage]++;
+  for (int32_t j = 1; j < stages; j++)
+    next[j] += next[j - 1];
+  PETRA_TRY(petra_allocate_raw(&grouped, (size_t)all->count, sizeof *grouped));
+  for (int64_t i = 0; i < all->count; i++)
+    grouped[next[all->rows[i].action.stage - 1]++] = all->rows[i];
+  petra_free(all->rows);
+  all->rows = grouped;
+  return PETRA_OK;
+}
+
+static int by_end(const void *a, const void *b) {
+  const petra_trace_row *one = a, *other = b;
+  if (one->end_ns != other->end_ns)
+    return one->end_ns > other->end_ns ? 1 : -1;
+  return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
+}
+
+/* Times from the first start on. */
+static void shift_times(const all_rows *all) {
+  int64_t first_ns = INT64_MAX;
+  for (int64_t i = 0; i < all->count; i++)
+    if (all->rows[i].start_ns < first_ns)
+      first_ns = all->rows[i].start_ns;
+  for (int64_t i = 0; i < all->count; i++) {
+    all->rows[i].start_ns -= first_ns;
+    all->rows[i].end_ns -= first_ns;
+  }
+}
+
+petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_runlog *runlog,
+                                     petra_observer *trace) {
+  const petra_program_options *program = log->program;
+  const size_t bytes = gives ? (size_t)log->count * sizeof *log->rows : 0;
+  all_rows all = {0};
+  petra_status status;
+  PETRA_TRY(petra_allocate(&all.first, (size_t)program->stages + 1, sizeof *all.first));
+  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, log->rows, bytes, take_rows, &all), done);
+  if (ranks->rank == 0)
+    PETRA_TRY_GOTO(status, group_by_stage(&all, program->stages), done);
+  if (ranks->rank == 0)
+    PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, program->stages, program), done);
+  shift_times(&all);
+  for (int64_t i = 0; i < all.count && runlog; i++)
+    PETRA_TRY_GOTO(status, write_row(runlog, &all.rows[i]), done);
+  if (all.count > 0)
+    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
+  for (int64_t i = 0; i < all.count && trace; i++)
+    PETRA_TRY_GOTO(status, trace->ops->ended(trace, &all.rows[i]), done);
+done:
+  petra_free(all.first);
+  petra_free(all.rows);
+  return status;
 }

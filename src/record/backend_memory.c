@@ -4,7 +4,7 @@
 #include "base/mem.h"
 
 petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog) {
-  const petra_backend_memory held = petra_backend_held(backend);
+  const petra_backend_memory held = petra_backend_memory_in_use(backend);
   const petra_runlog_backend here = {held.tensors, held.filters, held.scratch};
   const int count = ranks ? ranks->count : 1;
   petra_runlog_backend *rows;

@@ -19,7 +19,7 @@ enum { BLOCK_VALUES = 1 << 16 }; /* of a field, read at once */
 
 typedef struct export {
   const char *folder;
-  petra_csv_teller tell;
+  petra_csv_reporter report;
   void *context;
   pid_t writer; /* the process that writes: a file without a seal is read in a child first, which does not */
 }
@@ -178,9 +178,9 @@ static void put_line(const writing *w, int64_t row, int64_t within) {
 
 /* --- tables --- */
 
-static petra_status copy_rows(const writing *w, int64_t rows, int64_t inner, int64_t most) {
-  for (int64_t first = 0; first < rows; first += most) {
-    const int64_t count = rows - first < most ? rows - first : most;
+static petra_status copy_rows(const writing *w, int64_t rows, int64_t inner, int64_t maximum) {
+  for (int64_t first = 0; first < rows; first += maximum) {
+    const int64_t count = rows - first < maximum ? rows - first : maximum;
     for (int64_t c = 0; c < w->table->count; c++)
       PETRA_TRY(read_block(w, &w->table->field[c], first, count, w->values[c]));
     for (int64_t i = 0; w->out && i < count * inner; i++)
@@ -191,20 +191,20 @@ static petra_status copy_rows(const writing *w, int64_t rows, int64_t inner, int
 
 static petra_status copy_table(writing *w, int64_t *lines) {
   const petra_csv_table *table = w->table;
-  int64_t rows = table->rank > 0 ? table->extent[0] : 1, inner = 1, most;
+  int64_t rows = table->rank > 0 ? table->extent[0] : 1, inner = 1, maximum;
   petra_status status = PETRA_OK;
   for (int d = 1; d < table->rank; d++)
     inner *= table->extent[d];
-  most = inner < BLOCK_VALUES ? BLOCK_VALUES / (inner > 0 ? inner : 1) : 1;
-  most = most < rows ? most : rows;
+  maximum = inner < BLOCK_VALUES ? BLOCK_VALUES / (inner > 0 ? inner : 1) : 1;
+  maximum = maximum < rows ? maximum : rows;
   PETRA_TRY(petra_allocate(&w->values, (size_t)table->count, sizeof *w->values));
   for (int64_t c = 0; c < table->count && status == PETRA_OK; c++)
-    status =
-        petra_allocate_raw(&w->values[c], (size_t)(most * inner * width_of(&table->field[c])), table->field[c].bytes);
+    status = petra_allocate_raw(&w->values[c], (size_t)(maximum * inner * width_of(&table->field[c])),
+                                table->field[c].bytes);
   if (status == PETRA_OK && w->out)
     put_header(w->out, table);
   if (status == PETRA_OK)
-    status = copy_rows(w, rows, inner, most);
+    status = copy_rows(w, rows, inner, maximum);
   *lines = rows * inner;
   for (int64_t c = 0; c < table->count; c++)
     petra_free(w->values[c]);
@@ -245,7 +245,7 @@ static petra_status export_table(const export *e, const petra_hdf5_file *file, c
   snprintf(path, size, "%s/%s", e->folder, name);
   petra_status status = write_table(&w, path, &lines);
   petra_free(path);
-  return status == PETRA_OK ? e->tell(e->context, name, lines) : status;
+  return status == PETRA_OK ? e->report(e->context, name, lines) : status;
 }
 
 static petra_status export_all(void *context, const petra_hdf5_file *file) {
@@ -263,7 +263,7 @@ static petra_status export_all(void *context, const petra_hdf5_file *file) {
   return status;
 }
 
-petra_status petra_csv_export(const char *path, const char *folder, petra_csv_teller tell, void *context) {
+petra_status petra_csv_export(const char *path, const char *folder, petra_csv_reporter report, void *context) {
   return petra_hdf5_read(path, export_all,
-                         &(export){.folder = folder, .tell = tell, .context = context, .writer = getpid()});
+                         &(export){.folder = folder, .report = report, .context = context, .writer = getpid()});
 }

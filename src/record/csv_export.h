@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 /* Is told each file once it is whole. */
-typedef petra_status (*petra_csv_teller)(void *context, const char *name, int64_t rows);
+typedef petra_status (*petra_csv_reporter)(void *context, const char *name, int64_t rows);
 
 /* Writes FOLDER/NAME.csv for each table of the log `path`; a file of that name is replaced whole. The first columns count the
  * dimensions, a stage from 1, all others from 0; then a column for each data set, NAME [UNIT], without [UNIT] where that is 1.
  * Reals have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out. PETRA_IO, PETRA_DATA. */
-petra_status petra_csv_export(const char *path, const char *folder, petra_csv_teller tell, void *context);
+petra_status petra_csv_export(const char *path, const char *folder, petra_csv_reporter report, void *context);
 
 #endif

@@ -2,8 +2,6 @@
 # src/record: what a run leaves: run.h5 and its columns, actions, traces.
 libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
-	src/record/action_merge.c src/record/action_merge.h \
-	src/record/actions_gather.c src/record/actions_gather.h \
 	src/record/backend_memory.c src/record/backend_memory.h \
 	src/record/csv_export.c src/record/csv_export.h \
 	src/record/csv_table.c src/record/csv_table.h \

@@ -5,7 +5,7 @@
 #ifndef PETRA_RECORD_RUN_H5_H
 #define PETRA_RECORD_RUN_H5_H
 
-#include "base/account.h"
+#include "base/mem.h"
 #include "config/sample_kind.h"
 #include "base/status.h"
 

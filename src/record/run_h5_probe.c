@@ -147,14 +147,14 @@ static bool create(petra_runlog *log, const void *what) {
 }
 
 static size_t largest(const petra_runlog_probe_options *o) {
-  size_t most = 1;
+  size_t maximum = 1;
   for (int32_t p = 0; p < o->parameters; p++) {
     size_t elements = 1;
     for (int d = 0; d < o->parameter[p].rank; d++)
       elements *= (size_t)o->parameter[p].shape[d];
-    most = elements > most ? elements : most;
+    maximum = elements > maximum ? elements : maximum;
   }
-  return most;
+  return maximum;
 }
 
 petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,

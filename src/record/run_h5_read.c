@@ -70,7 +70,7 @@ static petra_status gather(const source *from, const petra_column_group *group, 
 
 /* Reads the last rows of a group, `most` at most, into an allocated array; *count is the length of the group, that of
  * its shortest column. */
-static petra_status read_columns(const source *from, const petra_column_group *group, int64_t most, void *out,
+static petra_status read_columns(const source *from, const petra_column_group *group, int64_t maximum, void *out,
                                  int64_t *count) {
   hid_t sets[PETRA_RUNLOG_MAX_COLUMNS];
   int64_t shortest = INT64_MAX, length = 0, wanted;
@@ -84,7 +84,7 @@ static petra_status read_columns(const source *from, const petra_column_group *g
                    done);
     shortest = length < shortest ? length : shortest;
   }
-  wanted = shortest < most ? shortest : most;
+  wanted = shortest < maximum ? shortest : maximum;
   PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)wanted, group->row_bytes), done);
   PETRA_TRY_GOTO(status, gather(from, group, sets, shortest - wanted, wanted, rows), done);
   memcpy(out, &rows, sizeof rows);

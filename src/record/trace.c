@@ -151,7 +151,7 @@ static petra_status arrows(petra_trace *trace, const petra_trace_action *action,
   return PETRA_OK;
 }
 
-static void count_held(petra_trace *trace, const petra_trace_action *action) {
+static void count_in_use(petra_trace *trace, const petra_trace_action *action) {
   bool fused = action->stage == trace->options.stages && trace->options.fused_head;
   int64_t *held = &trace->held[action->stage - 1];
   if (fused)
@@ -180,7 +180,7 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
     fprintf(trace->file, ",\"version_written\":%lld", (long long)action->version_written);
   fputs("}}", trace->file);
   PETRA_TRY(arrows(trace, action, thread));
-  count_held(trace, action);
+  count_in_use(trace, action);
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 

@@ -8,7 +8,7 @@
 #ifndef PETRA_RECORD_TRACE_H
 #define PETRA_RECORD_TRACE_H
 
-#include "base/account.h"
+#include "base/mem.h"
 #include "base/status.h"
 
 #include <stdbool.h>

@@ -11,19 +11,19 @@ typedef struct trace_observer {
   petra_trace_observer_options options;
   int32_t stages;
   petra_trace *trace;
-  petra_account *told; /* per stage: what the trace was told last; NULL: memory is not known */
+  petra_account *reported; /* per stage: what the trace was told last; NULL: memory is not known */
 } trace_observer;
 
 /* Tells the trace what a stage holds, if that has changed. */
-static petra_status tell_memory(trace_observer *o, int32_t stage, int64_t now_ns) {
+static petra_status report_memory(trace_observer *o, int32_t stage, int64_t now_ns) {
   if (stage < 1 || stage > o->stages)
     return PETRA_OK;
   const petra_account *now = o->options.account(o->options.context, stage);
-  petra_account *told = &o->told[stage - 1];
+  petra_account *reported = &o->reported[stage - 1];
   /* Not the workspace, which is the last category. */
-  if (memcmp(now->bytes, told->bytes, PETRA_MEMORY_WORKSPACE * sizeof *now->bytes) == 0)
+  if (memcmp(now->bytes, reported->bytes, PETRA_MEMORY_WORKSPACE * sizeof *now->bytes) == 0)
     return PETRA_OK;
-  *told = *now;
+  *reported = *now;
   return petra_trace_add_memory(o->trace, stage, now_ns, now);
 }
 
@@ -31,9 +31,9 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
                             const petra_action_result *results, int count) {
   trace_observer *o = (trace_observer *)base;
   (void)results;
-  for (int i = 0; o->told && i < count; i++)
+  for (int i = 0; o->reported && i < count; i++)
     for (int32_t stage = actions[i].stage - 1; stage <= actions[i].stage + 1; stage++)
-      PETRA_TRY(tell_memory(o, stage, now_ns));
+      PETRA_TRY(report_memory(o, stage, now_ns));
   return PETRA_OK;
 }
 
@@ -73,9 +73,8 @@ static const double large_bytes = 500e6;
 
 /* A line about a trace that will be large: viewers fail above some hundred MB, and disks are full. */
 static void warn_large(const petra_trace_observer_options *options) {
-  const petra_program_options *program = &options->plan->program;
-  const double passes = (double)program->microbatches * program->stages *
-                        (options->plan->method.program->split_backward ? 3 : 2),
+  const petra_program_options *program = options->program;
+  const double passes = (double)program->microbatches * program->stages * (options->split_backward ? 3 : 2),
                updates = (double)program->microbatches / (double)program->accumulate * program->stages;
   const double bytes = passes * (PASS_BYTES + (options->account ? MEMORY_BYTES : 0)) + updates * UPDATE_BYTES;
   if (bytes > large_bytes)
@@ -86,10 +85,9 @@ static void warn_large(const petra_trace_observer_options *options) {
 
 petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended, .sent = sent, .arrived = arrived};
-  const petra_program_options *program = &options->plan->program;
-  const petra_trace_options trace = {.stages = program->stages,
-                                     .fused_head = !program->split_head,
-                                     .split_backward = options->plan->method.program->split_backward};
+  const petra_program_options *program = options->program;
+  const petra_trace_options trace = {
+      .stages = program->stages, .fused_head = !program->split_head, .split_backward = options->split_backward};
   trace_observer *o;
   PETRA_TRY(petra_allocate(&o, 1, sizeof *o));
   o->base.ops = &ops;
@@ -99,7 +97,7 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   if (status == PETRA_OK)
     warn_large(options);
   if (status == PETRA_OK && options->account)
-    status = petra_allocate(&o->told, (size_t)o->stages, sizeof *o->told);
+    status = petra_allocate(&o->reported, (size_t)o->stages, sizeof *o->reported);
   if (status != PETRA_OK)
     petra_trace_observer_destroy(&o->base);
   else
@@ -119,6 +117,6 @@ void petra_trace_observer_destroy(petra_observer *base) {
   if (!o)
     return;
   petra_trace_destroy(o->trace);
-  petra_free(o->told);
+  petra_free(o->reported);
   petra_free(o);
 }

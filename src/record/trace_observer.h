@@ -5,11 +5,12 @@
 
 #include "exec/observer.h"
 #include "record/trace.h"
-#include "plan/plan.h"
+#include "schedule/program.h"
 
 typedef struct petra_trace_observer_options {
   const char *path;
-  const petra_plan *plan; /* with its program */
+  const petra_program_options *program; /* borrowed */
+  bool split_backward;                  /* W is an action of its own */
   /* The account of a stage (from 1), asked when an action of it or of a neighbour has started. NULL: memory is not
    * known. */
   const petra_account *(*account)(const void *context, int32_t stage);

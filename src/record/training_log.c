@@ -326,14 +326,14 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   PETRA_TRY_GOTO(status, petra_archive_reals(archive, "sums", reals, 3), done);
   const struct {
     const char *what;
-    int64_t value, most;
+    int64_t value, maximum;
   } checks[] = {{"epochs begun", counts[3], log->begun},
                 {"epochs complete", counts[0], counts[3] < log->epochs ? counts[3] : log->epochs},
                 {"losses", counts[1], log->expected},
                 {"images", counts[2], INT64_MAX}};
   for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-    PETRA_TRY_GOTO(status, petra_archive_within(archive, "counts", checks[i].what, checks[i].value, 0, checks[i].most),
-                   done);
+    PETRA_TRY_GOTO(
+        status, petra_archive_within(archive, "counts", checks[i].what, checks[i].value, 0, checks[i].maximum), done);
   if (counts[3] > 0)
     PETRA_TRY_GOTO(status, archive_epochs(log, archive, counts[3]), done);
   if (archive->reading) {

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MOST_DELAYS = 12 };
+enum { MAX_DELAYS = 12 };
 
 static petra_status print_delays(const petra_plan *plan, FILE *out) {
   int64_t *delays;
@@ -18,7 +18,7 @@ static petra_status print_delays(const petra_plan *plan, FILE *out) {
   for (int j = 0; j < plan->stages; j++)
     delays[j] = petra_method_distance(&plan->method, plan->stages, j + 1);
   fputs("delays   ", out);
-  petra_describe_list(delays, plan->stages, MOST_DELAYS, out);
+  petra_describe_list(delays, plan->stages, MAX_DELAYS, out);
   fputs(" microbatches from F to B, by stage\n", out);
   petra_free(delays);
   return PETRA_OK;

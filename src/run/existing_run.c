@@ -2,6 +2,7 @@
 /* What a folder holds already of an earlier run, and what becomes of it. */
 #include "run/folder.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
@@ -277,7 +278,7 @@ void petra_folder_put_back(petra_folder *folder) {
     petra_log(PETRA_LOG_WARNING, "the earlier run in %s is as it was", folder->path);
 }
 
-petra_status petra_folder_tell_aside(const char *path) {
+petra_status petra_folder_report_aside(const char *path) {
   const petra_folder folder = {.path = (char *)path, .lock = -1};
   bool aside, moving;
   PETRA_TRY(holds(&folder, ASIDE, &aside));

@@ -20,33 +20,6 @@
 
 static const int64_t MARK_PATIENCE_NS = 5000000000; /* a client of NFS may believe for 3 s what it knew of a file */
 
-petra_status petra_join_path(const char *directory, const char *name, char **out) {
-  size_t size = strlen(directory) + strlen(name) + 2;
-  PETRA_TRY(petra_allocate(out, size, 1));
-  size_t length = strlen(directory);
-  snprintf(*out, size, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", name);
-  return PETRA_OK;
-}
-
-petra_status petra_folder_make(const char *path) {
-  char *part;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_duplicate_string(&part, path));
-  for (char *slash = part + 1, kept = 1; kept && status == PETRA_OK; slash++) {
-    if (*slash != '/' && *slash != 0)
-      continue;
-    struct stat info;
-    kept = *slash;
-    *slash = 0;
-    if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
-      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
-                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
-    *slash = kept;
-  }
-  petra_free(part);
-  return status;
-}
-
 petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out) {
   return output ? petra_duplicate_string(out, output) : petra_join_path(config->run.output, config->run.name, out);
 }
@@ -54,7 +27,7 @@ petra_status petra_folder_of_run(const petra_config *config, const char *output,
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out) {
   char *path;
   PETRA_TRY(petra_folder_of_run(config, output, &path));
-  petra_status status = petra_folder_make(path);
+  petra_status status = petra_make_folder(path);
   if (status != PETRA_OK)
     petra_free(path);
   else

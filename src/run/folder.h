@@ -56,7 +56,7 @@ petra_status petra_folder_begun(petra_folder *folder);
 void petra_folder_put_back(petra_folder *folder);
 
 /* For a command that only reads: a line if a killed --overwrite has set a run aside in this folder. */
-petra_status petra_folder_tell_aside(const char *path);
+petra_status petra_folder_report_aside(const char *path);
 
 /* PETRA_CONFIG where the folder has a log or a checkpoint: of a run, begun or complete, that a file named `what` would
  * change. Only `path` of the folder is read. */
@@ -91,10 +91,6 @@ void petra_folder_fini(petra_folder *folder);
 /* --output, else run.output/run.name; the second makes the folder. Free with petra_free. */
 petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out);
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out);
-petra_status petra_folder_make(const char *path);
-
-/* DIR/name. Free with petra_free. */
-petra_status petra_join_path(const char *directory, const char *name, char **out);
 
 /* Locks a folder with flock's `operation`, LOCK_EX or LOCK_SH; `holder`: who else may have it, for the line of an error,
  * `expected` what to do then. */

@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "plan/virtual_cluster.h"
-#include "record/actions_gather.h"
 #include "execute/execution.h"
 #include "execute/pace.h"
 #include "record/trace_observer.h"
@@ -22,6 +21,7 @@ struct petra_rehearsal {
   petra_placement placement;
   petra_folder folder; /* of rank 0 */
   petra_observer *trace;
+  petra_action_log *actions; /* NULL: nobody asked for them */
   petra_rank_times times;
   petra_worker *worker;
   petra_executor *executor;
@@ -86,7 +86,9 @@ static petra_status agree(petra_rehearsal *r, petra_status status) {
 }
 
 static petra_status open_records(petra_rehearsal *r) {
-  const petra_trace_observer_options trace = {.path = r->options.records.trace, .plan = &r->plan};
+  const petra_trace_observer_options trace = {.path = r->options.records.trace,
+                                              .program = &r->plan.program,
+                                              .split_backward = r->plan.method.program->split_backward};
   petra_runlog_about about = {
       .command = r->options.records.command_line, .backend = "none: actions are slept", .libraries = ""};
   if (r->options.ranks->rank > 0)
@@ -116,20 +118,18 @@ petra_status petra_rehearsal_open(const petra_config *config, const petra_rehear
   return status;
 }
 
-static bool records(const petra_rehearsal *r) {
-  return r->config->run.trace_actions || r->options.records.trace;
-}
-
 petra_status petra_rehearsal_go(petra_rehearsal *r) {
   const petra_program_ops *program = r->plan.method.program;
   PETRA_TRY(petra_ranks_clock_origin(r->options.ranks, &r->origin_ns));
+  if (r->config->run.trace_actions || r->options.records.trace)
+    PETRA_TRY(petra_action_log_create(&r->plan.program, NULL, &r->actions));
   PETRA_TRY(petra_ranks_agree(r->options.ranks, PETRA_OK, NULL)); /* all begin at once */
   const petra_worker_sleep_options options = {.placement = &r->placement,
                                               .program = &r->plan.program,
                                               .counting = petra_worker_cost_of(&r->plan.method, &r->plan.program),
                                               .forward_bytes = r->config->cluster.message.forward_bytes,
                                               .backward_bytes = r->config->cluster.message.backward_bytes,
-                                              .record = records(r),
+                                              .actions = r->actions,
                                               .origin_ns = r->origin_ns,
                                               .times = &r->times};
   r->before = petra_carrier_counted(r->options.ranks->carrier);
@@ -160,12 +160,10 @@ static petra_runlog_rank did(const petra_rehearsal *r) {
 
 static petra_status close_records(petra_rehearsal *r) {
   const petra_runlog_rank mine = did(r);
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_sleep_rows(r->worker, &count);
   PETRA_TRY(petra_execution_gather_ranks(&r->placement, &mine, r->plan.stages, r->folder.runlog));
-  if (records(r))
-    PETRA_TRY(petra_actions_gather(r->options.ranks, &r->plan.program, rows, count,
-                                   r->config->run.trace_actions ? r->folder.runlog : NULL, r->trace));
+  if (r->actions)
+    PETRA_TRY(petra_action_log_gather(r->actions, r->options.ranks, true,
+                                      r->config->run.trace_actions ? r->folder.runlog : NULL, r->trace));
   PETRA_TRY(petra_pace_write(&r->plan, &r->placement, &r->times, r->folder.runlog, true, &r->result.pace));
   if (r->options.ranks->rank > 0)
     return PETRA_OK;
@@ -186,6 +184,7 @@ void petra_rehearsal_destroy(petra_rehearsal *r) {
     return;
   petra_executor_destroy(r->executor);
   petra_worker_sleep_destroy(r->worker);
+  petra_action_log_destroy(r->actions);
   petra_trace_observer_destroy(r->trace);
   petra_folder_fini(&r->folder);
   petra_rank_times_fini(&r->times);

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint_file.h"
-#include "record/action_log.h"
 #include "checkpoint/checkpoints.h"
 #include "record/trace_observer.h"
 
@@ -151,7 +150,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   *worker = run->main.worker;
   if (run->execution)
     return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
-                                  petra_run_records(run), worker);
+                                  run->actions, worker);
   return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
 }
 

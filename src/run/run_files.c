@@ -2,11 +2,12 @@
 /* The files of a run: its folder when it begins, and what is written when it has ended. */
 #include "run/run_private.h"
 
+#include "io/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
-#include "data/fingerprint.h"
+#include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
 #include "record/backend_memory.h"
 #include "checkpoint/checkpoints.h"
@@ -230,7 +231,7 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_weights(run));
   if (run->execution)
     PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
-  if (run->execution && petra_run_records(run))
+  if (run->execution && run->actions)
     PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
                                       run->trace));
   if (run->trace)

@@ -3,7 +3,6 @@
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "record/action_log.h"
 #include "record/trace_observer.h"
 
 #include <stddef.h>
@@ -35,8 +34,11 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 }
 
 petra_status petra_run_create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
+  const petra_trace_observer_options options = {.path = run->options.trace,
+                                                .program = &run->plan.program,
+                                                .split_backward = run->plan.method.program->split_backward,
+                                                .account = run->execution ? NULL : account_of,
+                                                .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
   if (!run->execution)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
@@ -85,9 +87,11 @@ petra_status petra_run_create_observers(petra_run *run) {
     PETRA_TRY(petra_execution_relay(run->execution, notified, run->best, &relay));
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, relay);
   }
+  if (run->execution && (run->config->run.trace_actions || run->options.trace))
+    PETRA_TRY(petra_action_log_create(&run->plan.program, NULL, &run->actions));
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
-    PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
+    PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.runlog, &run->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
   }
   run->begun.ops = &begun;
   if (run->folder.aside)

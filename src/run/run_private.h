@@ -5,6 +5,7 @@
 
 #include "run/run.h"
 
+#include "record/action_log.h"
 #include "execute/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "plan/virtual_cluster.h"
@@ -43,7 +44,7 @@ struct petra_run {
   petra_best *best;     /* NULL: run.keep: last */
   petra_observer begun; /* with --overwrite: removes the earlier run */
   petra_observer *checkpoints;
-  petra_observer *actions;
+  petra_action_log *actions;
   petra_observer *trace;
   petra_observer *observers;
   petra_stage_observer *stage_observers;
@@ -58,11 +59,6 @@ static inline bool petra_run_by_arrival(const petra_run *run) {
 
 static inline bool petra_run_keeps_best(const petra_run *run) {
   return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
-}
-
-/* Whether an executed run keeps its actions: run.h5 or a trace wants them. */
-static inline bool petra_run_records(const petra_run *run) {
-  return run->config->run.trace_actions || run->options.trace;
 }
 
 /* --- run_files.c --- */

@@ -35,8 +35,8 @@ struct petra_simulation {
   petra_observer *ledger;     /* NULL without a model */
   petra_critical *critical;   /* NULL unless it was asked for */
   int64_t *critical_stage_ns;
-  petra_observer *actions; /* NULL unless they are written */
-  petra_observer *trace;   /* NULL: none */
+  petra_action_log *actions; /* NULL unless they are written */
+  petra_observer *trace;     /* NULL: none */
   petra_observer *observers;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -78,7 +78,7 @@ static petra_status plan(petra_simulation *s) {
 
 static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   (void)base, (void)now_ns, (void)actions, (void)count;
-  return petra_stop_asked();
+  return petra_stop_requested();
 }
 
 /* petra simulate catches signals if an earlier run may have to be put back. */
@@ -141,8 +141,8 @@ static petra_status open_log(petra_simulation *s) {
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {
-    PETRA_TRY(petra_action_log_create(s->folder.runlog, s->plan.stages, &s->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->actions);
+    PETRA_TRY(petra_action_log_create(&s->plan.program, s->folder.runlog, &s->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, petra_action_log_observer(s->actions));
   }
   return PETRA_OK;
 }
@@ -163,8 +163,11 @@ static petra_status watch_memory(petra_simulation *s) {
 }
 
 static petra_status watch_trace(petra_simulation *s) {
-  const petra_trace_observer_options options = {
-      .path = s->options.records.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
+  const petra_trace_observer_options options = {.path = s->options.records.trace,
+                                                .program = &s->plan.program,
+                                                .split_backward = s->plan.method.program->split_backward,
+                                                .account = s->memory ? account_of : NULL,
+                                                .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;

@@ -46,8 +46,6 @@ typedef struct worker_sleep {
   int64_t waited_ns; /* when the rank last woke up, or had what it waited for */
   letter *letters;   /* by due_ns */
   int64_t letter_count, letter_capacity;
-  petra_trace_row *rows;
-  int64_t row_count, row_capacity;
 } worker_sleep;
 
 static line *line_of(worker_sleep *w, int32_t stage, bool backward) {
@@ -180,11 +178,8 @@ static petra_status record(worker_sleep *w, const petra_action *action, const pe
                            int64_t start_ns, int64_t end_ns) {
   const int64_t origin_ns = w->options.origin_ns;
   petra_rank_times_add(w->options.times, action, start_ns - origin_ns, end_ns - origin_ns, end_ns - start_ns);
-  if (!w->options.record)
-    return PETRA_OK;
-  PETRA_TRY(petra_array_reserve(&w->rows, &w->row_capacity, w->row_count + 1, sizeof *w->rows));
-  w->rows[w->row_count++] = (petra_trace_row){*action, start_ns - origin_ns, end_ns - origin_ns, *result};
-  return PETRA_OK;
+  const petra_trace_row row = {*action, start_ns - origin_ns, end_ns - origin_ns, *result};
+  return w->options.actions ? petra_action_log_add(w->options.actions, &row) : PETRA_OK;
 }
 
 static petra_status send_results(worker_sleep *w, const petra_action *action, int64_t end_ns) {
@@ -281,12 +276,5 @@ void petra_worker_sleep_destroy(petra_worker *base) {
   petra_free(w->lines);
   petra_free(w->free_ns);
   petra_free(w->letters);
-  petra_free(w->rows);
   petra_free(w);
-}
-
-const petra_trace_row *petra_worker_sleep_rows(const petra_worker *base, int64_t *count) {
-  const worker_sleep *w = (const worker_sleep *)base;
-  *count = w->row_count;
-  return w->rows;
 }

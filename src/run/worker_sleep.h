@@ -10,6 +10,7 @@
 #define PETRA_RUN_WORKER_SLEEP_H
 
 #include "exec/observer.h"
+#include "record/action_log.h"
 #include "plan/placement.h"
 #include "execute/rank_times.h"
 #include "sim/worker_cost.h"
@@ -20,15 +21,12 @@ typedef struct petra_worker_sleep_options {
   const petra_program_options *program;
   petra_worker_cost_options counting;
   int64_t forward_bytes, backward_bytes; /* of messages up and down; at least 4 are sent */
-  bool record;                           /* keeps the rows of its own actions, by the wall clock */
+  petra_action_log *actions;             /* records its own actions, by the wall clock; NULL: nobody does */
   int64_t origin_ns;                     /* of the wall clock (base/clock.h): rows and times count from it */
   petra_rank_times *times;               /* told of its own actions */
 } petra_worker_sleep_options;
 
 petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options, petra_worker **out);
 void petra_worker_sleep_destroy(petra_worker *worker); /* NULL is allowed */
-
-/* What it recorded, in the order in which it was done. */
-const petra_trace_row *petra_worker_sleep_rows(const petra_worker *worker, int64_t *count);
 
 #endif

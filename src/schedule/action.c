@@ -19,14 +19,14 @@ void petra_action_print(const petra_action *action, char *text, size_t size) {
   snprintf(text, size, "%d%c%lld", action->stage, letters[action->kind], (long long)action->microbatch);
 }
 
-#define MOST_STAGES 100000
+#define MAX_STAGES 100000
 #define LAST_MICROBATCH 999999999999
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch) {
-  if (stage < 1 || stage > MOST_STAGES)
-    return "a stage of 1 .. " TEXT(MOST_STAGES);
+  if (stage < 1 || stage > MAX_STAGES)
+    return "a stage of 1 .. " TEXT(MAX_STAGES);
   if (microbatch < 0 || microbatch > LAST_MICROBATCH)
     return "a microbatch of 0 .. " TEXT(LAST_MICROBATCH);
   return kind >= 0 && kind < PETRA_ACTION_KINDS ? NULL : "a kind of 0 .. 4";
@@ -37,7 +37,7 @@ const char *petra_action_read(const char *text, petra_action *out) {
   char *end;
   if (text[0] < '1' || text[0] > '9')
     return form;
-  long long stage = strtoll(text, &end, 10); /* at its limits where it is out of range */
+  long long stage = strtoll(text, &end, 10); /* clamped if it is out of range */
   const char *letter = *end ? memchr(letters, *end, sizeof letters) : NULL;
   if (!letter || end[1] < '0' || end[1] > '9' || (end[1] == '0' && end[2] != 0))
     return form;

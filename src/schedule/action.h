@@ -32,24 +32,25 @@ typedef struct petra_action {
   int64_t microbatch; /* from 0 */
 } petra_action;
 
-/* The address of a message between stages, or between the replicas of one: what it is for its receiver. */
+/* The address of a message between stages, or between the replicas of a stage, from the receiver's point of view. */
 typedef struct petra_packet {
   int32_t stage; /* the receiving stage, from 1 */
-  bool backward; /* it comes from above */
-  bool exchange; /* it is what a stage exchanges with its replicas; then neither from above nor from below */
+  bool backward; /* it comes from the stage above */
+  /* It belongs to the exchange of a stage with its replicas, and comes neither from above nor from below. */
+  bool exchange;
   int64_t microbatch;
 } petra_packet;
 
 char petra_action_letter(petra_action_kind kind);
 
-/* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */
+/* Writes "2F0" and the terminator to text; 40 bytes are enough. */
 void petra_action_print(const petra_action *action, char *text, size_t size);
 
-/* Reads what petra_action_print writes. NULL; or what was expected in its place, in words. */
+/* Parses what petra_action_print writes. Returns NULL, or a description of what was expected. */
 const char *petra_action_read(const char *text, petra_action *out);
 
-/* Whether the numbers, of a file, are those of an action, with stages to 100000 and microbatches below 10^12 (no run comes
- * near: cluster.stages, run.max_microbatches): NULL, or what was expected. */
+/* Checks numbers from a file: stages up to 100000 and microbatches below 10^12 (no run comes near: cluster.stages,
+ * run.max_microbatches). Returns NULL, or a description of what was expected. */
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);
 
 #endif

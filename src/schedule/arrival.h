@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Program `arrival`, which has no order: what a stage and the source of microbatches make of what has come, whoever keeps the
- * time. A stage takes the message that came first, B before F where both came at one moment; U follows every k of its B, E the B
- * that ends an epoch to be evaluated, and nothing else of the stage comes before them. */
+/* The program `arrival`, which has no order: how a stage and the source of microbatches react to what has arrived,
+ * whoever measures the time. A stage takes the message that arrived first, B before F if both arrived at the same
+ * moment. U follows every k of its B, and E follows the B that ends an epoch with an evaluation; nothing else of the
+ * stage comes before them. */
 #ifndef PETRA_SCHEDULE_ARRIVAL_H
 #define PETRA_SCHEDULE_ARRIVAL_H
 
@@ -9,15 +10,16 @@
 
 typedef struct petra_arrival_stage {
   int64_t backwards; /* since the last update */
-  int64_t update;    /* an update is due: it covers up to this microbatch; -1: none is */
-  int64_t evaluate;  /* an evaluation is due, at the end of the epoch with this last one; -1: none is */
+  int64_t update;    /* an update is due and covers up to this microbatch; -1: none is due */
+  int64_t evaluate;  /* an evaluation is due, at the end of the epoch with this last microbatch; -1: none is due */
 } petra_arrival_stage;
 
 static inline petra_arrival_stage petra_arrival_stage_new(void) {
   return (petra_arrival_stage){.update = -1, .evaluate = -1};
 }
 
-/* U, then E, that a stage has to do before anything else; false: neither. Of *out kind and microbatch are set. */
+/* Gets the U, else the E, that a stage must do before anything else; returns false if neither is due. Sets kind and
+ * microbatch of *out. */
 static inline bool petra_arrival_due(const petra_arrival_stage *stage, petra_action *out) {
   const bool update = stage->update >= 0;
   if (!update && stage->evaluate < 0)
@@ -27,7 +29,7 @@ static inline bool petra_arrival_due(const petra_arrival_stage *stage, petra_act
   return true;
 }
 
-/* An action of the stage has ended. */
+/* Notes that an action of the stage has ended. */
 static inline void petra_arrival_count(petra_arrival_stage *stage, const petra_program_options *options,
                                        const petra_action *action) {
   if (action->kind == PETRA_ACTION_UPDATE) {
@@ -44,19 +46,19 @@ static inline void petra_arrival_count(petra_arrival_stage *stage, const petra_p
     stage->evaluate = action->microbatch;
 }
 
-/* Actions of all stages when all have done the first microbatches and nothing else. */
+/* Returns the number of actions of all stages if all have done the first microbatches and nothing else. */
 static inline int64_t petra_arrival_actions(const petra_program_options *options, int64_t microbatches) {
   const int64_t passes = 2 * options->stages - !options->split_head, every = options->eval_every * options->batches;
   return microbatches * passes +
          options->stages * (microbatches / options->accumulate + (every > 0 ? microbatches / every : 0));
 }
 
-/* Microbatches that stage 1 has started, and those that have come back to it. */
+/* The microbatches that stage 1 has started, and those that have come back to it. */
 typedef struct petra_arrival_source {
   int64_t offered, finished;
 } petra_arrival_source;
 
-/* The source may offer one more. */
+/* Returns true if the source may offer another microbatch. */
 static inline bool petra_arrival_offers(const petra_arrival_source *source, const petra_program_options *options) {
   return source->offered < options->microbatches &&
          (options->credit == 0 || source->offered - source->finished < options->credit);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a schedule can run: its orders are followed without time. */
+/* Checks that a schedule can run by following its orders without time. */
 #include "schedule/schedule.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ typedef struct item {
   petra_action action;
   int64_t entry;
   bool done;
-  int32_t waiter; /* the first device (from 1) whose next action waits for it; 0: none */
+  int32_t waiter; /* first device (from 1) whose next action waits for it; 0: none */
 } item;
 
 typedef struct stage_state {
@@ -26,18 +26,18 @@ typedef struct checker {
   const char *name; /* of its file or method */
   item *items;      /* sorted */
   int64_t item_count;
-  int64_t *place;       /* per device: the entry that comes next */
+  int64_t *place;       /* per device: next entry */
   int32_t *next_waiter; /* per device */
   int32_t *runnable;    /* a stack of devices, from 1 */
   int32_t runnable_count;
   stage_state *stage;
-  /* Of a locked schedule: */
-  int64_t round;   /* the one that runs */
-  int64_t *left;   /* by round: entries that are not done */
-  int32_t *parked; /* by round: the first device (from 1) that waits for it; 0: none */
+  /* For a locked schedule: */
+  int64_t round;   /* current round */
+  int64_t *left;   /* by round: number of entries that are not done */
+  int32_t *parked; /* by round: first device (from 1) that waits for it; 0: none */
 } checker;
 
-/* U may come again for a microbatch, where it is found to cover nothing. */
+/* A repeated U for a microbatch is detected when it covers nothing. */
 static bool is_unique(petra_action_kind kind) {
   return kind != PETRA_ACTION_UPDATE;
 }
@@ -53,7 +53,7 @@ static int compare(const void *a, const void *b) {
   return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
-/* The first item of an action; NULL: no device does it. */
+/* Returns the first item of an action; NULL: no device has it. */
 static item *find(const checker *c, int32_t stage, petra_action_kind kind, int64_t microbatch) {
   const item key = {.action = {stage, kind, microbatch}, .entry = -1};
   int64_t low = 0, high = c->item_count;
@@ -73,7 +73,7 @@ static bool fused(const checker *c, int32_t stage) {
   return petra_head_is_fused(stage, c->schedule->stages, c->schedule->split_head);
 }
 
-/* An input from another stage, which is *awaited while it is not done. */
+/* Checks an input from another stage; sets *awaited if it is not done. */
 static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
   int64_t microbatch = c->schedule->entries[entry].action.microbatch;
   item *input = find(c, stage, kind, microbatch);
@@ -85,7 +85,7 @@ static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action
   return PETRA_OK;
 }
 
-/* A pass of its own stage, and so of its own device, that must have come before. */
+/* Checks a pass of the same stage, and so of the same device, that must have come before. */
 static petra_status follows(checker *c, int64_t entry, petra_action_kind kind) {
   const petra_action *a = &c->schedule->entries[entry].action;
   const item *before = find(c, a->stage, kind, a->microbatch);
@@ -138,7 +138,7 @@ static petra_status judge(checker *c, int64_t entry, item **awaited) {
   return PETRA_OK;
 }
 
-/* Its round has come. */
+/* Returns true if the entry's round has begun. */
 static bool in_round(const checker *c, int64_t entry) {
   return !c->schedule->locked || c->schedule->entries[entry].round == c->round;
 }
@@ -148,7 +148,7 @@ static void release(checker *c, int32_t first) {
     c->runnable[c->runnable_count++] = d;
 }
 
-/* One entry of the present round is done: with the last one the next round begins that has any. */
+/* Counts an entry of the current round as done. After the last one the next round begins that has any. */
 static void count_round(checker *c) {
   if (!c->schedule->locked || --c->left[c->round] > 0)
     return;
@@ -157,7 +157,7 @@ static void count_round(checker *c) {
   release(c, c->parked[c->round]);
 }
 
-/* Does an action that is ready, and lets those go on that waited for it. */
+/* Does an action that is ready, and resumes the devices that waited for it. */
 static void perform(checker *c, int64_t entry) {
   const petra_action *a = &c->schedule->entries[entry].action;
   stage_state *s = &c->stage[a->stage - 1];
@@ -176,7 +176,7 @@ static void perform(checker *c, int64_t entry) {
   release(c, own->waiter);
 }
 
-/* Every device as far as it gets. */
+/* Advances every device as far as possible. */
 static petra_status follow(checker *c) {
   for (int32_t d = c->schedule->devices; d >= 1; d--)
     c->runnable[c->runnable_count++] = d;
@@ -205,8 +205,8 @@ static petra_status follow(checker *c) {
   return PETRA_OK;
 }
 
-/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a circle, or
- * for what comes in a later round, which does not begin before. */
+/* Nothing moves any more: every device that is not at its end waits for another such device, and so in a circle, or for
+ * something in a later round, which does not begin before. */
 static petra_status find_deadlock(checker *c) {
   int32_t d = 1;
   while (d <= c->schedule->devices && (c->place[d - 1] == c->schedule->first[d] || !in_round(c, c->place[d - 1])))
@@ -216,7 +216,8 @@ static petra_status find_deadlock(checker *c) {
   item *awaited = NULL;
   char wanted[40], there[40];
   PETRA_TRY(judge(c, c->place[d - 1], &awaited));
-  for (int32_t i = 0; i < c->schedule->devices && in_round(c, awaited->entry); i++) { /* then it is in the circle */
+  /* Then it is part of the circle. */
+  for (int32_t i = 0; i < c->schedule->devices && in_round(c, awaited->entry); i++) {
     d = petra_schedule_device(c->schedule, awaited->entry);
     PETRA_TRY(judge(c, c->place[d - 1], &awaited));
   }
@@ -231,7 +232,7 @@ static petra_status find_deadlock(checker *c) {
                                there);
 }
 
-/* With W split off every B has one. */
+/* If W is split off, every B must have one. */
 static petra_status find_missing_weights(checker *c) {
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
@@ -242,7 +243,7 @@ static petra_status find_missing_weights(checker *c) {
   return PETRA_OK;
 }
 
-/* An evaluation takes the weights of all stages. */
+/* Checks that all stages take part in each evaluation, since it uses their weights. */
 static petra_status find_missing_evaluations(checker *c) {
   for (int64_t i = 0; i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
@@ -255,7 +256,7 @@ static petra_status find_missing_evaluations(checker *c) {
   return PETRA_OK;
 }
 
-/* The entries of every round, and a first one. */
+/* Counts the entries of every round and finds the first one. */
 static petra_status prepare_rounds(checker *c) {
   const petra_schedule *s = c->schedule;
   int64_t rounds = 0;

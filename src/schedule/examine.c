@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "schedule/version.h"
 
-/* A stage between its F and its B, for one microbatch after the other: when F came. */
+/* The counts of a stage at F, for one microbatch after another. */
 typedef struct forward_place {
   int64_t updates, forwards;
 } forward_place;
@@ -44,7 +44,7 @@ petra_status petra_schedule_distances(const petra_schedule *schedule, petra_sche
 
 /* --- its moment --- */
 
-/* The device does what the program has it do. */
+/* Returns true if the device does what the program prescribes. */
 static bool follows_on(const petra_schedule *s, const petra_program_ops *program, const petra_program_options *options,
                        int32_t device) {
   petra_cursor cursor = {0};
@@ -65,7 +65,7 @@ static bool follows(const petra_schedule *s, const petra_program_ops *program, i
   petra_program_options options = petra_schedule_options(s);
   if (!program->next || (options.chunks > 1 && !program->chunked))
     return false;
-  /* With more than M no update comes; no place within a flush is then beyond an int (petra_flush_check). */
+  /* If it exceeds M, no update comes; no position within a flush then exceeds an int (petra_flush_check). */
   options.accumulate = accumulate <= s->microbatches ? accumulate : s->microbatches + 1;
   if (options.accumulate > INT32_MAX / 16 / options.chunks)
     return false;
@@ -114,7 +114,7 @@ petra_status petra_schedule_find_moment(petra_schedule *schedule, const petra_pr
 
 /* --- training --- */
 
-/* One stage of a run: how many of each kind it has done. */
+/* The progress of a stage through a run: how many actions of each kind it has done. */
 typedef struct progress {
   int64_t read, backwards, updates, evaluations;
   int64_t at_update; /* backwards at the last U */
@@ -126,7 +126,7 @@ typedef struct trainer {
   const petra_schedule_demands *demands;
 } trainer;
 
-/* The last microbatch of the evaluation number `index` (from 0) of the run. */
+/* Returns the last microbatch before evaluation number `index` (from 0) of the run. */
 static int64_t evaluated(const petra_schedule_demands *d, int64_t index) {
   return (index + 1) * d->eval_every * d->batches - 1;
 }
@@ -154,7 +154,7 @@ static petra_status check_update(const trainer *t, int64_t entry, const progress
       (long long)t->demands->accumulate);
 }
 
-/* The pass that reads a microbatch: F, or B of a fused last stage. */
+/* Handles the pass that reads a microbatch: F, or B of a fused last stage. */
 static petra_status check_reading(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
   if (a->stage == 1 && a->microbatch != p->read)
@@ -163,7 +163,7 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
   return PETRA_OK;
 }
 
-/* F or B: with a double buffer the weights that it reads are the latest or those before them. */
+/* Handles F or B: with a double buffer it reads the latest weights or those before them. */
 static petra_status check_version(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
   int64_t version = petra_buffered_version(a->microbatch, t->demands->accumulate);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* method.extra_delay: delay as a variable of its own, apart from the number of stages. */
+/* method.extra_delay: the delay as a variable that is independent of the number of stages. */
 #include "schedule/method.h"
 
 static const char key[] = "method.extra_delay";
 
-/* Whether the method has an order in which B can come later. */
+/* Returns true if the method has an order in which B can come later. */
 static petra_status check_order(const petra_config *config, const petra_method *method) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)

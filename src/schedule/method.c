@@ -15,7 +15,7 @@
 #define INPUT PETRA_KEEP_INPUT
 #define NOTHING PETRA_KEEP_NOTHING
 
-/* What follows from these is set by expand(). */
+/* expand() sets what follows from these. */
 #define PRESET(preset, order, f, b, i, kept, text)                                                                     \
   {                                                                                                                    \
     .name = preset, .help = text, .program = &petra_program_##order, .forward_weights = f, .backward_weights = b,      \
@@ -64,7 +64,7 @@ static const petra_method methods[] = {
 };
 /* clang-format on */
 
-/* What follows from the choices. */
+/* Sets what follows from the choices. */
 static void expand(petra_method *method) {
   const petra_program_ops *program = method->program;
   method->inverts = method->keep == PETRA_KEEP_NOTHING;
@@ -93,7 +93,7 @@ const char *petra_keep_name(petra_keep keep) {
   return petra_config_choice_name("method.keep", (int)keep);
 }
 
-enum { MOST_PROGRAMS = 32 };
+enum { MAX_PROGRAMS = 32 };
 
 /* Appends ", name". */
 static void append_name(char *names, size_t size, const char *name) {
@@ -117,7 +117,7 @@ static petra_status find_preset(const petra_config *config, petra_method *out) {
 }
 
 static petra_status override_program(const petra_config *config, petra_method *method) {
-  const char *list[MOST_PROGRAMS] = {NULL};
+  const char *list[MAX_PROGRAMS] = {NULL};
   char names[256] = "preset", near[PETRA_NEAREST_LONGEST];
   if (strcmp(config->method.program, "preset") == 0)
     return PETRA_OK;
@@ -126,7 +126,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
     method->program = program;
     return PETRA_OK;
   }
-  assert(petra_program_count() < MOST_PROGRAMS);
+  assert(petra_program_count() < MAX_PROGRAMS);
   for (int i = 0; i < petra_program_count(); i++) {
     list[i] = petra_program_get(i)->name;
     append_name(names, sizeof names, list[i]);
@@ -135,7 +135,7 @@ static petra_status override_program(const petra_config *config, petra_method *m
                            names, petra_nearest_hint(near, sizeof near, "", config->method.program, list));
 }
 
-/* Puts the config's choices in the place of the preset's; what is inverted follows what is kept. */
+/* Replaces choices of the preset by those of the config. Whether inputs are inverted follows from what is kept. */
 static void override_choices(const petra_config *config, petra_method *method) {
   if (config->method.forward_weights != PETRA_WEIGHTS_PRESET)
     method->forward_weights = config->method.forward_weights;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name, each
- * choice of which a config may replace alone; docs/semantics/methods.md has the table. */
+/* A method: a program, the weights that a stage reads, and what it keeps and recomputes. Presets have names, and a
+ * config may replace each of their choices; docs/semantics/methods.md has the table. */
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 
@@ -15,76 +15,78 @@ typedef struct petra_method {
   const char *help;
   const petra_program_ops *program;
   petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
-  petra_weights backward_weights; /* which weights B reads */
-  petra_weights invert_weights;   /* which weights the reconstruction of the input reads; NONE: nothing is inverted */
-  petra_keep keep;                /* kept between F and B besides weights */
+  petra_weights backward_weights; /* weights that B reads */
+  petra_weights invert_weights;   /* weights that the reconstruction of the input reads; NONE: nothing is inverted */
+  petra_keep keep;                /* kept between F and B in addition to weights */
   bool inverts;                   /* B reconstructs the input; messages down carry streams: keep is NOTHING */
-  bool recomputes;             /* B computes the graph again, by reconstruction or from the input: keep is not GRAPH */
-  bool split_head;             /* the last stage's F and B are two actions */
-  int32_t chunks;              /* stages a device */
-  int64_t accumulate;          /* k */
-  bool early_recompute;        /* durations only: recomputation does not wait for the gradient */
-  int64_t sync_period;         /* p; 0: F reads the weights themselves */
-  petra_int_list extra_delay;  /* petra_program_options.extra_delay; borrowed from the config */
-  petra_mitigation mitigation; /* none in a preset */
+  bool recomputes;                /* B recomputes the graph, by reconstruction or from the input: keep is not GRAPH */
+  bool split_head;                /* the last stage's F and B are two actions */
+  int32_t chunks;                 /* stages per device */
+  int64_t accumulate;             /* k */
+  bool early_recompute;           /* durations only: recomputation does not wait for the gradient */
+  int64_t sync_period;            /* p; 0: F reads the weights themselves */
+  petra_int_list extra_delay;     /* petra_program_options.extra_delay; borrowed from the config */
+  petra_mitigation mitigation;    /* none in a preset */
 } petra_method;
 
 int petra_method_count(void);
-/* A preset, with k = 1. */
+/* Returns a preset, with k = 1. */
 petra_method petra_method_get(int index);
 
-/* The method of a config: the preset that method.name names with what the config's method section puts in its place.
- * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the last
- * stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
+/* Gets the method of a config: the preset that method.name names, with the replacements of the config's method section.
+ * Choices that depend on others follow them: `keep` decides whether inputs are reconstructed, the program decides about
+ * the last stage and the chunks of a device. Errors: PETRA_CONFIG for an unknown name and for choices that contradict
+ * each other. */
 petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
-/* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */
+/* Adapts the method to `stages` stages: with one stage a double buffer has nothing to keep apart. */
 void petra_method_fit(petra_method *method, int32_t stages);
 
-/* PETRA_CONFIG where method.extra_delay is neither for all stages nor for each of `stages`. */
+/* Returns PETRA_CONFIG unless method.extra_delay is one number, or one for each of `stages`. */
 petra_status petra_method_check_stages(const petra_config *config, int32_t stages);
 
 /* "latest", "graph". */
 const char *petra_weights_name(petra_weights weights);
 const char *petra_keep_name(petra_keep keep);
 
-/* Whether a microbatch's own weights have to be there at its B. */
+/* Returns true if a microbatch's own weights must be available at its B. */
 bool petra_method_stashes(const petra_method *method);
 
-/* What the method says of its program's options, with `stages` stages; not the length of a run. */
+/* Sets the options of the method's program that follow from the method, with `stages` stages; not the length of a
+ * run. */
 petra_program_options petra_method_options(const petra_method *method, int32_t stages);
 
-/* petra_program_delay of the method's program with the method's head and extra delay: microbatches that stage `stage` of `stages`
- * forwards between the F of one and its B. */
+/* petra_program_delay of the method's program with the method's head and extra delay: the number of microbatches that
+ * stage `stage` of `stages` forwards between the F of a microbatch and its B. */
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage);
 
-/* Largest lag of a stage, in updates between the weights that a microbatch's F read and the latest ones at its backward; -1
- * where the program does not fix it (`arrival`): ceil(distance / k); double buffered, the same for all stages:
- * ceil((J - 1) / k), that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
+/* Returns the largest lag of a stage, in updates between the weights that a microbatch's F read and the latest ones at
+ * its backward; -1 if the program does not fix it (`arrival`). It is ceil(distance / k); with a double buffer ceil((J -
+ * 1) / k) for all stages, that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
 
-/* Takes method.extra_delay, with the head that it asks for, into a method that has everything else: extra_delay.c.
- * PETRA_CONFIG, logged, where the method has no delay to make longer, or the delays rise from one stage to the next. */
+/* Adds method.extra_delay, and the head that it requires, to a method that is otherwise complete (extra_delay.c).
+ * Errors: PETRA_CONFIG, logged, if the method has no delay to extend, or the delays rise from one stage to the next. */
 petra_status petra_method_set_extra(const petra_config *config, petra_method *method);
 
 /* --- mitigations of delay: mitigation.c --- */
 
-/* The key of the first mitigation that is on, "method.mitigation.spike_compensation"; NULL: none is. */
+/* Returns the key of the first mitigation that is on, "method.mitigation.spike_compensation"; NULL if none is. */
 const char *petra_mitigation_key(const petra_mitigation *mitigation);
 
-/* PETRA_CONFIG, logged, where a mitigation has no delay to go by (a synchronous method, one by arrival, one with a sync
- * period), or where two contradict each other or the optimiser. */
+/* Returns PETRA_CONFIG, logged, if a mitigation has no delay to use (a synchronous method, one by arrival, one with a
+ * sync period), or if two mitigations, or one and the optimiser, contradict each other. */
 petra_status petra_mitigation_check(const petra_config *config, const petra_method *method);
 
-/* PETRA_CONFIG, logged, where error_feedback is on and the delay of a stage is not a whole number of updates. */
+/* Returns PETRA_CONFIG, logged, if error_feedback is on and the delay of a stage is not a whole number of updates. */
 petra_status petra_mitigation_check_delays(const petra_config *config, const petra_method *method, int32_t stages);
 
-/* Delay of a stage in updates, as the mitigations take it: the mean number of updates between a microbatch's F and its B
- * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction:
- * petra_method_distance / k. Not for a method by arrival or with a sync period. */
+/* Returns the delay of a stage in updates, as the mitigations use it: the mean number of updates between a microbatch's
+ * F and its B once the pipeline is full, or 1 if weights are double-buffered. With k microbatches per update it may be
+ * a fraction: petra_method_distance / k. Not for a method by arrival or with a sync period. */
 double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage);
 
-/* petra_program_descent in updates: divided by k. */
+/* Returns petra_program_descent in updates, that is divided by k. */
 double petra_method_descent(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

@@ -19,7 +19,7 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
                                                          : NULL;
 }
 
-/* Whether the method has a delay, and a fixed one. */
+/* Returns true if the method has a fixed delay. */
 static petra_status check_delay(const petra_config *config, const petra_method *method, const char *key) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)
@@ -60,12 +60,12 @@ static petra_status check_correction(const petra_config *config, const petra_met
   return PETRA_OK;
 }
 
-/* What is defined by the velocity of SGD, or means nothing to a step that does not grow with its gradient. */
+/* Refuses what is defined by the velocity of SGD, or is meaningless for a step that does not grow with its gradient. */
 static petra_status check_optimiser(const petra_config *config, const petra_mitigation *m) {
   const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const struct {
     const char *key, *reason;
-    bool set, others; /* whether adamw and nadamw have it */
+    bool set, others; /* true if adamw and nadamw have it */
   } all[] = {
       {KEY("spike_compensation"), "is defined by the velocity of SGD", m->spike_compensation, false},
       {KEY("weight_prediction"),

@@ -26,7 +26,7 @@ const petra_program_ops *petra_program_find(const char *name) {
   return NULL;
 }
 
-/* A device holds every stages / chunks-th stage. */
+/* Every device holds stages that are `stages` / `chunks` apart. */
 static petra_status check_chunks(const petra_program_ops *program, const petra_program_options *options) {
   if (options->chunks < 0)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected at least 1", program->name,
@@ -71,7 +71,7 @@ bool petra_program_next(const petra_program_ops *program, const petra_program_op
     *cursor = (petra_cursor){.warm = true};
   }
   const bool more = options->microbatches > options->warmup && program->next(options, device, cursor, out, round);
-  cursor->warm = true; /* a program that goes on to its next round sets the cursor anew */
+  cursor->warm = true; /* a program that advances to its next round resets the cursor */
   if (more)
     ++*round;
   return more;

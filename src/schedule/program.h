@@ -14,48 +14,48 @@
 #include <stdbool.h>
 
 typedef struct petra_program_options {
-  int32_t stages; /* all of them */
-  int32_t chunks; /* v: stages on each device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
-  int64_t microbatches; /* M: how many stage 1 reads */
-  int64_t accumulate;   /* k: microbatches per flush in flush programs, per update elsewhere */
-  bool drain;           /* of undrained programs: run until every microbatch came back */
+  int32_t stages;       /* all of them */
+  int32_t chunks;       /* v: stages per device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
+  int64_t microbatches; /* M: number that stage 1 reads */
+  int64_t accumulate;   /* k: microbatches per flush in flush programs, else per update */
+  bool drain;           /* undrained programs: run until every microbatch has come back */
   int64_t batches;      /* N: microbatches per epoch */
   int64_t eval_every;   /* epochs between evaluations; 0: none */
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
-  int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
-  /* W, whole epochs: microbatches below it come first, in the order of 1f1b, synchronously; with W the program's own order begins,
-   * with nothing in flight. Of programs with a delay; 0 in others. */
+  int64_t credit;       /* arrival: maximum number of microbatches in flight; 0: no limit */
+  /* W, whole epochs: the microbatches before it come first, synchronously in the order of 1f1b. The program's own order
+   * begins with W, with nothing in flight. For programs with a delay; 0 in others. */
   int64_t warmup;
-  /* Ticks (slots, rounds) more between F and B, of programs with a delay: none, one for all stages, or one a stage,
-   * none above the one before it. In lockstep a split head's own tick counts as one of them. With any at the last
-   * stage its head is split. Borrowed. */
+  /* Additional ticks (slots, rounds) between F and B, for programs with a delay: none, one number for all stages, or
+   * one per stage, none of which exceeds the one before it. In lockstep a split head's own tick counts as one of them.
+   * If the last stage has any, its head is split. Borrowed. */
   const int64_t *extra_delay;
   int32_t extra_delays;
-  const void *data; /* of a program that needs more, such as one read from a file */
-  /* Where several stages share a device in another way than by chunks: the device of each stage, from 1, and how many
-   * devices there are. NULL: by chunks. Borrowed. */
+  const void *data; /* for a program that needs more, such as one read from a file */
+  /* If several stages share a device in another way than by chunks: the device of each stage, from 1, and the number of
+   * devices. NULL: by chunks. Borrowed. */
   const int32_t *device_of;
   int32_t devices;
 } petra_program_options;
 
-/* A place in a stage's order. Start with zeros. */
+/* A position in a stage's order. Initialise it with zeros. */
 typedef struct petra_cursor {
-  int64_t round; /* a tick, or a microbatch; from 0 where the program's own order begins */
+  int64_t round; /* a tick, or a microbatch; from 0 at the start of the program's own order */
   int step;      /* within the round */
-  bool warm;     /* the warm-up is over */
+  bool warm;     /* the warm-up has ended */
 } petra_cursor;
 
-/* What the time per microbatch is taken over. */
+/* The interval over which the time per microbatch is measured. */
 typedef enum petra_program_time {
-  PETRA_TIME_WHOLE, /* the makespan over all microbatches: the pipeline comes to rest again and again, or what recurs
-                       is not known */
+  /* The makespan of all microbatches: the pipeline comes to rest repeatedly, or its period is unknown. */
+  PETRA_TIME_WHOLE,
   PETRA_TIME_STEADY /* the steady state, between two ends of stage 1's B */
 } petra_program_time;
 
-/* Which weights the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
+/* The weights that the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
  * (docs/semantics/gradient-fidelity.md). */
 typedef enum petra_program_moment {
-  PETRA_MOMENT_NONE,   /* not defined: of an order from a file that no program has */
+  PETRA_MOMENT_NONE,   /* undefined: for an order from a file that no program has */
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
                           whole network. Such programs are synchronous and have no delay */
   PETRA_MOMENT_ROUND,  /* each stage's before the round (tick, slot) in which stage j does B(m): stage i does B(m + i -
@@ -65,36 +65,39 @@ typedef enum petra_program_moment {
                           very moment too; at stage j itself those before B(m) in its order */
 } petra_program_moment;
 
-/* A program and the facts about it. Whoever needs one asks for it here; no program is recognised by its address. */
+/* A program and its facts. No program is recognised by its address; its users query the facts here. */
 typedef struct petra_program_ops {
   const char *name;
   petra_program_moment moment;
   petra_program_time time;
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
-  bool split_head;     /* unless the config says otherwise the last stage's F and B are two actions */
+  bool split_head;     /* by default the last stage's F and B are two actions */
   bool split_backward; /* W is split from B */
   bool chunked;        /* a device may hold several stages */
-  bool locked;         /* a round is that of the whole network: the rounds of `next` are numbered alike on all devices,
-                           from 0, and never fall; a device may have nothing in one */
-  bool undrained;      /* ends with microbatches in flight unless options->drain; others always drain */
+  /* A round is that of the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
+   * device may have no action in a round. */
+  bool locked;
+  bool undrained;        /* ends with microbatches in flight unless options->drain; others always drain */
   bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
-  bool early_recompute;  /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
-                           before the gradient has come */
-  /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick)
-   * that it belongs to; false at the end of the device's order. Without the warm-up: petra_program_next. */
+  /* A stage finishes all F of a flush before its first B, so that recomputation can begin before the gradient has
+   * arrived. */
+  bool early_recompute;
+  /* Gets the action at the cursor for a device (from 1; without chunks the stage) and the round (tick) that it belongs
+   * to, and advances the cursor. Returns false at the end of the device's order. Without the warm-up:
+   * petra_program_next. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
-  /* May be NULL; asked through the functions of the same names below. */
+  /* May be NULL; called by the functions of the same names below. */
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
   int64_t (*descent)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
-  /* May be NULL: what petra_program_check asks of this program besides. */
+  /* Additional checks of this program in petra_program_check; may be NULL. */
   petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);
 } petra_program_ops;
 
-/* X(identifier): petra_program_IDENTIFIER, in the order in which they are told. */
+/* X(identifier): petra_program_IDENTIFIER, in the order in which they are listed. */
 #define PETRA_PROGRAM_LIST(X)                                                                                          \
   X(sequential)                                                                                                        \
   X(lockstep)                                                                                                          \
@@ -110,20 +113,21 @@ typedef struct petra_program_ops {
 PETRA_PROGRAM_LIST(PETRA_PROGRAM_DECLARE)
 #undef PETRA_PROGRAM_DECLARE
 
-/* By name; NULL if there is none. */
+/* Finds a program by name; returns NULL if there is none. */
 const petra_program_ops *petra_program_find(const char *name);
 int petra_program_count(void);
 const petra_program_ops *petra_program_get(int index);
 
-/* PETRA_SCHEDULE, logged, for options with which the program cannot run. `next` may rely on them. */
+/* Returns PETRA_SCHEDULE, logged, for options with which the program cannot run. `next` may rely on them. */
 petra_status petra_program_check(const petra_program_ops *program, const petra_program_options *options);
 
-/* `next` with the warm-up before it, which is a round of its own. */
+/* Calls `next`, after the warm-up, which is a round of its own. */
 bool petra_program_next(const petra_program_ops *program, const petra_program_options *options, int32_t device,
                         petra_cursor *cursor, petra_action *out, int64_t *round);
 
-/* What the time per microbatch is taken over, and the microbatches between whose B at stage 1 the steady state is measured: after the warm-up
- * a quarter and a half of the run. A run that is all warm-up has none. */
+/* Gets the interval over which the time per microbatch is measured, and the microbatches between whose B at stage 1 the
+ * steady state is measured: after the warm-up a quarter and a half of the run. A run that consists of the warm-up has
+ * none. */
 static inline petra_program_time petra_program_time_of(const petra_program_ops *program,
                                                        const petra_program_options *options) {
   return options->microbatches <= options->warmup ? PETRA_TIME_WHOLE : program->time;
@@ -134,7 +138,7 @@ static inline int64_t petra_program_part(const petra_program_options *options, i
   return own > 0 ? options->warmup + own / divisor : options->microbatches / divisor;
 }
 
-/* Whether `microbatch` is the last of an epoch that is evaluated. */
+/* Returns true if `microbatch` is the last of an epoch with an evaluation. */
 static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
   int64_t done = microbatch + 1;
   return options->eval_every > 0 && done > 0 && done % options->batches == 0 &&
@@ -153,7 +157,8 @@ static inline int32_t petra_program_device(const petra_program_options *options,
   return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
 }
 
-/* Whether the F and B of stage `stage` of `stages` are one action, named B: at the last stage, unless the head is split. */
+/* Returns true if the F and B of stage `stage` of `stages` are one action, named B: at the last stage, unless the head
+ * is split. */
 static inline bool petra_head_is_fused(int32_t stage, int32_t stages, bool split_head) {
   return stage == stages && !split_head;
 }
@@ -162,43 +167,44 @@ static inline bool petra_program_fused(const petra_program_options *options, int
   return petra_head_is_fused(stage, options->stages, options->split_head);
 }
 
-/* options->extra_delay of a stage from 1. */
+/* Returns options->extra_delay of a stage from 1. */
 static inline int64_t petra_program_extra(const petra_program_options *options, int32_t stage) {
   return options->extra_delays == 0 ? 0 : options->extra_delay[options->extra_delays == 1 ? 0 : stage - 1];
 }
 
-/* Microbatches that a stage forwards between the F of one and its B, once the pipeline is full, such as 2 (J - j) in
- * lockstep, one more with a split head, and what extra_delay adds. 0 in synchronous programs, where no update comes in
- * between; -1 where no order fixes it (arrival). Options: stages, split_head and extra_delay are read. */
+/* Returns the number of microbatches that a stage forwards between the F of a microbatch and its B once the pipeline is
+ * full, such as 2 (J - j) in lockstep, plus one with a split head, plus extra_delay. 0 in synchronous programs, in
+ * which no update comes in between; -1 if no order fixes it (arrival). Reads stages, split_head and extra_delay of the
+ * options. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Microbatches, beside m itself, whose B the stage ends from the end of its B of m to that of stage 1, once the pipeline is full: how
- * much older m is when stage 1 is through with it. By ticks in lockstep and by rounds in forward-locked j - 1, in 1f1b-async with F and
- * B of one duration everywhere floor((j - 1) / 2); and by how much the extra delay of stage 1 is above its own. 0 in
- * programs without a delay. */
+/* Returns the number of microbatches other than m whose B the stage ends from the end of its B of m to that of stage 1,
+ * once the pipeline is full: how much older m is when stage 1 has finished it. Lockstep (by ticks) and forward-locked
+ * (by rounds): j - 1; 1f1b-async with F and B of one duration everywhere: floor((j - 1) / 2). Adds the difference
+ * between the extra delay of stage 1 and its own. 0 in programs without a delay. */
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that
- * microbatch, but in lockstep (after a warm-up) the update's tick. */
+/* Returns the index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`:
+ * that microbatch, except in lockstep (after a warm-up) the update's tick. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);
 
-/* The epoch whose training mean the loss of `microbatch` counts in: its own, but in lockstep (after a warm-up) that of the loss's
- * tick. */
+/* Returns the epoch in whose training mean the loss of `microbatch` counts: its own, except in lockstep (after a
+ * warm-up) that of the loss's tick. */
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch);
 
-/* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
+/* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Whether a run of other length, of these options, computes the same in its probes up to where stage 1 is about to read `read` as the
- * run of so many microbatches that has come there: not if its updates are over, a longer one's are not, and end-to-end networks are at
- * weights that the longer one changes. */
+/* Returns true if the probes of a run of another length, with these options, compute the same as those of the run of
+ * `microbatches` up to where stage 1 is about to read `read`. It is false if the updates of that run are over, those of
+ * a longer run are not, and end-to-end networks are at weights that the longer run changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 
-/* Updates that stage `of` has made in the network of the end-to-end reference for B of `microbatch` at `stage`; for
- * PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
+/* Returns the number of updates that stage `of` has made in the network of the end-to-end reference for B of
+ * `microbatch` at `stage`; for PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of);
 

@@ -21,7 +21,8 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-/* After the B above, while every stage does F and B in turns: half of the time there is another B. */
+/* Between the B of the stage above and this one, while every stage alternates F and B, there is another B half of the
+ * time. */
 static int64_t descent(const petra_program_options *options, int32_t stage) {
   (void)options;
   return (stage - 1) / 2;

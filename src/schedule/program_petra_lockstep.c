@@ -12,12 +12,12 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return 2 * ((int64_t)options->stages - stage) + extra;
 }
 
-/* Microbatches of these ticks. */
+/* The microbatches of these ticks. */
 static int64_t own(const petra_program_options *options) {
   return options->microbatches - options->warmup;
 }
 
-/* Local ticks that the stage makes. */
+/* Returns the number of local ticks of the stage. */
 static int64_t ticks(const petra_program_options *options, int32_t stage) {
   if (options->drain)
     return own(options) + delay(options, stage);
@@ -25,7 +25,7 @@ static int64_t ticks(const petra_program_options *options, int32_t stage) {
   return count > 0 ? count : 0;
 }
 
-/* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only
+/* Returns the next global tick, from `round` on, in which the stage has an action: before its first tick it only
  * evaluates, and between its last F and its first B it waits. */
 static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
   int64_t first = stage - 1, late = delay(options, stage);

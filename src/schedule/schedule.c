@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a schedule from a file: the cursor's round is the place in the device's list. */
+/* The cursor of a schedule from a file: the round is the position in the device's list. */
 static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const petra_schedule *schedule = options->data;
@@ -26,33 +26,33 @@ static int64_t losses(const petra_program_options *options) {
   return ((const petra_schedule *)options->data)->losses;
 }
 
-/* A schedule that grows. */
+/* A schedule under construction. */
 typedef struct builder {
   petra_schedule *schedule;
-  int64_t entries, entries_most;
-  int64_t devices_most;
-  size_t bar; /* characters of what ends its rounds; 0: none has ended */
+  int64_t entries, entries_max;
+  int64_t devices_max;
+  size_t bar; /* number of characters that end its rounds; 0: none has ended */
 } builder;
 
 static petra_status add_entry(builder *b, petra_action action, int64_t round) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_most, b->entries + 1, sizeof *b->schedule->entries));
+  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_max, b->entries + 1, sizeof *b->schedule->entries));
   b->schedule->entries[b->entries++] = (petra_schedule_entry){action, round};
   return PETRA_OK;
 }
 
-/* The next device begins with the next entry; its end is set as well, for now. */
+/* Starts the next device with the next entry; its end is set as well, for now. */
 static petra_status add_device(builder *b) {
-  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_most, (int64_t)b->schedule->devices + 2,
+  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_max, (int64_t)b->schedule->devices + 2,
                                 sizeof *b->schedule->first));
   b->schedule->first[b->schedule->devices++] = b->entries;
   return PETRA_OK;
 }
 
-/* What follows from the entries. */
+/* Sets what follows from the entries. */
 static void finish(builder *b, const char *name) {
   petra_schedule *s = b->schedule;
   s->first[s->devices] = b->entries;
-  s->stages = s->devices; /* the last ones may have nothing to do yet where a run ends undrained */
+  s->stages = s->devices; /* the last ones may have no action yet if a run ends undrained */
   for (int64_t i = 0; i < b->entries; i++) {
     const petra_action *a = &s->entries[i].action;
     s->stages = a->stage > s->stages ? a->stage : s->stages;
@@ -74,8 +74,8 @@ static void finish(builder *b, const char *name) {
                                    .next = next};
 }
 
-/* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage,
- * unless a line of its own says that it has none yet. */
+/* Checks the sizes by which the rest of the program allocates: every microbatch has actions of its own, and so has
+ * every stage, unless its own line says that it has none yet. */
 static petra_status check_sizes(const builder *b, const char *name) {
   const petra_schedule *s = b->schedule;
   if (s->devices == 0)
@@ -95,7 +95,7 @@ static petra_status check_sizes(const builder *b, const char *name) {
   return PETRA_OK;
 }
 
-/* Text that is read word by word. */
+/* A text that is read word by word. */
 typedef struct reader {
   const char *name, *at, *end;
   int64_t line;
@@ -105,7 +105,7 @@ static bool blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* To the next word of the line; false at its end. */
+/* Advances to the next word of the line; returns false at its end. */
 static bool skip_blanks(reader *r) {
   while (r->at < r->end && blank(*r->at))
     r->at++;
@@ -115,7 +115,7 @@ static bool skip_blanks(reader *r) {
   return r->at < r->end && *r->at != '\n';
 }
 
-/* "1:" with the number that comes next. */
+/* Reads "1:" with the next number. */
 static petra_status read_device(reader *r, int32_t expected) {
   char text[24];
   int length = snprintf(text, sizeof text, "%d:", expected);

@@ -25,40 +25,42 @@ typedef struct petra_schedule {
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
   bool locked;                     /* its rounds end with || */
-  int64_t losses;                  /* passes of the last stage that compute one: its F or, without, its B */
+  int64_t losses;                  /* passes of the last stage that compute a loss: its F or, without it, its B */
   int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
   petra_schedule_entry *entries;
-  petra_program_ops program; /* runs it; petra_schedule_options gives the options. Its moment is NONE until
-                                petra_schedule_find_moment (schedule/examine.h) */
+  /* Runs it; petra_schedule_options gives the options. Its moment is NONE until petra_schedule_find_moment
+   * (schedule/examine.h). */
+  petra_program_ops program;
 } petra_schedule;
 
-/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number and ':'. */
+/* Returns true if the text is a schedule: its first line that is not blank or a comment begins with a number and
+ * ':'. */
 bool petra_schedule_recognise(const char *text, size_t size);
 
-/* Reads a schedule; `name` stands for the file in error lines. PETRA_SCHEDULE, logged as "NAME:LINE: ...". */
+/* Parses a schedule; `name` stands for the file in error lines. Errors: PETRA_SCHEDULE, logged as "NAME:LINE: ...". */
 petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out);
 
-/* Whether a schedule can run: its orders are followed without time, each device as far as its messages allow. Finds an
- * action whose input nobody produces, one that is there twice, a stage on the wrong device, B before its F, W before its
- * B or missing, E that other stages lack, U that covers nothing or something else than it says, and a deadlock, be it by
- * rounds of the whole network. PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason". */
+/* Checks that a schedule can run by following its orders without time, each device as far as its messages allow.
+ * Detects an action whose input nobody produces, a duplicate action, a stage on the wrong device, B before its F, W
+ * before its B or missing, E that other stages lack, U that covers nothing or not what it says, and a deadlock, also by
+ * rounds of the whole network. Errors: PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason". */
 petra_status petra_schedule_check(const petra_schedule *schedule, const char *name);
 
-/* Writes out the orders of a program; PETRA_UNSUPPORTED, logged, for one without orders (`arrival`). */
+/* Writes out the orders of a program. Errors: PETRA_UNSUPPORTED, logged, for a program without orders (`arrival`). */
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
                                    petra_schedule **out);
 
-/* One line a device; PETRA_IO if `out` cannot be written. */
+/* Prints one line per device. Errors: PETRA_IO if `out` cannot be written. */
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
 
 /* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", and returns PETRA_SCHEDULE. */
 petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
                                    ...) __attribute__((format(printf, 4, 5)));
 
-/* The device, from 1, that has the entry. */
+/* Returns the device, from 1, that has the entry. */
 int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
 
-/* The options under which schedule->program runs the schedule, which they refer to. */
+/* Returns the options with which schedule->program runs the schedule; they refer to it. */
 petra_program_options petra_schedule_options(const petra_schedule *schedule);
 
 void petra_schedule_destroy(petra_schedule *schedule);

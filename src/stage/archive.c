@@ -3,10 +3,159 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "stage/archive_private.h"
+#include "stage/stage_private.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* --- what a stage that is read from a checkpoint may hold ---
+ * What the rule keeps of a microbatch, and in which shapes, is not written down again: a stage of the same options on the dry
+ * backend keeps one of a sample. */
+
+/* Tensors of a block in a record: two input streams and the graph. */
+enum { RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };
+
+/* The contents of a record of the stage. */
+typedef struct record_forms {
+  petra_tensor_form (*block)[RECORD_TENSORS]; /* per block; owned */
+  int32_t labels;                             /* of one sample */
+  bool holds;                                 /* the version that its F read */
+} record_forms;
+
+void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
+                         petra_tensor_form forms[2]) {
+  for (int i = 0; i < 2; i++)
+    forms[i] = (petra_tensor_form){
+        i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
+}
+
+/* Creates the streams of one sample as the dry tensors of a message. */
+static petra_status make_streams(petra_backend *backend, int streams, const petra_stream_shape *shape,
+                                 petra_streams *out) {
+  int32_t full[4];
+  petra_stream_tensor_shape(shape, 1, full);
+  for (int i = 0; i < streams; i++)
+    PETRA_TRY(petra_tensor_create(backend, shape->kind, full, NULL, PETRA_MEMORY_MESSAGES, &out->tensor[i]));
+  return PETRA_OK;
+}
+
+/* Runs F of one sample, and B if the expected records have had theirs. */
+static petra_status pass(petra_stage *dry, bool backward, bool fused) {
+  const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
+  bool head = petra_stage_has_loss(dry);
+  const int32_t count = head ? petra_model_labels(dry->options.model) : 0;
+  int32_t *labels = NULL;
+  petra_message in = {0}, out = {0}, back = {0}, down = {0};
+  petra_loss loss;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&labels, (size_t)count, sizeof *labels), done);
+  PETRA_TRY_GOTO(status, make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams), done);
+  if (fused)
+    status = petra_stage_loss(dry, 0, &in, labels, &out, &loss);
+  else
+    status =
+        head ? petra_stage_forward_loss(dry, 0, &in, labels, count, &loss) : petra_stage_forward(dry, 0, &in, &out);
+  if (status != PETRA_OK || fused || !backward)
+    goto done;
+  for (int i = 0; i < 2 && !head; i++)
+    PETRA_TRY_GOTO(status,
+                   make_streams(dry->options.backend, last->streams_out, &last->shape_out,
+                                i == 0 ? &back.gradients : &back.streams),
+                   done);
+  status = petra_stage_backward(dry, 0, &back, &down);
+done:
+  petra_message_release(&in);
+  petra_message_release(&out);
+  petra_message_release(&back);
+  petra_message_release(&down);
+  petra_free(labels);
+  return status;
+}
+
+/* The sample is the first extent of all tensors except the vectors of a graph. */
+static petra_tensor_form form_of(const petra_tensor *tensor) {
+  if (!tensor)
+    return (petra_tensor_form){.presence = PETRA_ABSENT};
+  petra_tensor_form form = petra_tensor_form_of(tensor);
+  if (form.kind != PETRA_TENSOR_VECTOR)
+    form.shape[0] = 0;
+  return form;
+}
+
+static void record_places(petra_record *record, int b, petra_tensor **places[RECORD_TENSORS]) {
+  places[0] = &record->block[b].input.tensor[0];
+  places[1] = &record->block[b].input.tensor[1];
+  petra_block_graph_places(&record->block[b].graph, places + 2);
+}
+
+/* What a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
+static petra_status record_forms_of(const petra_stage *stage, bool backward, bool fused, record_forms *out) {
+  petra_stage_options options = stage->options;
+  petra_stage *dry = NULL;
+  petra_status status;
+  PETRA_TRY(petra_backend_create_dry(PETRA_BACKEND_REF, PETRA_PRECISION_FP32, &options.backend));
+  options.backend->element_bytes = stage->options.backend->element_bytes; /* which decide what is inner */
+  options.rule.accumulate = 1 + (options.rule.accumulate > 1);            /* the same choice of summing or not */
+  PETRA_TRY_GOTO(status, petra_stage_create(&options, &dry), done);
+  PETRA_TRY_GOTO(status, pass(dry, backward, fused), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&out->block, (size_t)stage->blocks, sizeof *out->block), done);
+  petra_record *record = dry->records.live[0];
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_tensor **places[RECORD_TENSORS];
+    record_places(record, b, places);
+    for (int i = 0; i < RECORD_TENSORS; i++)
+      out->block[b][i] = form_of(*places[i]);
+  }
+  out->labels = record->label_count;
+  out->holds = record->holds;
+done:
+  petra_stage_destroy(dry);
+  petra_backend_destroy(options.backend);
+  return status;
+}
+
+/* Returns the number of holders of a version: records, F's copy, the double buffer. */
+static int64_t holders(const petra_stage *stage, int64_t version) {
+  const petra_stage_rule *rule = &stage->options.rule;
+  int64_t count = rule->sync_period > 0 && stage->copy == version;
+  count += rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && version == stage->updates - 1;
+  for (int i = 0; i < stage->records.count; i++)
+    count += stage->records.live[i]->holds && stage->records.live[i]->version == version;
+  return count;
+}
+
+static petra_status check_holders(const petra_archive *archive, int64_t version, int64_t found, int64_t expected) {
+  if (found == expected)
+    return PETRA_OK;
+  return petra_archive_refuse(archive, "versions", "version %lld has %lld holders, and %lld hold it",
+                              (long long)version, (long long)found, (long long)expected);
+}
+
+static bool has_version(const petra_stage *stage, int64_t version) {
+  return version == stage->updates || petra_versions_find(&stage->versions, version) != NULL;
+}
+
+/* Checks that the versions and those who hold them go together. */
+static petra_status check_versions(const petra_stage *stage, const petra_archive *archive) {
+  const petra_versions *versions = &stage->versions;
+  const petra_stage_rule *rule = &stage->options.rule;
+  int64_t buffered =
+      rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && stage->updates > 0 ? stage->updates - 1 : stage->updates;
+  PETRA_TRY(check_holders(archive, stage->updates, versions->latest_holders, holders(stage, stage->updates)));
+  for (int v = 0; v < versions->count; v++)
+    PETRA_TRY(check_holders(archive, versions->old[v].number, versions->old[v].holders,
+                            holders(stage, versions->old[v].number)));
+  for (int i = 0; i < stage->records.count; i++)
+    if (stage->records.live[i]->holds && !has_version(stage, stage->records.live[i]->version))
+      return petra_archive_refuse(archive, "versions", "version %lld is missing, which microbatch %lld read",
+                                  (long long)stage->records.live[i]->version,
+                                  (long long)stage->records.live[i]->microbatch);
+  if (!has_version(stage, buffered) || (rule->sync_period > 0 && !has_version(stage, stage->copy)))
+    return petra_archive_refuse(archive, "versions", "the version that F reads is missing");
+  return PETRA_OK;
+}
+
+/* --- reading and writing --- */
 
 petra_status petra_archive_integer(petra_archive *archive, const char *name, const char *what, int64_t *value,
                                    int64_t low, int64_t high) {
@@ -46,7 +195,7 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
   return PETRA_OK;
 }
 
-/* The tensors of a set, which exist when it is read. */
+/* Reads or writes the tensors of a set, which exist when it is read. */
 static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
                                 bool statistics, petra_tensor_set *set) {
   const petra_block *block = petra_stage_block(stage, b);
@@ -77,7 +226,7 @@ static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *te
   return status;
 }
 
-/* The steps that error feedback will take back. */
+/* Reads or writes the steps that error feedback will subtract. */
 static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tensors, int b) {
   const int count = petra_mitigation_feedback(&stage->options.mitigation);
   for (int t = 0; t < count; t++) {
@@ -88,7 +237,7 @@ static petra_status archive_past(petra_stage *stage, petra_tensor_archive *tenso
   return PETRA_OK;
 }
 
-/* The optimiser's state, and the gradients that an update is still to take. */
+/* Reads or writes the optimiser's state, and the gradients that the next update will use. */
 static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
   static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/",          "square/",    "row_covariance/",
                                                              "column_covariance/", "row_basis/", "column_basis/"};
@@ -108,7 +257,7 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
-/* References of a set whose tensors have these forms. */
+/* Reads or writes the references of a set whose tensors have these forms. */
 static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *name, const petra_tensor_form *forms,
                                      int count, petra_tensor_set *set) {
   petra_tensor **places[PETRA_BLOCK_TENSORS];
@@ -165,23 +314,23 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
     }
   }
   versions->count_max = (int)counts[1];
-  versions->latest_holders = (int)counts[2]; /* petra_stage_check_held looks whether they are */
+  versions->latest_holders = (int)counts[2]; /* check_versions checks them */
   return PETRA_OK;
 }
 
-/* Where a record is read: what its rule keeps, and nothing else. `forms`: without and with its B. */
+/* When reading: checks that a record has what its rule keeps, and nothing else. `forms`: before and after its B. */
 static petra_status check_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
-                                 const petra_record_forms forms[2]) {
-  const petra_record_forms *form = &forms[record->backward];
+                                 const record_forms forms[2]) {
+  const record_forms *form = &forms[record->backward];
   petra_archive *archive = tensors->archive;
   if (!form->block)
     return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[PETRA_RECORD_TENSORS];
+    petra_tensor **places[RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    petra_record_places(record, b, places);
-    PETRA_TRY(petra_tensor_archive_check(tensors, name, places, form->block[b], PETRA_RECORD_TENSORS));
+    record_places(record, b, places);
+    PETRA_TRY(petra_tensor_archive_check(tensors, name, places, form->block[b], RECORD_TENSORS));
   }
   if (record->holds != form->holds)
     return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
@@ -209,19 +358,19 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
     PETRA_TRY(
         petra_labels_archive(archive, "labels", stage->options.model->classes, record->label_count, &record->labels));
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[PETRA_RECORD_TENSORS];
+    petra_tensor **places[RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    petra_record_places(record, b, places);
-    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_RECORD_TENSORS));
+    record_places(record, b, places);
+    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, RECORD_TENSORS));
     record->block[b].graph.defer = record->backward;
   }
   return PETRA_OK;
 }
 
-/* Each in its group; `forms` where it is read. */
+/* Reads or writes the records, each in its group; `forms` is used when reading. */
 static petra_status archive_record_group(const petra_stage *stage, petra_tensor_archive *tensors, int64_t number,
-                                         petra_record *record, const petra_record_forms forms[2]) {
+                                         petra_record *record, const record_forms forms[2]) {
   char name[40];
   snprintf(name, sizeof name, "microbatch-%lld", (long long)number);
   PETRA_TRY(petra_archive_enter(tensors->archive, name));
@@ -232,20 +381,20 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
   return status;
 }
 
-/* What records may hold before and after their B: the last stage's B is as a rule one action with F, and where B is
- * split, its record is there until W. */
-static petra_status make_forms(const petra_stage *stage, bool fused_head, petra_record_forms forms[2]) {
+/* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
+ * split, its record exists until W. */
+static petra_status make_forms(const petra_stage *stage, bool fused_head, record_forms forms[2]) {
   bool fused = fused_head && petra_stage_has_loss(stage);
   if (!fused)
-    PETRA_TRY(petra_stage_forms(stage, false, false, &forms[0]));
-  return stage->options.rule.split_backward ? petra_stage_forms(stage, true, fused, &forms[1]) : PETRA_OK;
+    PETRA_TRY(record_forms_of(stage, false, false, &forms[0]));
+  return stage->options.rule.split_backward ? record_forms_of(stage, true, fused, &forms[1]) : PETRA_OK;
 }
 
 static petra_status archive_records(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_records *records = &stage->records;
   petra_archive *archive = tensors->archive;
   int64_t counts[2] = {records->count, records->count_max};
-  petra_record_forms forms[2] = {{0}};
+  record_forms forms[2] = {{0}};
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_archive_integers(archive, "in_flight", counts, 2));
   PETRA_TRY(petra_archive_within(archive, "in_flight", "microbatches", counts[0], 0, tensors->read));
@@ -262,7 +411,7 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
   }
   records->count_max = (int)counts[1];
   if (archive->reading)
-    status = petra_stage_check_held(stage, archive);
+    status = check_versions(stage, archive);
 done:
   petra_free(forms[0].block);
   petra_free(forms[1].block);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that a stage holds, in a checkpoint: weights and statistics as /parameters/SS/NAME, and under a group of its
- * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, the peaks of its
+/* The complete state of a stage in a checkpoint: weights and statistics as /parameters/SS/NAME, and in a group of its
+ * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, and the peaks of its
  * account. */
 #ifndef PETRA_STAGE_ARCHIVE_H
 #define PETRA_STAGE_ARCHIVE_H
@@ -8,41 +8,43 @@
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
 
-/* A stage that is read into must be new, and of the same options. PETRA_DATA where what is read does not go together:
- * counts, versions and who holds them, what the rule keeps of a microbatch, kinds and shapes. */
+/* Reads or writes a stage. A stage that is read into must be new and have the same options. Errors: PETRA_DATA if the
+ * parts do not fit together: counts, versions and their holders, what the rule keeps of a microbatch, kinds and
+ * shapes. */
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors);
 
-/* The forms of the tensors of a message that `stage` takes from below (forward) or above: streams, then gradients. */
+/* Gets the forms of the tensors of a message to `stage` from below (forward) or above: streams, then gradients. */
 void petra_message_forms(const petra_stage *stage, bool forward, petra_tensor_form forms[4]);
 
-/* A message that waits for `stage`, from below (forward) or above. */
+/* Reads or writes a message that waits for `stage`, from below (forward) or above. */
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                    bool forward, petra_message *message);
 
-/* The forms of `streams` streams of this shape. */
+/* Gets the forms of `streams` streams of this shape. */
 void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]);
 
-/* One integer, low <= *value <= high where it is read; `what` of the item it is. */
+/* Reads or writes one integer. When reading, checks low <= *value <= high; `what` names the value within the item. */
 petra_status petra_archive_integer(petra_archive *archive, const char *name, const char *what, int64_t *value,
                                    int64_t low, int64_t high);
 
-/* `count` labels, each below `classes`; reading allocates *labels. */
+/* Reads or writes `count` labels, each below `classes`; reading allocates *labels. */
 petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
                                   int32_t **labels);
 
-/* References of a set that is empty before it is read; `like`, which is not empty, tells how many and which. */
+/* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
+ * there are and which. */
 petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
                                       petra_tensor_set *set);
 
-/* The same for a set like the parameters of a block. */
+/* The same for a set with the form of a block's parameters. */
 petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
                                      const petra_block *block, petra_tensor_set *set);
 
-/* The peaks of an account. */
+/* Reads or writes the peaks of an account. */
 petra_status petra_account_archive(petra_archive *archive, petra_account *account);
 
-/* A snapshot, which may be NULL; reading makes it. */
+/* Reads or writes a snapshot, which may be NULL; reading creates it. */
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                     petra_snapshot **snapshot);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* B of a stage: for every block from the last to the first, get its graph (kept, computed again, or built while the
- * input is reconstructed), then gradients; the fused action of the stage that has the head; and W. */
+/* B of a stage. For every block from the last to the first: gets its graph (kept, recomputed, or built during the
+ * reconstruction of the input), then computes gradients. Also the fused action of the stage that has the head, and
+ * W. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
 
-/* accumulated += gradients / k, for tensor `i` of block `b`; `first`: nothing was counted since the last update. */
+/* accumulated += gradients / k, for tensor `i` of block `b`; `first`: nothing has been counted since the last
+ * update. */
 static petra_status accumulate(petra_stage *stage, int b, int i, bool first) {
   petra_backend *backend = stage->compute.backend;
   const petra_tensor *gradient = stage->sets[b].gradients.tensor[i];
@@ -18,14 +20,14 @@ static petra_status accumulate(petra_stage *stage, int b, int i, bool first) {
   return petra_op_axpy(backend, 1.0 / k, gradient, sum);
 }
 
-/* Whether W computes the gradient of tensor `i` of block `b` where it is split from B. */
+/* Returns true if W computes the gradient of tensor `i` of block `b` when it is split from B. */
 static bool is_deferred(const petra_stage *stage, int b, int i) {
   petra_tensor_spec spec;
   petra_block_parameter(stage->options.model, petra_stage_block(stage, b), i, &spec);
   return spec.deferred;
 }
 
-/* Sums the gradients of block `b` that B computed. */
+/* Adds the gradients of block `b` that B computed to the sums. */
 static petra_status count_block(petra_stage *stage, int b) {
   for (int i = 0; i < stage->sets[b].accumulated.count; i++)
     if (!stage->options.rule.split_backward || !is_deferred(stage, b, i))
@@ -33,7 +35,8 @@ static petra_status count_block(petra_stage *stage, int b) {
   return PETRA_OK;
 }
 
-/* Backward of block `b` from its graph with the weights of `version`; *gradients becomes those of its input. */
+/* Computes the backward of block `b` from its graph with the weights of `version`; *gradients becomes the gradient of
+ * its input. */
 static petra_status block_backward(petra_stage *stage, int b, int64_t version, petra_block_graph *graph,
                                    petra_streams *gradients) {
   const petra_block *block = petra_stage_block(stage, b);
@@ -50,7 +53,7 @@ static petra_status block_backward(petra_stage *stage, int b, int64_t version, p
   return count_block(stage, b);
 }
 
-/* The input of block `b` from its output. */
+/* Computes the input of block `b` from its output. */
 static petra_status invert(petra_stage *stage, int b, const petra_record *record, const petra_streams *streams,
                            petra_block_graph *graph, petra_streams *in) {
   const petra_stage_rule *rule = &stage->options.rule;
@@ -62,7 +65,7 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   PETRA_TRY(petra_stage_weights(stage, rule->backward_weights, differentiated, b, &other));
   if (parameters == other)
     return petra_block_invert(&stage->compute, block, parameters->tensor, streams, graph, in);
-  /* The graph is that of other weights than those that gave the input. */
+  /* The graph is computed with other weights than the input. */
   petra_streams found = {{NULL, NULL}};
   PETRA_TRY(petra_block_invert(&stage->compute, block, parameters->tensor, streams, NULL, &found));
   petra_status status = petra_block_forward(&stage->compute, block, other->tensor, &found, NULL, graph, NULL);
@@ -72,7 +75,7 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   return status;
 }
 
-/* The graph of a block from the input that it kept. */
+/* Recomputes the graph of a block from the input that it kept. */
 static petra_status recompute(petra_stage *stage, int b, const petra_record *record, petra_block_graph *graph) {
   const petra_block *block = petra_stage_block(stage, b);
   const petra_tensor_set *parameters;
@@ -82,7 +85,7 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   return petra_block_forward(&stage->compute, block, parameters->tensor, &record->block[b].input, &target, graph, NULL);
 }
 
-/* The graph of block `b` where it was not kept; *streams, the block's output where it is known, becomes its input. */
+/* Gets the graph of block `b` if it was not kept. *streams, the block's output if it is known, becomes its input. */
 static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
   petra_streams in = {{NULL, NULL}};
@@ -100,7 +103,7 @@ static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record 
   return PETRA_OK;
 }
 
-/* What goes to the stage below: gradients and, where the method inverts, the streams. Takes both over. */
+/* Fills the message to the stage below: gradients and, if the method inverts, the streams. Takes ownership of both. */
 static void send_down(const petra_stage *stage, petra_streams *streams, petra_streams *gradients, petra_message *out) {
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
   out->gradients = *gradients;
@@ -110,7 +113,7 @@ static void send_down(const petra_stage *stage, petra_streams *streams, petra_st
     petra_streams_release(streams);
 }
 
-/* B is done; a split one leaves the record, whose graphs W needs. */
+/* Ends B; a split B leaves the record, whose graphs W needs. */
 static void finish(petra_stage *stage, petra_record *record) {
   stage->begun++;
   if (stage->options.rule.split_backward) {

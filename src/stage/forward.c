@@ -2,7 +2,7 @@
 /* F of a stage. */
 #include "stage/stage_private.h"
 
-/* Whether a block keeps its input for its backward. */
+/* Returns true if a block keeps its input for its backward. */
 static bool keeps_input(const petra_stage *stage, const petra_block *block) {
   petra_keep keep = stage->options.rule.keep;
   return keep == PETRA_KEEP_INPUT || (keep == PETRA_KEEP_NOTHING && !block->reversible);
@@ -13,7 +13,7 @@ static bool stashes(const petra_stage_rule *rule) {
          (rule->keep == PETRA_KEEP_NOTHING && rule->invert_weights == PETRA_WEIGHTS_STASHED);
 }
 
-/* A record of the microbatch, which holds the version that F reads where B will read it again. */
+/* Creates a record of the microbatch. It becomes a holder of the version that F reads if B will read it again. */
 static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, petra_record **out) {
   petra_record *record;
   int64_t version;
@@ -28,7 +28,7 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, pe
   return PETRA_OK;
 }
 
-/* One block with what the rule keeps of it. */
+/* Computes one block, and keeps of it what the rule says. */
 static petra_status forward_block(petra_stage *stage, petra_record *record, int b, bool fused, const petra_streams *in,
                                   const petra_target *target, petra_streams *out) {
   const petra_block *block = petra_stage_block(stage, b);

@@ -2,14 +2,11 @@
 # src/stage: one stage of Algorithm 1.
 libpetra_a_SOURCES += \
 	src/stage/archive.c src/stage/archive.h \
-	src/stage/archive_check.c \
-	src/stage/archive_private.h \
 	src/stage/backward.c \
 	src/stage/forward.c \
 	src/stage/mitigation.c src/stage/mitigation.h \
 	src/stage/probed_stage.c src/stage/probed_stage.h \
 	src/stage/record.c src/stage/record.h \
-	src/stage/replica.c src/stage/replica.h \
 	src/stage/snapshot.c \
 	src/stage/stage.c src/stage/stage.h \
 	src/stage/stage_private.h \

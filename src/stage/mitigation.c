@@ -39,10 +39,10 @@ double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation)
 }
 
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum) {
-  double most = mitigation->choice.stage_momentum;
-  if (!is_on(mitigation) || most == 0)
+  double maximum = mitigation->choice.stage_momentum;
+  if (!is_on(mitigation) || maximum == 0)
     return momentum;
-  return momentum + (most - momentum) * mitigation->distance / mitigation->stages;
+  return momentum + (maximum - momentum) * mitigation->distance / mitigation->stages;
 }
 
 double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update) {

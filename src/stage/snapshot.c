@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stage's weights and statistics at one moment, and the evaluation with them. */
+/* A stage's weights and statistics at one moment, and evaluation with them. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"

@@ -102,7 +102,8 @@ void petra_stage_destroy(petra_stage *stage) {
   }
   petra_stage_empty(stage);
   petra_free(stage->present);
-  assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
+  /* A tensor that is still referenced elsewhere would return its bytes to freed memory. */
+  assert(stage->account.total_bytes == 0);
   petra_free(stage);
 }
 
@@ -183,4 +184,26 @@ petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index) {
   petra_stage_sets *sets = &stage->sets[block - stage->options.first];
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
+}
+
+bool petra_stage_gradient_complete(const petra_stage *stage) {
+  const int accumulate = stage->options.rule.accumulate;
+  return stage->begun == accumulate && stage->counted == accumulate;
+}
+
+static petra_status visit_set(const petra_tensor_set *set, petra_status (*visit)(void *context, petra_tensor *tensor),
+                              void *context) {
+  for (int i = 0; i < set->count; i++)
+    PETRA_TRY(visit(context, set->tensor[i]));
+  return PETRA_OK;
+}
+
+petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(void *context, petra_tensor *tensor),
+                                      void *context) {
+  for (int b = 0; b < stage->blocks; b++) {
+    const petra_stage_sets *sets = &stage->sets[b];
+    PETRA_TRY(visit_set(petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients, visit, context));
+    PETRA_TRY(visit_set(&sets->statistics, visit, context));
+  }
+  return PETRA_OK;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser step of a stage with what its mitigation makes of it (mitigation.h), from existing operations. */
+/* The optimiser step of a stage as its mitigation modifies it (mitigation.h), from existing operations. */
 #include "backend/ops.h"
 #include "stage/stage_private.h"
 
-/* One block's step. */
+/* The step of one block. */
 typedef struct block_step {
   petra_stage *stage;
   const petra_block *block;
   petra_stage_sets *sets;
   const petra_tensor_set *gradients;
   petra_stage_mitigation mitigation; /* at this update */
-  double lr;                         /* as the mitigation has it */
+  double lr;                         /* as modified by the mitigation */
 } block_step;
 
 static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
@@ -43,7 +43,7 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
   return PETRA_OK;
 }
 
-/* w -= lr (a v + b g), the velocity's part by the optimiser. */
+/* w -= lr (a v + b g); the optimiser does the part of the velocity. */
 static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
   double a, b;
   petra_mitigation_spike(&step->mitigation, optim.momentum, optim.nesterov, &a, &b);
@@ -75,7 +75,8 @@ static petra_status move_parameters(const block_step *step) {
   return status;
 }
 
-/* Adds to the step of parameter `i` what the one of a delay before it lacked. `before`: minus the weights before the step. */
+/* Adds to the step of parameter `i` the residual of the step one delay earlier. `before`: minus the weights before the
+ * step. */
 static petra_status feed_back(const block_step *step, int i, const petra_tensor *before) {
   petra_stage *stage = step->stage;
   petra_backend *backend = stage->compute.backend;
@@ -104,7 +105,8 @@ static petra_status along_velocity(const block_step *step, int i, double ahead, 
   return petra_op_axpy(backend, -step->lr * ahead, step->sets->states[0].tensor[i], out);
 }
 
-/* What F will read: the weights, so many times the last update (the velocity's, or `moved`) ahead. */
+/* Computes what F will read: the weights, extrapolated by a number of the last updates (from the velocity, or
+ * `moved`). */
 static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
@@ -116,7 +118,8 @@ static petra_status predict(const block_step *step, int i, const petra_tensor *m
   return petra_op_axpy(backend, ahead, moved, predicted);
 }
 
-/* What B will read: the weights, a delay's worth of the average update back (overwrites `moved`), or with SpecTrain ahead. */
+/* Computes what B will read: the weights minus the average update times the delay (overwrites `moved`), or with
+ * SpecTrain extrapolated weights. */
 static petra_status correct(const block_step *step, int i, petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
@@ -129,8 +132,9 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
   return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
 }
 
-/* stage_momentum multiplies the rate in place of the gradients, so that its velocity is that of the gradients over the same factor. At
- * the first update behind a warm-up, whose gradients had no factor, the velocity is divided by it. */
+/* stage_momentum multiplies the rate instead of the gradients, so that its velocity is that of the gradients divided by
+ * the same factor. At the first update after a warm-up, whose gradients had no factor, the velocity is divided by
+ * it. */
 static petra_status carry_velocity(const block_step *step) {
   const petra_stage *stage = step->stage;
   const petra_tensor_set *velocity = &step->sets->states[0];
@@ -142,7 +146,7 @@ static petra_status carry_velocity(const block_step *step) {
   return PETRA_OK;
 }
 
-/* The step, with `moved` (minus the weights before it) becoming the update. */
+/* The step; `moved` (minus the weights before it) becomes the update. */
 static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   const petra_tensor_set *parameters = &step->sets->parameters;
@@ -161,7 +165,7 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
   return PETRA_OK;
 }
 
-/* Whether the difference that the update makes is asked for. */
+/* Returns true if the difference that the update makes is needed. */
 static bool wants_difference(const petra_stage_mitigation *mitigation) {
   return petra_mitigation_averages(mitigation) || petra_mitigation_feedback(mitigation) > 0 ||
          (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);

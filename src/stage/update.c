@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* U of a stage, and which version of its weights every pass reads. */
+/* U of a stage, and the version of its weights that every pass reads. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "schedule/version.h"
@@ -33,8 +33,8 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
   return petra_backward_version(&rule, weights, record->microbatch, stage->updates, record->version);
 }
 
-/* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of
- * F. */
+/* Returns the latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that
+ * of F. */
 static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
@@ -61,8 +61,8 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
   petra_records_drop(&stage->records, record);
 }
 
-/* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what
- * F did. The double buffer holds the version before the latest. */
+/* Copies what a holder still reads before the step changes it, as F read it: readers of an old version read what F did.
+ * The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int b = 0; b < stage->blocks; b++)
@@ -78,24 +78,24 @@ static const petra_tensor_set *gradients_of(const petra_stage *stage, int b) {
   return petra_stage_sums(stage) ? &stage->sets[b].accumulated : &stage->sets[b].gradients;
 }
 
-/* *out = min(1, c / (|g| + 1e-6)), |g| over all parameters of the stage (Pascanu et al. 2013; the addend is PyTorch's). Not a
- * number where the norm is none. */
+/* *out = min(1, c / (|g| + 1e-6)), with |g| over all parameters of the stage (Pascanu et al. 2013; the addend is
+ * PyTorch's). NaN if the norm is not a number. */
 static petra_status clip_factor(const petra_stage *stage, double *out) {
-  const double most = stage->options.optim.clip;
+  const double maximum = stage->options.optim.clip;
   double squares = 0, square;
-  for (int b = 0; b < stage->blocks && most > 0; b++)
+  for (int b = 0; b < stage->blocks && maximum > 0; b++)
     for (int i = 0; i < gradients_of(stage, b)->count; i++) {
       const petra_tensor *gradient = gradients_of(stage, b)->tensor[i];
       PETRA_TRY(petra_op_dot(stage->compute.backend, gradient, gradient, &square));
       squares += square;
     }
-  const double factor = most / (sqrt(squares) + 1e-6);
-  *out = most == 0 || factor > 1 ? 1 : factor;
+  const double factor = maximum / (sqrt(squares) + 1e-6);
+  *out = maximum == 0 || factor > 1 ? 1 : factor;
   return PETRA_OK;
 }
 
-/* The step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe; what this takes does not
- * depend on the factor, for those who count memory without numbers. */
+/* The step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. The memory
+ * that it takes does not depend on the factor, for counts of memory without numbers. */
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
   petra_tensor_set scaled;
   petra_status status = PETRA_OK;

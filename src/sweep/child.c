@@ -106,7 +106,7 @@ static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_swe
                             off_t *log_start) {
   char *config = NULL;
   size_t size;
-  PETRA_TRY(petra_folder_make(cell->directory));
+  PETRA_TRY(petra_make_folder(cell->directory));
   PETRA_TRY(petra_join_path(cell->directory, "config.yaml", &l->config_path));
   PETRA_TRY(petra_join_path(cell->directory, "log.txt", &l->log_path));
   PETRA_TRY(petra_join_path(cell->directory, ".simulate.json.tmp.out", &l->output_path));

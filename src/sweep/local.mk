@@ -4,9 +4,7 @@ libpetra_a_SOURCES += \
 	src/sweep/cell.c \
 	src/sweep/child.c \
 	src/sweep/folder.c \
-	src/sweep/plan.c \
 	src/sweep/run.c \
-	src/sweep/settings.c \
 	src/sweep/slurm.c \
 	src/sweep/summary.c \
 	src/sweep/sweep.h

@@ -76,7 +76,7 @@ static petra_status start_cells(pool *p) {
   return PETRA_OK;
 }
 
-static void tell(const pool *p, const petra_sweep_child *child) {
+static void report(const pool *p, const petra_sweep_child *child) {
   static const char *const words[] = {[PETRA_CELL_OPEN] = "open",
                                       [PETRA_CELL_COMPLETE] = "done",
                                       [PETRA_CELL_FAILED] = "failed",
@@ -98,7 +98,7 @@ static petra_status reap(pool *p) {
     petra_status status = petra_sweep_child_end(p->sweep, &p->child[s], wait_status, p->stopped != 0);
     p->begun++;
     p->running--;
-    tell(p, &p->child[s]);
+    report(p, &p->child[s]);
     p->child[s].cell = -1;
     p->stale = true;
     if (result == PETRA_OK)

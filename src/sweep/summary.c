@@ -1,22 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the sweep found: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON, for
  * spreadsheets, and for people. */
-#include "base/interval.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "config/sample_kind.h"
-#include "base/table.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
 #include "io/file.h"
 
+#include <gsl/gsl_cdf.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
 
 static const double LEVEL = 0.95;
+
+petra_interval petra_interval_of(const double *values, int count, double level) {
+  petra_interval result = {0, NAN, NAN, NAN};
+  double sum = 0, squares = 0;
+  for (int i = 0; i < count; i++)
+    if (isfinite(values[i])) {
+      sum += values[i];
+      result.count++;
+    }
+  if (result.count > 0)
+    result.mean = sum / result.count;
+  if (result.count < 2)
+    return result;
+  for (int i = 0; i < count; i++)
+    if (isfinite(values[i]))
+      squares += (values[i] - result.mean) * (values[i] - result.mean);
+  double freedom = result.count - 1;
+  result.deviation = sqrt(squares / freedom);
+  result.half = gsl_cdf_tdist_Pinv((1 + level) / 2, freedom) * result.deviation / sqrt(result.count);
+  return result;
+}
 
 typedef struct combination {
   char name[PETRA_GRID_NAME];

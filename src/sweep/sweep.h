@@ -60,8 +60,6 @@ typedef struct petra_sweep {
  * (of a config in the grid: run.output/run.name). PETRA_CONFIG where it is the folder of the base's own run, or holds one. */
 petra_status petra_sweep_find_folder(petra_sweep *sweep, const char *output);
 
-/* --- settings.c --- */
-
 /* Writes the --set arguments into the folder; nothing where there are none and were none. */
 petra_status petra_sweep_keep_settings(const petra_sweep *sweep);
 
@@ -69,8 +67,6 @@ petra_status petra_sweep_keep_settings(const petra_sweep *sweep);
 petra_status petra_sweep_take_settings(petra_sweep *sweep);
 
 void petra_sweep_free_settings(petra_sweep *sweep);
-
-/* --- plan.c --- */
 
 /* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two alike. */
 petra_status petra_sweep_plan(petra_sweep *sweep);
@@ -111,6 +107,18 @@ petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_c
 petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
 
 /* --- summary.c --- */
+
+/* The mean of a few repetitions and how well they know it. */
+typedef struct petra_interval {
+  int count;        /* of the values that are finite; the others are left out */
+  double mean;      /* NaN where count is 0 */
+  double deviation; /* sqrt(sum (x - mean)^2 / (count - 1)); NaN where count < 2 */
+  double half;      /* Student's t interval is mean -+ half, half = t deviation / sqrt(count); NaN where count < 2 */
+} petra_interval;
+
+/* `level` is the probability of the interval, such as 0.95: t is the (1 + level) / 2 quantile of Student's
+ * distribution with count - 1 degrees of freedom. */
+petra_interval petra_interval_of(const double *values, int count, double level);
 
 /* DIR/summary.json and DIR/summary.csv of what is complete, replaced whole. */
 petra_status petra_sweep_write_summary(const petra_sweep *sweep);

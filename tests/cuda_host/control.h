@@ -53,7 +53,7 @@ typedef struct petra_cuda_host_counts {
   int64_t kernel_launches, library_calls, graph_launches; /* called or captured */
   int64_t executed;                                       /* kernels, library calls, copies and sets that ran */
   int64_t violations;                                     /* guard zones that were found overwritten */
-  size_t device_bytes_most;
+  size_t device_bytes_max;
   /* alive now */
   int64_t device_allocations, pinned_allocations, streams, events, graphs, graph_execs;
   size_t device_bytes;
@@ -78,7 +78,7 @@ typedef struct petra_cuda_host_told {
 /* From now on nothing is computed: work is told as it is called, in place of being queued or captured, and device memory is
  * addresses alone, of any size: who touches it, is ended by the system. What the host reads back is what it had in its memory,
  * zeros in new pinned memory. To be called before any memory is made. */
-void petra_cuda_host_tell(void (*tell)(void *context, const petra_cuda_host_told *told), void *context);
+void petra_cuda_host_tell(void (*report)(void *context, const petra_cuda_host_told *reported), void *context);
 
 /* From now on events tell made-up time, which goes by while work runs and only then: `kernel_us` microseconds for each kernel, for
  * library calls what they say by petra_cuda_host_take, nothing for all else. Until the next reset. */
@@ -88,7 +88,7 @@ void petra_cuda_host_make_up_time(double kernel_us);
 void petra_cuda_host_take(double us);
 
 /* For a stand-in: whether work is told; then this was. */
-bool petra_cuda_host_is_told(const petra_cuda_host_told *told);
+bool petra_cuda_host_is_told(const petra_cuda_host_told *reported);
 
 /* From now on a thread runs what is queued a little at a time, so that it comes to be done without anybody waiting. */
 void petra_cuda_host_run_by_itself(void);

@@ -208,7 +208,7 @@ static void run(void *arguments) {
 }
 
 /* Each array once, in the bytes that it is stored in. */
-static bool is_told(const cuda_conv_shape *s) {
+static bool is_reported(const cuda_conv_shape *s) {
   static const char *const names[] = {"convolution.forward", "convolution.data", "convolution.filter"};
   const double size = s->precision == HOST_BF16 ? 2 : 4;
   const double x = size * s->n * s->h * s->w * s->c, w = size * s->o * s->kh * s->kw * s->c;
@@ -227,7 +227,7 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
   if (lane->scratch_bytes < plan->workspace)
     return petra_fail(PETRA_INTERNAL, "convolution: the lane has %zu bytes of scratch, not %zu", lane->scratch_bytes,
                       plan->workspace);
-  if (is_told(&plan->shape))
+  if (is_reported(&plan->shape))
     return PETRA_OK;
   host_convolution h = {plan->shape, x, w, y, lane->scratch, lane->scratch_bytes};
   cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);

@@ -16,13 +16,13 @@ typedef enum need { NEEDED, ALLOWED, ANSWERED } need;
 
 typedef struct rule {
   int descriptor, name, type;
-  int64_t least, most;
+  int64_t least, maximum;
   need need;
   int part; /* descriptors: of this type; -1: any */
 } rule;
 
-#define RULE(descriptor, name, type, least, most, need)                                                                \
-  { CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, least, most, need, -1 }
+#define RULE(descriptor, name, type, least, maximum, need)                                                             \
+  { CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, least, maximum, need, -1 }
 #define PART(descriptor, name, need, of)                                                                               \
   {                                                                                                                    \
     CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, need,             \
@@ -280,7 +280,7 @@ static cudnnStatus_t set(cudnn_fake_descriptor *d, int name, int type, int64_t c
     return refuse_attribute(CUDNN_STATUS_BAD_PARAM, d->type, name, "cannot be set");
   if (found->type != type)
     return refuse_attribute(CUDNN_STATUS_NOT_INITIALIZED, d->type, name, "of another type");
-  if (count < found->least || count > found->most)
+  if (count < found->least || count > found->maximum)
     return refuse_attribute(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, d->type, name, "another number of values");
   cudnnStatus_t status = check_parts(found, count, values);
   if (status != CUDNN_STATUS_SUCCESS)

@@ -13,7 +13,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { THREADS_MOST = 1024, STACK_BYTES = 32 << 10 };
+enum { THREADS_MAX = 1024, STACK_BYTES = 32 << 10 };
 
 typedef enum fibre_state { FIBRE_READY, FIBRE_WAITING, FIBRE_DONE } fibre_state;
 
@@ -41,7 +41,7 @@ petra_cuda_host_index petra_cuda_host_now;
 /* All under `running`: one launch at a time. */
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 static bool reversed;
-static fibre fibres[THREADS_MOST];
+static fibre fibres[THREADS_MAX];
 static fibre *current; /* NULL: no fibre runs */
 static const petra_cuda_host_closure *work;
 static place scheduler;
@@ -183,7 +183,7 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
                              int64_t threads, bool waits, const void *arguments, size_t size) {
   petra_cuda_host_closure closure = {
       .call = call, .name = name, .blocks = blocks, .threads = (int)threads, .waits = waits, .size = size};
-  if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MOST || size > sizeof closure.arguments) {
+  if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MAX || size > sizeof closure.arguments) {
     fprintf(stderr,
             "cuda_host: %s: a launch of %" PRId64 " blocks of %" PRId64
             " threads with %zu bytes of arguments is not possible\n",

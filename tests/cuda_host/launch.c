@@ -9,7 +9,7 @@ static void run(void *arguments) {
 }
 
 void petra_cuda_host_launch(cuda_stream stream, const petra_cuda_host_closure *closure) {
-  const petra_cuda_host_told told = {.name = closure->name, .arguments = closure->arguments};
-  if (!petra_cuda_host_is_told(&told))
+  const petra_cuda_host_told reported = {.name = closure->name, .arguments = closure->arguments};
+  if (!petra_cuda_host_is_told(&reported))
     petra_cuda_host_enqueue_kernel(stream, run, closure, sizeof *closure);
 }

@@ -68,11 +68,11 @@ petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cud
     return petra_fail(PETRA_INTERNAL, "matrix products: the lane has %zu bytes of scratch, not %d", lane->scratch_bytes,
                       (int)CUDA_BLAS_SCRATCH);
   const double m = product->m, n = product->n, k = product->k;
-  const petra_cuda_host_told told = {.name = "product",
-                                     .flops = 2 * m * n * k,
-                                     .read_bytes = 4 * (m * k + k * n + (product->beta == 0 ? 0 : m * n)),
-                                     .written_bytes = 4 * m * n};
-  if (petra_cuda_host_is_told(&told))
+  const petra_cuda_host_told reported = {.name = "product",
+                                         .flops = 2 * m * n * k,
+                                         .read_bytes = 4 * (m * k + k * n + (product->beta == 0 ? 0 : m * n)),
+                                         .written_bytes = 4 * m * n};
+  if (petra_cuda_host_is_told(&reported))
     return PETRA_OK;
   host_product h = {*product, blas->precision, lane->scratch, lane->scratch_bytes};
   cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);

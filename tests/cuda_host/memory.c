@@ -15,7 +15,7 @@
 #endif
 
 enum { GUARD = 256, GUARD_BYTE = 0xa5, NEW_BYTE = 0xff, FREED_BYTE = 0xdd };
-static const size_t freed_most = (size_t)64 << 20; /* so much freed memory is kept apart */
+static const size_t freed_max = (size_t)64 << 20; /* so much freed memory is kept apart */
 
 static host_memory *find(const void *pointer) {
   host_memory *at = host.memory;
@@ -25,7 +25,7 @@ static host_memory *find(const void *pointer) {
 }
 
 static unsigned char *take(host_memory *made) {
-  made->addresses = host.tell && made->device;
+  made->addresses = host.report && made->device;
   if (!made->addresses)
     return aligned_alloc(GUARD, made->total);
   void *memory = mmap(NULL, made->total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,7 +36,7 @@ static void mark(host_memory *made) {
   if (made->addresses)
     return;
   memset(made->base, GUARD_BYTE, made->total);
-  memset(made->start, host.tell ? 0 : NEW_BYTE, made->size);
+  memset(made->start, host.report ? 0 : NEW_BYTE, made->size);
   ASAN_POISON_MEMORY_REGION(made->base, GUARD);
   ASAN_POISON_MEMORY_REGION(made->start + made->size, made->total - GUARD - made->size);
 }
@@ -65,8 +65,8 @@ static cudaError_t make(void **out, size_t size, bool device) {
   host.memory = made;
   *(device ? &host.counts.device_allocations : &host.counts.pinned_allocations) += 1;
   host.counts.device_bytes += device ? size : 0;
-  if (host.counts.device_bytes > host.counts.device_bytes_most)
-    host.counts.device_bytes_most = host.counts.device_bytes;
+  if (host.counts.device_bytes > host.counts.device_bytes_max)
+    host.counts.device_bytes_max = host.counts.device_bytes;
   *out = made->start;
   return cudaSuccess;
 }
@@ -123,7 +123,7 @@ static void retire(host_memory *memory) {
   for (host_memory **at = &host.freed; *at;) {
     host_memory *old = *at;
     kept += old->total;
-    if (kept > freed_most) {
+    if (kept > freed_max) {
       *at = old->next;
       kept -= old->total;
       host.freed_bytes -= old->total;
@@ -248,12 +248,12 @@ static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from, 
     return error;
   if (stream->capture && (ends.from_pageable || ends.to_pageable))
     return host_capture_refuses(stream, cudaErrorStreamCaptureUnsupported);
-  const petra_cuda_host_told told = {.name = !ends.from_device ? "upload"
-                                             : ends.to_device  ? "copy"
-                                                               : "download",
-                                     .read_bytes = ends.from_device ? (double)count : 0,
-                                     .written_bytes = ends.to_device ? (double)count : 0};
-  if (petra_cuda_host_is_told(&told))
+  const petra_cuda_host_told reported = {.name = !ends.from_device ? "upload"
+                                                 : ends.to_device  ? "copy"
+                                                                   : "download",
+                                         .read_bytes = ends.from_device ? (double)count : 0,
+                                         .written_bytes = ends.to_device ? (double)count : 0};
+  if (petra_cuda_host_is_told(&reported))
     return cudaSuccess;
   host_work work = {.kind = HOST_COPY, .to = to, .from = from, .size = count};
   if (ends.from_pageable && ends.to_device) {

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { GROUP_MOST = 256, DELAY_MOST = 6 };
+enum { GROUP_MAX = 256, DELAY_MAX = 6 };
 
 typedef struct operation {
   ncclComm_t comm;
@@ -30,7 +30,7 @@ struct ncclComm {
   struct sockaddr_un address;
   bool said, connected;
   cudaStream_t stream; /* of all its operations; NULL: none yet */
-  operation *pending[GROUP_MOST];
+  operation *pending[GROUP_MAX];
   int pending_count, polls; /* of a group that has not come to its stream yet; looks until it does */
   ncclResult_t error;
   atomic_bool aborted;
@@ -42,7 +42,7 @@ static bool break_known;
 static petra_nccl_host_counts counts;
 static struct ncclComm *aborted;
 static _Thread_local int depth;
-static _Thread_local operation *group[GROUP_MOST];
+static _Thread_local operation *group[GROUP_MAX];
 static _Thread_local int group_count;
 
 static void lock(void) {
@@ -262,7 +262,7 @@ static host_progress step(void *context) {
 static ncclResult_t add(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream,
                         bool sends) {
   const struct CUstream_st *found;
-  if (depth == 0 || group_count == GROUP_MOST || !comm->connected || comm->aborted || type != ncclFloat32 || !data ||
+  if (depth == 0 || group_count == GROUP_MAX || !comm->connected || comm->aborted || type != ncclFloat32 || !data ||
       peer != 1 - comm->rank || sends != (comm->rank == 0))
     return ncclInvalidUsage;
   lock();
@@ -278,7 +278,7 @@ static ncclResult_t add(void *data, size_t count, ncclDataType_t type, int peer,
                     .stream = stream,
                     .data = data,
                     .bytes = count * sizeof(float),
-                    .delay = host_random(DELAY_MOST),
+                    .delay = host_random(DELAY_MAX),
                     .broken = break_at > 0 && --break_at == 0};
   group[group_count++] = op;
   counts.operations++;

@@ -235,11 +235,11 @@ petra_cuda_host_counts petra_cuda_host_count(void) {
   return counts;
 }
 
-void petra_cuda_host_tell(void (*tell)(void *, const petra_cuda_host_told *), void *context) {
+void petra_cuda_host_tell(void (*report)(void *, const petra_cuda_host_told *), void *context) {
   pthread_mutex_lock(&host.lock);
   prepare();
-  host.tell = tell;
-  host.tell_context = context;
+  host.report = report;
+  host.report_context = context;
   host.limit = SIZE_MAX;
   pthread_mutex_unlock(&host.lock);
 }
@@ -256,10 +256,10 @@ void petra_cuda_host_take(double us) {
   host.made_up_us += us; /* under the lock, as all that runs */
 }
 
-bool petra_cuda_host_is_told(const petra_cuda_host_told *told) {
-  if (host.tell)
-    host.tell(host.tell_context, told);
-  return host.tell != NULL;
+bool petra_cuda_host_is_told(const petra_cuda_host_told *reported) {
+  if (host.report)
+    host.report(host.report_context, reported);
+  return host.report != NULL;
 }
 
 void petra_cuda_host_reset(void) {
@@ -276,7 +276,7 @@ void petra_cuda_host_reset(void) {
   host.after = 0;
   host.failed = false;
   host.counts = (petra_cuda_host_counts){0};
-  host.tell = NULL;
+  host.report = NULL;
   host.makes_up_time = false;
   host.kernel_us = host.made_up_us = 0;
   current_device = 0;

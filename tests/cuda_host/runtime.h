@@ -122,8 +122,8 @@ typedef struct host_state {
   host_memory *memory, *freed;
   size_t freed_bytes;
   petra_cuda_host_counts counts;
-  void (*tell)(void *context, const petra_cuda_host_told *told);
-  void *tell_context;
+  void (*report)(void *context, const petra_cuda_host_told *reported);
+  void *report_context;
   bool makes_up_time;
   double kernel_us, made_up_us; /* the second: that went by */
 } host_state;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS_MOST = 8, SEPARATOR = 0x1e };
+enum { SETS_MAX = 8, SEPARATOR = 0x1e };
 
 /* As `petra COMMAND - --set ...` loads it: the text comes by standard input. */
 static petra_status load(const char *text, size_t size, const char *const *sets, int set_count, petra_config **out) {
@@ -65,7 +65,7 @@ static void check_round_trip(const petra_config *config) {
 }
 
 int petra_fuzz_config(const uint8_t *data, size_t size) {
-  const char *sets[SETS_MOST];
+  const char *sets[SETS_MAX];
   int set_count = 0;
   char *text = malloc(size + 1);
   if (!text)
@@ -75,7 +75,7 @@ int petra_fuzz_config(const uint8_t *data, size_t size) {
   text[size] = 0; /* a --set argument is a string, and ends with its first NUL */
   char *mark = size ? memchr(text, SEPARATOR, size) : NULL;
   const size_t length = mark ? (size_t)(mark - text) : size;
-  while (mark && set_count < SETS_MOST) {
+  while (mark && set_count < SETS_MAX) {
     *mark = 0;
     sets[set_count++] = mark + 1;
     mark = memchr(mark + 1, SEPARATOR, size - (size_t)(mark + 1 - text));

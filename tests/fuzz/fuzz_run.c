@@ -27,7 +27,7 @@ typedef struct double_entry {
 
 typedef struct rows {
   petra_trace_row *row;
-  int64_t count, most;
+  int64_t count, maximum;
 } rows;
 
 static uint64_t hash(const uint8_t *data, size_t size, uint64_t h) { /* FNV-1a */
@@ -118,7 +118,7 @@ static petra_status draw(void *context, const petra_action *action, int64_t *dur
 
 static petra_status keep(void *context, const petra_trace_row *row) {
   rows *kept = context;
-  if (kept->count == kept->most)
+  if (kept->count == kept->maximum)
     petra_fuzz_fail("more actions ran than the schedule has");
   kept->row[kept->count++] = *row;
   return PETRA_OK;
@@ -220,12 +220,12 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
       .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
   static const petra_worker_ops ops = {.perform = perform};
   double_entry worker = {.base = {&ops}, .schedule = s};
-  rows all = {.most = s->first[s->devices]};
+  rows all = {.maximum = s->first[s->devices]};
   petra_executor *executor = NULL;
   timed drawn;
-  sink told;
-  all.row = zeros(all.most, sizeof *all.row);
-  worker.flights = zeros(all.most, sizeof *worker.flights);
+  sink reported;
+  all.row = zeros(all.maximum, sizeof *all.row);
+  worker.flights = zeros(all.maximum, sizeof *worker.flights);
   worker.counts = zeros(s->stages, sizeof *worker.counts);
   if (petra_program_check(&s->program, &options) != PETRA_OK)
     petra_fuzz_fail("a checked schedule has options that cannot run");
@@ -233,7 +233,7 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
       petra_executor_virtual_create(&settings, &executor) != PETRA_OK)
     petra_fuzz_fail("no executor");
   if (executor->ops->run(executor, &s->program, &options, timed_of(&drawn, &worker.base, draw, &seed),
-                         sink_of(&told, keep, &all)) != PETRA_OK)
+                         sink_of(&reported, keep, &all)) != PETRA_OK)
     petra_fuzz_fail("a checked schedule does not run to its end");
   if (memcmp(petra_worker_cost_counts(worker.inner), worker.counts, (size_t)s->stages * sizeof *worker.counts) != 0)
     petra_fuzz_fail("the worker counted something else than is in flight");

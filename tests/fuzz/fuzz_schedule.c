@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACTIONS_MOST = 512 }; /* of a schedule that is run: the rules are tried on every pair of actions */
+enum { ACTIONS_MAX = 512 }; /* of a schedule that is run: the rules are tried on every pair of actions */
 
 static char *print(const petra_schedule *schedule, size_t *size) {
   char *text = NULL;
@@ -58,7 +58,7 @@ int petra_fuzz_schedule(const uint8_t *data, size_t size) {
   status = petra_schedule_check(schedule, "text");
   if (petra_fuzz_lines() != (status != PETRA_OK))
     petra_fuzz_fail("a fault that is not one line");
-  if (schedule->first[schedule->devices] <= ACTIONS_MOST) {
+  if (schedule->first[schedule->devices] <= ACTIONS_MAX) {
     check_round_trip(schedule, status);
     if (status == PETRA_OK)
       petra_fuzz_run(schedule, data, size);

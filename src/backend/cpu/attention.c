@@ -4,7 +4,6 @@
  * is smaller). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/product.h"
 #include "base/threads.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* All that is CBLAS's. */
 #include "config.h"
 
-#include "backend/cpu/product.h"
+#include "backend/cpu/cpu.h"
 #include "backend/registry.h"
 #include "base/mem.h"
 

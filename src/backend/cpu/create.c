@@ -2,7 +2,6 @@
 /* The `cpu` backend's handle and its table of operations. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/product.h"
 
 #include "backend/registry.h"
 #include "base/log.h"

@@ -296,12 +296,12 @@ INLINE void softmax(float *s, int64_t rows, int64_t count, int64_t keys, float *
 INLINE void softmax_again(float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step) {
   const int64_t width = cpu_strip_step(count);
   for (int64_t i = 0; i < rows; i++, s += width) {
-    const float most = log_sum[i * step];
+    const float maximum = log_sum[i * step];
     for (int64_t j = keys_of(keys, i, count); j < width; j++)
       s[j] = -INFINITY;
     for (int64_t j = 0; j < width; j += LANES)
       for (int l = 0; l < LANES; l++)
-        s[j + l] = exp_of(s[j + l] - most);
+        s[j + l] = exp_of(s[j + l] - maximum);
   }
 }
 

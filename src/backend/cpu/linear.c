@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: products by CBLAS in one thread for matrices, which are those of a head and small, and by oneDNN for
  * sequences: in fp32 its sgemm, whose rows the threads share, in bf16 its primitives. */
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/primitives.h"
-#include "backend/cpu/product.h"
 
 /* Rows that one thread works on at once: what is computed from them stays in its cache. Fewer where there are more threads. */
-enum { ROWS_MOST = 256, ROWS_LEAST = 32 };
+enum { ROWS_MAX = 256, ROWS_LEAST = 32 };
 
 static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x) {
   const int64_t rows = petra_tensor_rows(x), share = (rows + backend->threads - 1) / backend->threads;
   if (x->kind == PETRA_TENSOR_MATRIX)
     return rows;
-  return share > ROWS_MOST ? ROWS_MOST : share < ROWS_LEAST ? ROWS_LEAST : share;
+  return share > ROWS_MAX ? ROWS_MAX : share < ROWS_LEAST ? ROWS_LEAST : share;
 }
 
 static petra_status multiply(const petra_tensor *rows, const cpu_product *product) {

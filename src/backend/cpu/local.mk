@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by blas.c and orthogonal.c.
+# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by blas.c and optim.c.
 libpetra_a_SOURCES += \
 	src/backend/cpu/attention.c \
 	src/backend/cpu/blas.c \
-	src/backend/cpu/conv.c \
 	src/backend/cpu/cpu.h \
 	src/backend/cpu/create.c \
 	src/backend/cpu/elementwise.c \
@@ -15,12 +14,9 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/norm.c \
 	src/backend/cpu/onednn.c src/backend/cpu/onednn.h src/backend/cpu/onednn_version.h \
 	src/backend/cpu/optim.c \
-	src/backend/cpu/orthogonal.c \
 	src/backend/cpu/pooling.c \
 	src/backend/cpu/primitives.c src/backend/cpu/primitives.h \
-	src/backend/cpu/product.h \
 	src/backend/cpu/sequence.c \
-	src/backend/cpu/shuffle.c \
 	src/backend/cpu/storage.c \
 	src/backend/cpu/versions.h
 if ONEDNN_3

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/product.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -5,7 +5,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/element.h"
-#include "backend/tokens.h"
+#include "backend/registry.h"
 #include "base/threads.h"
 
 enum { ROWS = 32 }; /* of one piece of work */

@@ -2,6 +2,7 @@
 /* Attention forward: a block for 64 queries of a head goes through the keys tile by tile, with the maximum of the scores so far
  * and the sums that belong to it (Milakov, Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135). */
 #include "backend/cuda/attention_tile.h"
+#include "backend/cuda/grid.h"
 
 /* What a thread knows of its rows, as every other thread of the row does. */
 typedef struct cuda_attention_state {
@@ -112,4 +113,123 @@ petra_status cuda_attention_forward_launch(const cuda_lane *lane, const void *ar
   const cuda_attention_work work = cuda_attention_work_of((const cuda_attention_args *)arguments, NULL);
   PETRA_LAUNCH_BLOCK(lane, cuda_attention_forward_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
   return cuda_launched("attention_forward");
+}
+
+/* Attention backward. The weights p = exp(s - log_sum) are computed again, tile by tile. With ds = p (dp - delta) / sqrt(d), dp the
+ * products of dy and v, delta the sum of dy y over a head's features: dq = ds k, dk = ds^T q, dv = p^T dy. Blocks of queries sum over
+ * keys, and blocks of keys over queries, each in their order. */
+
+size_t cuda_attention_backward_scratch(int32_t n, int32_t t, int32_t heads) {
+  return (size_t)n * (size_t)t * (size_t)heads * sizeof(float);
+}
+
+/* delta: a thread for each position and head. */
+PETRA_KERNEL(cuda_attention_delta_kernel, const cuda_attention_work a) {
+  const int64_t count = (int64_t)a.a.n * a.a.t * a.a.heads;
+  for (int64_t i = cuda_grid_first(); i < count; i += cuda_grid_step()) {
+    const float *y = a.a.y + i * a.a.d, *dy = a.a.dy + i * a.a.d;
+    double sum = 0;
+    PETRA_UNROLL_SOME for (int32_t c = 0; c < a.a.d; c++) sum += (double)y[c] * dy[c];
+    a.delta[i] = (float)sum;
+  }
+}
+
+/* log_sum or delta of a query; 0 where there is none. */
+PETRA_DEVICE float cuda_attention_of_query(const cuda_attention_work a, const cuda_attention_place place,
+                                           const float *values, int32_t query) {
+  return query < a.a.t ? values[((int64_t)place.sample * a.a.t + query) * a.a.heads + place.head] : 0;
+}
+
+/* What a block takes of a tile of which it holds the queries as rows and the keys as columns, or the other way round. */
+typedef struct cuda_attention_pairs {
+  cuda_attention_part part;
+  int32_t query, key; /* the first of the tile */
+  bool queries;       /* are the rows */
+} cuda_attention_pairs;
+
+PETRA_DEVICE int32_t cuda_attention_query(const cuda_attention_place place, const cuda_attention_pairs pairs, int r,
+                                          int c) {
+  return pairs.query + (pairs.queries ? place.y + r * CUDA_ATTENTION_SIDE : place.x + c * CUDA_ATTENTION_SIDE);
+}
+
+PETRA_DEVICE bool cuda_attention_paired(const cuda_attention_work a, const cuda_attention_place place,
+                                        const cuda_attention_pairs pairs, int r, int c) {
+  const int row = place.y + r * CUDA_ATTENTION_SIDE, column = place.x + c * CUDA_ATTENTION_SIDE;
+  const int32_t last = (pairs.queries ? pairs.key : pairs.query) + column; /* a row too many is never stored */
+  return last < a.a.t && cuda_attention_takes(pairs.part, row, column);
+}
+
+/* The tile's weights are p from now on; 0 where a pair is left out. */
+PETRA_DEVICE void cuda_attention_weigh_again(const cuda_attention_work a, const cuda_attention_place place,
+                                             const cuda_attention_pairs pairs, const cuda_attention_values *scores) {
+  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const float log_sum = cuda_attention_of_query(a, place, a.a.log_sum, cuda_attention_query(place, pairs, r, c));
+    *cuda_attention_weight(place, r, c) =
+        cuda_attention_paired(a, place, pairs, r, c) ? expf(a.scale * scores->at[r][c] - log_sum) : 0;
+  }
+}
+
+/* They were p and are ds. A thread changes those that it has set itself. */
+PETRA_DEVICE void cuda_attention_weigh_gradients(const cuda_attention_work a, const cuda_attention_place place,
+                                                 const cuda_attention_pairs pairs, const cuda_attention_values *dp) {
+  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const float delta = cuda_attention_of_query(a, place, a.delta, cuda_attention_query(place, pairs, r, c));
+    float *weight = cuda_attention_weight(place, r, c);
+    if (cuda_attention_paired(a, place, pairs, r, c)) /* elsewhere it is 0 and stays it */
+      *weight *= (dp->at[r][c] - delta) * a.scale;
+  }
+}
+
+PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
+  cuda_attention_place place = cuda_attention_place_of(a);
+  const cuda_attention_queries q = cuda_attention_queries_of(a, &place);
+  const cuda_attention_rows gradients = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, 1, 0), q.first);
+  cuda_attention_values dq, products;
+  cuda_attention_clear(&dq);
+  for (int32_t key = 0; key < q.keys_end; key += CUDA_ATTENTION_TILE) {
+    const bool diagonal = a.a.causal && key == q.first;
+    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL, q.first, key, true};
+    cuda_attention_scores(place, q.queries, cuda_attention_from(q.keys, key), &products);
+    cuda_attention_weigh_again(a, place, pairs, &products);
+    cuda_attention_scores(place, gradients, cuda_attention_from(q.values, key), &products);
+    cuda_attention_weigh_gradients(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(q.keys, key), &dq);
+  }
+  cuda_attention_store(a, place, &dq, a.a.dqkv, 3, 0);
+}
+
+PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
+  const cuda_attention_place place = cuda_attention_place_of(a);
+  const int32_t first = place.tile * CUDA_ATTENTION_TILE;
+  const cuda_attention_rows queries = cuda_attention_rows_of(a, place, a.a.qkv, 3, 0);
+  const cuda_attention_rows keys = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 1), first);
+  const cuda_attention_rows values = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 2), first);
+  const cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, 1, 0);
+  cuda_attention_values dk, dv, products;
+  cuda_attention_clear(&dk);
+  cuda_attention_clear(&dv);
+  for (int32_t query = a.a.causal ? first : 0; query < a.a.t; query += CUDA_ATTENTION_TILE) {
+    const bool diagonal = a.a.causal && query == first;
+    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL, query, first, false};
+    cuda_attention_scores(place, keys, cuda_attention_from(queries, query), &products);
+    cuda_attention_weigh_again(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(gradients, query), &dv);
+    cuda_attention_scores(place, values, cuda_attention_from(gradients, query), &products);
+    cuda_attention_weigh_gradients(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(queries, query), &dk);
+  }
+  cuda_attention_store(a, place, &dk, a.a.dqkv, 3, 1);
+  cuda_attention_store(a, place, &dv, a.a.dqkv, 3, 2);
+}
+
+petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_attention_args *a = (const cuda_attention_args *)arguments;
+  const cuda_attention_work work = cuda_attention_work_of(a, (float *)lane->scratch);
+  PETRA_LAUNCH_FLAT(lane, cuda_attention_delta_kernel, cuda_grid_blocks((int64_t)a->n * a->t * a->heads),
+                    CUDA_GRID_THREADS, work);
+  PETRA_LAUNCH_BLOCK(lane, cuda_attention_queries_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
+  PETRA_LAUNCH_BLOCK(lane, cuda_attention_keys_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
+  return cuda_launched("attention_backward");
 }

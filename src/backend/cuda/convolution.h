@@ -62,7 +62,7 @@ void cuda_plans_destroy(cuda_plans *plans);
  * H100, the engine made for the device: for the graph there is only a general one. Not measured. */
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
 
-/* From now on shapes take the configurations that `file` names (plan_table.h), and others are measured: of the first 8 that serve, over
+/* From now on shapes take the configurations that `file` names (plan_private.h), and others are measured: of the first 8 that serve, over
  * all forms of a wide shape, each is run on device memory that is taken for the time, once and then three times; the one with the least
  * median is taken, of equals the first, and it is added to the file. That waits for all that the device does, and is
  * done by cuda_plans_find: when operations are described, never within the capture of a CUDA graph. Where a configuration of the file

@@ -63,13 +63,13 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};
 
 /* Before CUDA's first call: a stream that shares a connection to the device with another waits for it. 32 is the most. */
-static void ask_for_connections(void) {
+static void request_connections(void) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
 bool petra_cuda_present(void) {
   int count = 0;
-  ask_for_connections();
+  request_connections();
   cudaError_t error = cudaGetDeviceCount(&count);
   cudaGetLastError(); /* dealt with */
   return error == cudaSuccess && count > 0;
@@ -79,7 +79,7 @@ bool petra_cuda_present(void) {
 static petra_status find_device(const petra_backend_options *options, int *device) {
   const petra_precision precision = options->precision;
   int count = 0;
-  ask_for_connections();
+  request_connections();
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) {
     *device = options->device_wraps ? options->device % count : options->device;

@@ -2,10 +2,7 @@
 /* Operations that go element by element, and the dot product. */
 #include "backend/cuda/grid.h"
 #include "backend/cuda/narrow.h"
-#include "backend/cuda/steps.h"
-
 #include "backend/element.h"
-
 #include <string.h>
 
 PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
@@ -24,7 +21,7 @@ petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments) {
 
 typedef struct cuda_axpy_kernel_args {
   cuda_axpy_args axpy;
-  int32_t first[CUDA_AXPY_TENSORS + 1]; /* steps.h */
+  int32_t first[CUDA_AXPY_TENSORS + 1]; /* grid.h */
 } cuda_axpy_kernel_args;
 
 PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_kernel_args a) {
@@ -197,4 +194,30 @@ petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments)
   const cuda_from_bf16_args *a = (const cuda_from_bf16_args *)arguments;
   PETRA_LAUNCH_FLAT(lane, cuda_from_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
   return cuda_launched("from_bf16");
+}
+
+/* GELU and its backward, element by element. Loads come in batches, as in elementwise.cu. */
+
+PETRA_KERNEL(cuda_gelu_kernel, const cuda_gelu_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float x[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const int64_t i = first + k * step;
+      x[k] = i < a.count ? a.x[i] : 0;
+      dy[k] = a.dy && i < a.count ? a.dy[i] : 0;
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const petra_gelu form = (petra_gelu)a.form;
+      if (first + k * step < a.count)
+        a.out[first + k * step] =
+            (float)(a.dy ? dy[k] * petra_element_gelu_derivative(form, x[k]) : petra_element_gelu(form, x[k]));
+    }
+  }
+}
+
+petra_status cuda_gelu_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_gelu_args *a = (const cuda_gelu_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_gelu_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("gelu");
 }

@@ -24,7 +24,7 @@ typedef struct captured {
 
 struct cuda_graphs {
   bool insist;
-  bool told; /* that a capture has failed: once is enough */
+  bool reported; /* that a capture has failed: once is enough */
   uint64_t seen[SEEN][WAYS];
   captured table[TABLE];
   int count;
@@ -121,9 +121,9 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
     return cuda_check(error, failed);
   place->exec = NULL;
   cudaGetLastError(); /* it is dealt with */
-  if (graphs->told)
+  if (graphs->reported)
     return PETRA_OK;
-  graphs->told = true;
+  graphs->reported = true;
   petra_log(PETRA_LOG_WARNING,
             "cuda: %s: %s: %s; what cannot be a graph is launched one by one, here and later (device.graph: off makes "
             "no graphs)",

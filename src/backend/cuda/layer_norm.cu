@@ -2,7 +2,7 @@
 /* Layer norm. A group of threads is on a row at a time and sums over its features; the gradients of scale and shift are sums over the
  * rows, in two levels (sums.h). */
 #include "backend/cuda/grid.h"
-#include "backend/cuda/sums_finish.h"
+#include "backend/cuda/sums.h"
 
 #include "backend/element.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The linear layer beside its matrix products: what they start from, and the gradient of the bias. */
 #include "backend/cuda/grid.h"
-#include "backend/cuda/sums_finish.h"
+#include "backend/cuda/sums.h"
 
 PETRA_KERNEL(cuda_bias_kernel, const cuda_bias_args a) {
   for (int64_t i = cuda_grid_first(); i < a.n * a.o; i += cuda_grid_step()) {

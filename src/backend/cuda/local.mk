@@ -11,16 +11,12 @@ CUDA_H_FILES = \
 	src/backend/cuda/info.h \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
-	src/backend/cuda/matrix.h src/backend/cuda/product.h \
+	src/backend/cuda/matrix.h \
 	src/backend/cuda/narrow.h \
 	src/backend/cuda/norm_tile.h \
 	src/backend/cuda/plan_private.h \
-	src/backend/cuda/plan_table.h \
 	src/backend/cuda/segment.h \
-	src/backend/cuda/sequence_kernels.h \
-	src/backend/cuda/steps.h \
 	src/backend/cuda/sums.h \
-	src/backend/cuda/sums_finish.h \
 	src/backend/cuda/tile.h \
 	src/backend/cuda/transfer.h
 # What a test builds with a run time of its own.
@@ -36,7 +32,6 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/loss_ops.c \
 	src/backend/cuda/norm_ops.c \
 	src/backend/cuda/optim_ops.c \
-	src/backend/cuda/product.c \
 	src/backend/cuda/segment.c \
 	src/backend/cuda/sequence_ops.c \
 	src/backend/cuda/storage.c \
@@ -59,21 +54,17 @@ CUDA_C_FILES += src/backend/cuda/peers_none.c
 EXTRA_DIST += src/backend/cuda/peers.c
 endif
 CUDA_CU_FILES = \
-	src/backend/cuda/adam.cu \
 	src/backend/cuda/attention.cu \
-	src/backend/cuda/attention_backward.cu \
 	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \
 	src/backend/cuda/embedding.cu \
-	src/backend/cuda/gelu.cu \
 	src/backend/cuda/layer_norm.cu \
 	src/backend/cuda/linear.cu \
 	src/backend/cuda/loss.cu \
 	src/backend/cuda/norm.cu \
 	src/backend/cuda/orthogonal.cu \
-	src/backend/cuda/patches.cu \
 	src/backend/cuda/pool.cu \
-	src/backend/cuda/sgd.cu \
+	src/backend/cuda/optim.cu \
 	src/backend/cuda/shuffle.cu
 
 # In place of the above in a build without CUDA.

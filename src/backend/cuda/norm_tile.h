@@ -24,8 +24,8 @@ typedef struct cuda_norm_sums {
 /* tile.c counts groups of `vec` channels. */
 static inline cuda_tile cuda_norm_tile(int64_t pixels, int32_t c, int vec) {
   cuda_tile tile = cuda_tile_of(pixels, c / vec);
-  const int32_t most = CUDA_NORM_WIDTH / vec;
-  tile.width = tile.c < most ? tile.c : most;
+  const int32_t maximum = CUDA_NORM_WIDTH / vec;
+  tile.width = tile.c < maximum ? tile.c : maximum;
   tile.rows = CUDA_TILE_THREADS / tile.width;
   tile.chunks = (tile.c + tile.width - 1) / tile.width;
   const int64_t of_block = (int64_t)tile.rows * CUDA_TILE_PIXELS, full = (pixels + of_block - 1) / of_block;

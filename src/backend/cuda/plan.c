@@ -18,7 +18,7 @@ struct cuda_plans {
   unsigned fused;         /* kinds */
   cuda_plan *first;       /* a network has a few dozen shapes: a list is as good as a table */
   cuda_plan_table *table; /* NULL: heuristics alone */
-  bool told;              /* that there was no room to measure: once is enough */
+  bool reported;          /* that there was no room to measure: once is enough */
 };
 
 /* --- all plans --- */
@@ -256,12 +256,12 @@ static petra_status choose(cuda_plans *plans, candidates *all, cuda_plan **out) 
   PETRA_TRY(cuda_plans_time(all->plan, all->count, &fastest, &us));
   if (fastest >= 0)
     PETRA_TRY(keep_choice(plans, all->plan[fastest], us));
-  else if (!plans->told) {
+  else if (!plans->reported) {
     petra_log(PETRA_LOG_WARNING,
               "device.plans: convolution %s: the device has no room to measure it, or cuDNN runs none of its "
               "configurations; heuristics choose, for other shapes too where that is so",
               cuda_shape_describe(&all->plan[0]->shape).text);
-    plans->told = true;
+    plans->reported = true;
   }
   cuda_plan **chosen = &all->plan[fastest >= 0 ? fastest : 0];
   *out = *chosen;

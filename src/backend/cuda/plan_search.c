@@ -103,7 +103,7 @@ static int make_plan(const cuda_plan_wanted *wanted, void *config, void **plan) 
 /* Fills the plan and answers true where `config` serves; the plan then owns it. */
 static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, cuda_plan_refusals *why) {
   int64_t workspace = 0, count = 0;
-  why->asked++;
+  why->requested++;
   int status = cuda_config_notes(config, &plan->engine, &plan->notes, &plan->compiled);
   if (status == CUDNN_STATUS_SUCCESS &&
       (plan->notes & unwanted_notes(plan->shape.precision, wanted->deterministic)) != 0) {
@@ -152,8 +152,8 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank,
       {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   void *heuristics = NULL, **configs = NULL;
   int64_t count = 0, filled = 0;
-  const int told = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
-  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, told, &heuristics);
+  const int reported = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
+  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, reported, &heuristics);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
                                       &count, NULL);
@@ -192,6 +192,6 @@ petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *pla
                     "cuDNN has no plan for the convolution %s%s: of %d engine configurations %d have "
                     "unwanted notes, %d need "
                     "more than %zu bytes of workspace, %d do not finalize%s",
-                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "", why->asked,
-                    why->notes, why->workspace, wanted->workspace_max, why->unfinished, last);
+                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "",
+                    why->requested, why->notes, why->workspace, wanted->workspace_max, why->unfinished, last);
 }

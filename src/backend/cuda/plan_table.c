@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/plan_table.h"
+#include "backend/cuda/plan_private.h"
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -135,4 +135,10 @@ petra_status cuda_beside_ended(cuda_backend *cuda, int lane);
 /* Until the host may count on the end of a segment; a moment that was never submitted is over. */
 petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
 
+/* Products of tensors as commands of a segment. */
+
+/* c = alpha op(a) op(b) + beta c, of the rows of matrices or sequences; op transposes where that is said. */
+petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *a, bool transpose_a,
+                           const petra_tensor *b, bool transpose_b, float beta, const petra_tensor *c);
+
 #endif

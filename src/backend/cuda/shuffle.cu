@@ -2,6 +2,7 @@
 /* Operations that move elements and compute nothing. */
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/tile.h"
+#include "backend/cuda/grid.h"
 
 /* --- permute: the transpose of a matrix for each image --- */
 
@@ -117,4 +118,23 @@ petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *argum
   const cuda_depth_args kernel = {cuda_tile_of(pixels, 4 * a->c), *a};
   PETRA_LAUNCH_FLAT(lane, cuda_depth_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
   return cuda_launched("space_to_depth");
+}
+
+/* Images as sequences of patches. */
+
+PETRA_KERNEL(cuda_patches_kernel, const cuda_patches_args a) {
+  const int64_t count = (int64_t)a.n * a.h * a.w * 3, square = (int64_t)a.size * a.size;
+  for (int64_t i = cuda_grid_first(); i < count; i += cuda_grid_step()) {
+    const int64_t feature = i % (3 * square), patch = i / (3 * square);                             /* of all images */
+    const int64_t across = a.w / a.size, row = patch / across * a.size + feature % square / a.size; /* of all images */
+    const int64_t column = patch % across * a.size + feature % a.size;
+    a.y[i] = a.x[(row * a.w + column) * 3 + feature / square];
+  }
+}
+
+petra_status cuda_patches_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_patches_args *a = (const cuda_patches_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_patches_kernel, cuda_grid_blocks((int64_t)a->n * a->h * a->w * 3), CUDA_GRID_THREADS,
+                    *a);
+  return cuda_launched("patches");
 }

@@ -33,9 +33,9 @@ static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
   tile.rows = CUDA_TILE_THREADS / tile.width;
   tile.chunks = (c + tile.width - 1) / tile.width;
   int64_t full = (pixels + (int64_t)tile.rows * CUDA_TILE_PIXELS - 1) / ((int64_t)tile.rows * CUDA_TILE_PIXELS);
-  int64_t most = CUDA_TILE_BLOCKS / tile.chunks;
-  most = most < 1 ? 1 : most > CUDA_TILE_SLICES ? (int64_t)CUDA_TILE_SLICES : most;
-  tile.slices = full < most ? full : most;
+  int64_t maximum = CUDA_TILE_BLOCKS / tile.chunks;
+  maximum = maximum < 1 ? 1 : maximum > CUDA_TILE_SLICES ? (int64_t)CUDA_TILE_SLICES : maximum;
+  tile.slices = full < maximum ? full : maximum;
   return tile;
 }
 

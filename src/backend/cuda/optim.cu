@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One step of SGD over many tensors in one launch. */
+#include "backend/cuda/grid.h"
+#include "backend/cuda/narrow.h"
+#include "backend/element.h"
+
+typedef struct cuda_sgd_kernel_args {
+  cuda_sgd_args sgd;
+  int32_t first[CUDA_SGD_TENSORS + 1]; /* grid.h */
+} cuda_sgd_kernel_args;
+
+PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
+  const cuda_steps_place place = cuda_steps_place_of(a.first);
+  const int t = place.tensor;
+  float *parameter = a.sgd.tensor[t].parameter, *velocity = a.sgd.tensor[t].velocity;
+  const void *gradient = a.sgd.tensor[t].gradient;
+  const bool narrow = a.sgd.tensor[t].narrow;
+  uint16_t *rounded = a.sgd.tensor[t].rounded;
+  const int64_t count = a.sgd.tensor[t].count;
+  const double decay = a.sgd.tensor[t].decay, lr = *a.sgd.lr;
+  for (int64_t first = place.first; first < count; first += CUDA_GRID_BATCH * place.step) {
+    float p[CUDA_GRID_BATCH], v[CUDA_GRID_BATCH], g[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const int64_t i = first + k * place.step;
+      p[k] = i < count ? parameter[i] : 0;
+      g[k] = i < count ? cuda_element(gradient, narrow, i) : 0;
+      v[k] = i < count && !a.sgd.first ? velocity[i] : 0; /* the first step does not look at it */
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const int64_t i = first + k * place.step;
+      double next = v[k];
+      const double moved = petra_element_sgd(p[k], g[k], decay, lr, a.sgd.momentum, a.sgd.nesterov, a.sgd.first, &next);
+      if (i < count) {
+        parameter[i] = (float)moved;
+        velocity[i] = (float)next;
+        if (rounded)
+          rounded[i] = cuda_bf16_of((float)moved);
+      }
+    }
+  }
+}
+
+petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_sgd_args *a = (const cuda_sgd_args *)arguments;
+  cuda_sgd_kernel_args kernel;
+  kernel.sgd = *a;
+  kernel.first[0] = 0;
+  for (int t = 0; t < CUDA_SGD_TENSORS; t++)
+    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
+  PETRA_LAUNCH_FLAT(lane, cuda_sgd_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
+  return cuda_launched("sgd");
+}
+
+/* One step of AdamW, NAdamW or Lion over many tensors in one launch. */
+
+typedef struct cuda_adam_kernel_args {
+  cuda_adam_args adam;
+  int32_t first[CUDA_ADAM_TENSORS + 1]; /* grid.h */
+} cuda_adam_kernel_args;
+
+PETRA_KERNEL(cuda_adam_kernel, const cuda_adam_kernel_args a) {
+  const cuda_steps_place place = cuda_steps_place_of(a.first);
+  const int t = place.tensor;
+  float *parameter = a.adam.tensor[t].parameter, *mean = a.adam.tensor[t].mean, *square = a.adam.tensor[t].square;
+  const void *gradient = a.adam.tensor[t].gradient;
+  const bool narrow = a.adam.tensor[t].narrow;
+  uint16_t *rounded = a.adam.tensor[t].rounded;
+  const int64_t count = a.adam.tensor[t].count;
+  const double lr = a.adam.rates->lr, decay = lr * a.adam.tensor[t].decay;
+  const petra_element_adam_rates rates = {decay,
+                                          a.adam.beta1,
+                                          a.adam.beta2,
+                                          a.adam.epsilon,
+                                          a.adam.rates->gradient_rate,
+                                          a.adam.rates->mean_rate,
+                                          a.adam.rates->square_correction};
+  for (int64_t i = place.first; i < count; i += place.step) {
+    const float g = cuda_element(gradient, narrow, i);
+    double m = mean[i];
+    if (a.adam.lion) {
+      parameter[i] = (float)petra_element_lion(parameter[i], g, decay, lr, rates.beta1, rates.beta2, &m);
+    } else {
+      double s = square[i];
+      parameter[i] = (float)petra_element_adam(&rates, parameter[i], g, &m, &s);
+      square[i] = (float)s;
+    }
+    mean[i] = (float)m;
+    if (rounded)
+      rounded[i] = cuda_bf16_of(parameter[i]);
+  }
+}
+
+petra_status cuda_adam_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_adam_args *a = (const cuda_adam_args *)arguments;
+  cuda_adam_kernel_args kernel;
+  kernel.adam = *a;
+  kernel.first[0] = 0;
+  for (int t = 0; t < CUDA_ADAM_TENSORS; t++)
+    kernel.first[t + 1] = kernel.first[t] + (t < a->tensors ? cuda_steps_blocks(a->tensor[t].count) : 0);
+  PETRA_LAUNCH_FLAT(lane, cuda_adam_kernel, kernel.first[a->tensors], CUDA_GRID_THREADS, kernel);
+  return cuda_launched("adam");
+}
