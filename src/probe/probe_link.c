@@ -224,7 +224,7 @@ static petra_status open_boundaries(petra_probe_link *link) {
 
 /* Bytes of the largest parameter. */
 static size_t largest_parameter(const petra_probe_link_options *options) {
-  size_t most = 0;
+  size_t maximum = 0;
   for (int b = 0; b < options->model->block_count; b++)
     for (int i = 0; i < petra_block_parameter_count(&options->model->blocks[b]); i++) {
       petra_tensor_spec spec;
@@ -232,9 +232,9 @@ static size_t largest_parameter(const petra_probe_link_options *options) {
       petra_block_parameter(options->model, &options->model->blocks[b], i, &spec);
       for (int d = 0; d < 4; d++)
         elements *= (size_t)spec.shape[d];
-      most = larger(most, elements * element_bytes(options->backend));
+      maximum = larger(maximum, elements * element_bytes(options->backend));
     }
-  return most;
+  return maximum;
 }
 
 /* To replica 0, and to rank 0. */
