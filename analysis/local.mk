@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# analysis: scripts that read logs; nothing here is built. Installed, so that petra report finds its own.
+# analysis: scripts that read logs; nothing here is built. Installed, so that petra report and petra export find their own.
 analysisdir = $(pkgdatadir)/analysis
-dist_analysis_SCRIPTS = analysis/petra_report.py analysis/to_tensorboard.py \
+dist_analysis_SCRIPTS = analysis/petra_report.py analysis/petra_export.py analysis/to_tensorboard.py \
   analysis/plot_training.py analysis/plot_training_gnuplot analysis/plot_timeline.py analysis/plot_timeline_gnuplot \
   analysis/plot_probe.py analysis/plot_probe_gnuplot analysis/plot_sweep.py analysis/weights_pytorch.py \
   analysis/plot_accumulation.py analysis/plot_accumulation_gnuplot

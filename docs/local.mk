@@ -62,6 +62,7 @@ REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/methods/*.md
 regen-docs: petra$(EXEEXT)
 	./petra$(EXEEXT) train --help-config-markdown >config.md.new
 	mv -f config.md.new $(srcdir)/docs/config.md
+	srcdir=$(srcdir) $(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/check_log_doc --write
 	pages=`cd $(srcdir) && echo $(REGEN_PAGES)`; \
 	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) $$pages
 regen-tutorial: petra$(EXEEXT)

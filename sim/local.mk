@@ -17,3 +17,4 @@ libpetra_a_SOURCES += \
 	sim/observer_memory.c sim/observer_memory.h \
 	sim/roofline.c sim/roofline.h \
 	sim/worker_cost.c sim/worker_cost.h
+EXTRA_DIST += sim/README.md

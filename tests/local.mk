@@ -66,8 +66,8 @@ tests_test_carrier_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_carrier_LDADD = $(TESTS_LDADD)
 
 # Scripts: the layers, the documents, the analysis scripts.
-TESTS += tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/check_mpi_wrapper
-EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/check_mpi_wrapper tests/lsan.supp
+TESTS += tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_config_doc tests/check_log_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/check_mpi_wrapper
+EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_config_doc tests/check_log_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/check_mpi_wrapper tests/lsan.supp
 check_PROGRAMS += tests/test_seal
 TESTS += tests/test_seal tests/cli/damage.py tests/cli/no_memory.py
 tests_test_seal_SOURCES = tests/test_seal.c tests/harness.h
@@ -515,7 +515,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 # tracks, it runs these and those that read files of the source tree: what others compute is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis tests/check_figures tests/check_spills tests/check_mpi_wrapper
-ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
+ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
 .PHONY: list-compiled-tests list-archive-tests

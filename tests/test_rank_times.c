@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is made of the times of an executed run's actions: pauses, and pipelines that end with microbatches in them. */
 #include "harness.h"
-#include "execute/rank_times.h"
+#include "distributed/rank_times.h"
 #include "tolerances.h"
 
 #include <math.h>

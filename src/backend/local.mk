@@ -24,3 +24,4 @@ libpetra_a_SOURCES += \
 
 # Behind the other flags: -O of CFLAGS would be the last.
 src/backend/ref_f%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)
+EXTRA_DIST += src/backend/README.md

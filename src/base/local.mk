@@ -22,3 +22,4 @@ libpetra_a_SOURCES += \
 	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
 	src/base/utf8.c src/base/utf8.h
+EXTRA_DIST += src/base/README.md

@@ -5,7 +5,7 @@
 
 #include "probe/probe.h"
 #include "checkpoint/manifest.h"
-#include "execute/execution.h"
+#include "distributed/execution.h"
 #include "plan/pipeline.h"
 #include "record/training_log.h"
 

@@ -4,7 +4,7 @@
 #ifndef PETRA_CHECKPOINT_CHECKPOINTS_H
 #define PETRA_CHECKPOINT_CHECKPOINTS_H
 
-#include "execute/executor_arrival.h"
+#include "distributed/executor_arrival.h"
 #include "exec/observer.h"
 #include "checkpoint/checkpoint_state.h"
 #include "sim/executor_virtual.h"

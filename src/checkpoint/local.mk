@@ -6,3 +6,4 @@ libpetra_a_SOURCES += \
 	src/checkpoint/checkpoint_state.c src/checkpoint/checkpoint_state.h \
 	src/checkpoint/checkpoints.c src/checkpoint/checkpoints.h \
 	src/checkpoint/manifest.c src/checkpoint/manifest.h
+EXTRA_DIST += src/checkpoint/README.md

@@ -82,4 +82,9 @@ extern const petra_command petra_command_info;
 /* Loads the config of the arguments; PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
+/* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns only if that
+ * fails: PETRA_IO, if the script or Python is missing. */
+petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
+                                const char *value);
+
 #endif

@@ -8,7 +8,8 @@
 #include "cli/inspect.h"
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
-#include "execute/best_weights.h"
+#include "distributed/best_weights.h"
+#include "record/run_h5_schema.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 
@@ -109,57 +110,48 @@ static petra_status print_run_json(const petra_runlog_summary *summary, const ch
                 "stages", stages, "pace", pace_json(summary)));
 }
 
-/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
+/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. Decimals below 0 are
+ * significant digits. */
 static void real_cell(petra_table *table, int decimals, double value) {
   if (isnan(value))
     petra_table_cell(table, "-");
+  else if (decimals < 0)
+    petra_table_cell(table, "%.*g", -decimals, value);
   else
     petra_table_cell(table, "%.*f", decimals, value);
 }
 
+/* The columns of the log that have a title, the rate before the wall time; of tokens two more that follow from the loss. */
 static petra_status print_epochs(const petra_runlog_summary *summary) {
-  enum { PLAIN = 9, TOKENS = 2, RECALIBRATED = 3 };
-  static const petra_table_column of_tokens[TOKENS] = {{"eval perplexity", PETRA_TABLE_RIGHT},
-                                                       {"eval bits/token", PETRA_TABLE_RIGHT}};
-  static const petra_table_column recalibrated[RECALIBRATED] = {
-      {"recal. loss", PETRA_TABLE_RIGHT}, {"recal. top-1 %", PETRA_TABLE_RIGHT}, {"recal. top-5 %", PETRA_TABLE_RIGHT}};
+  const petra_column_group *group = petra_runlog_epoch_group(summary->samples, summary->recalibrated);
   const bool tokens = summary->samples == PETRA_SAMPLE_TOKENS;
-  petra_table_column columns[PLAIN + RECALIBRATED] = {{"epoch", PETRA_TABLE_RIGHT},
-                                                      {"train loss", PETRA_TABLE_RIGHT},
-                                                      {"train top-1 %", PETRA_TABLE_RIGHT},
-                                                      {"eval loss", PETRA_TABLE_RIGHT},
-                                                      {"eval top-1 %", PETRA_TABLE_RIGHT},
-                                                      {"eval top-5 %", PETRA_TABLE_RIGHT},
-                                                      {"lr", PETRA_TABLE_RIGHT},
-                                                      {tokens ? "tokens/s" : "images/s", PETRA_TABLE_RIGHT},
-                                                      {"wall s", PETRA_TABLE_RIGHT}};
-  const int more = tokens ? TOKENS : summary->recalibrated ? RECALIBRATED : 0;
+  const petra_column *order[PETRA_RUNLOG_MAX_COLUMNS];
+  petra_table_column columns[PETRA_RUNLOG_MAX_COLUMNS + 2];
+  int count = 0;
   petra_table *table;
-  memcpy(columns + PLAIN, tokens ? of_tokens : recalibrated, (size_t)more * sizeof *columns);
-  PETRA_TRY(petra_table_create(columns, PLAIN + more, &table));
+  for (int c = 0; c < group->count; c++) {
+    order[c] = &group->columns[c];
+    if (order[c]->offset == offsetof(petra_runlog_epoch, rate)) {
+      order[c] = order[c - 1];
+      order[c - 1] = &group->columns[c];
+    }
+  }
+  for (; count < group->count; count++)
+    columns[count] = (petra_table_column){order[count]->title, PETRA_TABLE_RIGHT};
+  if (tokens) {
+    columns[count++] = (petra_table_column){"eval perplexity", PETRA_TABLE_RIGHT};
+    columns[count++] = (petra_table_column){"eval bits/token", PETRA_TABLE_RIGHT};
+  }
+  PETRA_TRY(petra_table_create(columns, count, &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
     petra_table_cell(table, "%d", row->epoch + 1);
-    real_cell(table, 4, row->train_loss);
-    real_cell(table, 2, 100 * row->train_top1);
-    real_cell(table, 4, row->eval_loss);
-    real_cell(table, 2, 100 * row->eval_top1);
-    real_cell(table, 2, 100 * row->eval_top5);
-    if (isnan(row->lr))
-      petra_table_cell(table, "-");
-    else
-      petra_table_cell(table, "%.4g", row->lr);
-    real_cell(table, 0, row->rate);
-    petra_table_cell(table, "%.1f", row->wall_s);
+    for (int c = 1; c < group->count; c++)
+      real_cell(table, order[c]->decimals, order[c]->scale * petra_column_real(order[c], row));
     if (tokens) {
       real_cell(table, 3, exp(row->eval_loss));
       real_cell(table, 4, row->eval_loss / M_LN2);
     }
-    if (!summary->recalibrated)
-      continue;
-    real_cell(table, 4, row->eval_loss_recalibrated);
-    real_cell(table, 2, 100 * row->eval_top1_recalibrated);
-    real_cell(table, 2, 100 * row->eval_top5_recalibrated);
   }
   return petra_table_print(table, stdout);
 }

@@ -19,12 +19,13 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/methods.c \
 	src/cli/profile.c \
-	src/cli/report.c \
+	src/cli/report.c src/cli/script.c \
 	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c \
 	src/cli/simulate.c \
 	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)
-# Where an installed petra report finds its script, and the Python that configure found for it.
-src/cli/report.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'
+# Where an installed petra finds the scripts of petra report and petra export, and the Python that configure found for them.
+src/cli/script.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"' -DPETRA_PYTHON='"$(PETRA_PYTHON)"'
+EXTRA_DIST += src/cli/README.md

@@ -7,6 +7,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "record/run_h5_schema.h"
 #include "group/ranks.h"
 
 #include <assert.h>
@@ -53,12 +54,13 @@ static const petra_option quiet_writer_option = PETRA_OPTION(
 static const petra_option help_config_option = {.name = "help-config",
                                                 .help = "prints every key of a config: type, default, range, meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
+static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
 static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
 static const petra_option help_option = {.name = "help", .help = "this text"};
 
 enum {
   OPTIONS_MAX = PETRA_OPTIONS_MAX,
-  SHARED = 7,
+  SHARED = 8,
   FIRST = 256
 }; /* FIRST: getopt's number of the first, beyond any character */
 
@@ -78,6 +80,7 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
   if (command->takes_config) {
     out[count++] = &help_config_option;
     out[count++] = &help_markdown_option;
+    out[count++] = &help_log_option;
   }
   out[count++] = &help_man_option;
   out[count++] = &help_option;
@@ -179,7 +182,7 @@ static petra_status fail_unknown_option(const petra_command *command, const char
   const char *names[OPTIONS_MAX + 1] = {NULL};
   char word[PETRA_NEAREST_LONGEST + 1], near[PETRA_NEAREST_LONGEST + 1];
   for (int i = options_of(command, options) - 1, count = 0; i >= 0; i--)
-    if (options[i] != &help_man_option && options[i] != &help_markdown_option)
+    if (options[i]->help)
       names[count++] = options[i]->name;
   return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help%s", text, command->name,
                     petra_nearest_hint(near, sizeof near, "--", option_word(text, word), names));
@@ -242,13 +245,15 @@ static petra_status read_options(const petra_command *command, int argc, char **
     if (found == 'o' && !find_option(command, "--output", &option))
       return petra_fail(PETRA_USAGE, "petra %s takes no -o; see petra %s --help", command->name, command->name);
     *stop = option == &help_option || option == &help_man_option || option == &help_config_option ||
-            option == &help_markdown_option;
+            option == &help_markdown_option || option == &help_log_option;
     if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
     if (!option)
       return fail_option(command, argv[optind - 1]);
     if (option == &help_option || option == &help_man_option)
       (option == &help_option ? petra_help_print : petra_manual_print)(command, options, count);
+    else if (option == &help_log_option)
+      petra_runlog_print_tables(stdout);
     else if (*stop)
       print_keys(option == &help_markdown_option);
     else

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "plan/describe.h"
+#include "record/run_h5_schema.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 
@@ -115,17 +116,13 @@ const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts)
 }
 
 json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
-  json_t *object =
-      json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", (int)row->epoch, "train_loss",
-                petra_json_real(row->train_loss), "train_top1", petra_json_real(row->train_top1), "eval_loss",
-                petra_json_real(row->eval_loss), "eval_top1", petra_json_real(row->eval_top1), "eval_top5",
-                petra_json_real(row->eval_top5), "lr", petra_json_real(row->lr), "wall_s", petra_json_real(row->wall_s),
-                petra_sample_words_of(samples)->rate, petra_json_real(row->rate));
-  if (recalibrated) {
-    petra_json_set(&object, "eval_loss_recalibrated", petra_json_real(row->eval_loss_recalibrated));
-    petra_json_set(&object, "eval_top1_recalibrated", petra_json_real(row->eval_top1_recalibrated));
-    petra_json_set(&object, "eval_top5_recalibrated", petra_json_real(row->eval_top5_recalibrated));
-  }
+  const petra_column_group *group = petra_runlog_epoch_group(samples, recalibrated);
+  json_t *object = json_object();
+  for (int c = 0; c < group->count; c++)
+    petra_json_set(&object, group->columns[c].name,
+                   group->columns[c].type == PETRA_COLUMN_I32
+                       ? json_integer(row->epoch)
+                       : petra_json_real(petra_column_real(&group->columns[c], row)));
   return object;
 }
 

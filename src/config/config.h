@@ -10,93 +10,101 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Choices: the order is that of the strings in config_keys.c. */
-typedef enum { PETRA_MODE_EMULATE, PETRA_MODE_EXECUTE } petra_run_mode;
-typedef enum { PETRA_KEEP_LAST, PETRA_KEEP_BEST } petra_keep_weights; /* run.keep */
-typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
-typedef enum {
-  PETRA_SET_CIFAR10,
-  PETRA_SET_CIFAR100,
-  PETRA_SET_SHAPES,
-  PETRA_SET_IMAGEFOLDER,
-  PETRA_SET_HDF5,
-  PETRA_SET_TEXT,
-  PETRA_SET_TOKENS,
-  PETRA_SET_GRAMMAR
-} petra_data_set;
-typedef enum {
-  PETRA_FAMILY_REVNET,
-  PETRA_FAMILY_RESNET,
-  PETRA_FAMILY_GPT,
-  PETRA_FAMILY_REVGPT,
-  PETRA_FAMILY_VIT,
-  PETRA_FAMILY_REVVIT
-} petra_family;
-typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
-typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
-typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
-typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
-typedef enum { PETRA_LR_STEP, PETRA_LR_COSINE, PETRA_LR_WSD } petra_lr_schedule;
-typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale;            /* nn/optim.h */
-typedef enum { PETRA_ROTATE_BOTH, PETRA_ROTATE_SMALLER } petra_rotation_sides; /* nn/optim.h */
-typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
-typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
-typedef enum {
-  PETRA_TRANSPORT_AUTO,
-  PETRA_TRANSPORT_MPI,
-  PETRA_TRANSPORT_NCCL
-} petra_transport_choice;                                                              /* cluster.transport */
-typedef enum { PETRA_GRAPH_AUTO, PETRA_GRAPH_ON, PETRA_GRAPH_OFF } petra_graph_choice; /* device.graph */
-typedef enum {
-  PETRA_COST_UNIT,
-  PETRA_COST_CONSTANT,
-  PETRA_COST_ROOFLINE,
-  PETRA_COST_PROFILE,
-  PETRA_COST_MEASURED,
-  PETRA_COST_KERNELS
-} petra_cost_model;
-typedef enum { PETRA_HOST_CLUSTER, PETRA_HOST_NODE, PETRA_HOST_DEVICE } petra_host_share; /* cluster.host.share */
-typedef enum {
-  PETRA_COST_A100,
-  PETRA_COST_A100_40,
-  PETRA_COST_A100_80,
-  PETRA_COST_H100,
-  PETRA_COST_H200,
-  PETRA_COST_V100,
-  PETRA_COST_CPU_CORE
-} petra_cost_device;
-typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
+/* Choices: a list has the constant in C and the value in a config file of each choice. The enum is made of it here, the texts
+ * of the key in keys.c. */
+#define PETRA_CHOICE_CONSTANT(constant, text) constant,
+#define PETRA_CHOICE_TEXT(constant, text) text,
+#define PETRA_CHOICE(type, LIST) typedef enum { LIST(PETRA_CHOICE_CONSTANT) } type
+
+/* clang-format off */
+#define PETRA_RUN_MODE_CHOICES(X) X(PETRA_MODE_EMULATE, "emulate") X(PETRA_MODE_EXECUTE, "execute")
+PETRA_CHOICE(petra_run_mode, PETRA_RUN_MODE_CHOICES);
+#define PETRA_KEEP_WEIGHTS_CHOICES(X) X(PETRA_KEEP_LAST, "last") X(PETRA_KEEP_BEST, "best")
+PETRA_CHOICE(petra_keep_weights, PETRA_KEEP_WEIGHTS_CHOICES); /* run.keep */
+#define PETRA_DRAIN_CHOICES(X) X(PETRA_DRAIN_AUTO, "auto") X(PETRA_DRAIN_TRUE, "true") X(PETRA_DRAIN_FALSE, "false")
+PETRA_CHOICE(petra_drain, PETRA_DRAIN_CHOICES);
+#define PETRA_DATA_SET_CHOICES(X) \
+  X(PETRA_SET_CIFAR10, "cifar10") X(PETRA_SET_CIFAR100, "cifar100") X(PETRA_SET_SHAPES, "shapes") \
+  X(PETRA_SET_IMAGEFOLDER, "imagefolder") X(PETRA_SET_HDF5, "hdf5") X(PETRA_SET_TEXT, "text") \
+  X(PETRA_SET_TOKENS, "tokens") X(PETRA_SET_GRAMMAR, "grammar")
+PETRA_CHOICE(petra_data_set, PETRA_DATA_SET_CHOICES);
+#define PETRA_FAMILY_CHOICES(X) \
+  X(PETRA_FAMILY_REVNET, "revnet") X(PETRA_FAMILY_RESNET, "resnet") X(PETRA_FAMILY_GPT, "gpt") \
+  X(PETRA_FAMILY_REVGPT, "revgpt") X(PETRA_FAMILY_VIT, "vit") X(PETRA_FAMILY_REVVIT, "revvit")
+PETRA_CHOICE(petra_family, PETRA_FAMILY_CHOICES);
+#define PETRA_STEM_CHOICES(X) X(PETRA_STEM_CIFAR, "cifar") X(PETRA_STEM_IMAGENET, "imagenet")
+PETRA_CHOICE(petra_stem, PETRA_STEM_CHOICES);
+#define PETRA_DOWNSAMPLE_CHOICES(X) X(PETRA_DOWNSAMPLE_CONV, "conv") X(PETRA_DOWNSAMPLE_INVERTIBLE, "invertible")
+PETRA_CHOICE(petra_downsample, PETRA_DOWNSAMPLE_CHOICES);
+#define PETRA_PARTITION_CHOICES(X) \
+  X(PETRA_PARTITION_BLOCK, "block") X(PETRA_PARTITION_BALANCED, "balanced") X(PETRA_PARTITION_LIST, "list")
+PETRA_CHOICE(petra_partition_kind, PETRA_PARTITION_CHOICES);
+#define PETRA_LR_SCALING_CHOICES(X) X(PETRA_LR_NONE, "none") X(PETRA_LR_GOYAL, "goyal")
+PETRA_CHOICE(petra_lr_scaling, PETRA_LR_SCALING_CHOICES);
+#define PETRA_LR_SCHEDULE_CHOICES(X) X(PETRA_LR_STEP, "step") X(PETRA_LR_COSINE, "cosine") X(PETRA_LR_WSD, "wsd")
+PETRA_CHOICE(petra_lr_schedule, PETRA_LR_SCHEDULE_CHOICES);
+#define PETRA_MUON_SCALE_CHOICES(X) X(PETRA_MUON_SHAPE, "shape") X(PETRA_MUON_RMS, "rms")
+PETRA_CHOICE(petra_muon_scale, PETRA_MUON_SCALE_CHOICES); /* nn/optim.h */
+#define PETRA_ROTATION_SIDES_CHOICES(X) X(PETRA_ROTATE_BOTH, "both") X(PETRA_ROTATE_SMALLER, "smaller")
+PETRA_CHOICE(petra_rotation_sides, PETRA_ROTATION_SIDES_CHOICES); /* nn/optim.h */
+#define PETRA_BACKEND_CHOICES(X) \
+  X(PETRA_BACKEND_AUTO, "auto") X(PETRA_BACKEND_REF, "ref") X(PETRA_BACKEND_CPU, "cpu") \
+  X(PETRA_BACKEND_CUDA, "cuda")
+PETRA_CHOICE(petra_backend_kind, PETRA_BACKEND_CHOICES);
+#define PETRA_PRECISION_CHOICES(X) \
+  X(PETRA_PRECISION_FP32, "fp32") X(PETRA_PRECISION_FP64, "fp64") X(PETRA_PRECISION_TF32, "tf32") \
+  X(PETRA_PRECISION_BF16, "bf16")
+PETRA_CHOICE(petra_precision, PETRA_PRECISION_CHOICES);
+#define PETRA_TRANSPORT_CHOICES(X) \
+  X(PETRA_TRANSPORT_AUTO, "auto") X(PETRA_TRANSPORT_MPI, "mpi") X(PETRA_TRANSPORT_NCCL, "nccl")
+PETRA_CHOICE(petra_transport_choice, PETRA_TRANSPORT_CHOICES); /* cluster.transport */
+#define PETRA_GRAPH_CHOICES(X) X(PETRA_GRAPH_AUTO, "auto") X(PETRA_GRAPH_ON, "on") X(PETRA_GRAPH_OFF, "off")
+PETRA_CHOICE(petra_graph_choice, PETRA_GRAPH_CHOICES); /* device.graph */
+#define PETRA_COST_MODEL_CHOICES(X) \
+  X(PETRA_COST_UNIT, "unit") X(PETRA_COST_CONSTANT, "constant") X(PETRA_COST_ROOFLINE, "roofline") \
+  X(PETRA_COST_PROFILE, "profile") X(PETRA_COST_MEASURED, "measured") X(PETRA_COST_KERNELS, "kernels")
+PETRA_CHOICE(petra_cost_model, PETRA_COST_MODEL_CHOICES);
+#define PETRA_HOST_SHARE_CHOICES(X) \
+  X(PETRA_HOST_CLUSTER, "cluster") X(PETRA_HOST_NODE, "node") X(PETRA_HOST_DEVICE, "device")
+PETRA_CHOICE(petra_host_share, PETRA_HOST_SHARE_CHOICES); /* cluster.host.share */
+#define PETRA_COST_DEVICE_CHOICES(X) \
+  X(PETRA_COST_A100, "a100") X(PETRA_COST_A100_40, "a100-40") X(PETRA_COST_A100_80, "a100-80") \
+  X(PETRA_COST_H100, "h100") X(PETRA_COST_H200, "h200") X(PETRA_COST_V100, "v100") \
+  X(PETRA_COST_CPU_CORE, "cpu-core")
+PETRA_CHOICE(petra_cost_device, PETRA_COST_DEVICE_CHOICES);
+#define PETRA_COST_ARITHMETIC_CHOICES(X) \
+  X(PETRA_COST_FP32, "fp32") X(PETRA_COST_TF32, "tf32") X(PETRA_COST_BF16, "bf16")
+PETRA_CHOICE(petra_cost_arithmetic, PETRA_COST_ARITHMETIC_CHOICES);
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
-typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
+#define PETRA_HEAD_CHOICES(X) X(PETRA_HEAD_PRESET, "preset") X(PETRA_HEAD_FUSED, "fused") X(PETRA_HEAD_SPLIT, "split")
+PETRA_CHOICE(petra_head_choice, PETRA_HEAD_CHOICES); /* method.head */
 /* The weights that a pass reads (explained in schedule/method.h). PRESET: those of method.name. */
-typedef enum {
-  PETRA_WEIGHTS_PRESET,
-  PETRA_WEIGHTS_LATEST,
-  PETRA_WEIGHTS_STASHED,
-  PETRA_WEIGHTS_DOUBLE_BUFFER,
-  PETRA_WEIGHTS_NONE /* inversion only: nothing is inverted */
-} petra_weights;
+#define PETRA_PASS_WEIGHTS(X) \
+  X(PETRA_WEIGHTS_PRESET, "preset") X(PETRA_WEIGHTS_LATEST, "latest") X(PETRA_WEIGHTS_STASHED, "stashed") \
+  X(PETRA_WEIGHTS_DOUBLE_BUFFER, "double_buffer")
+#define PETRA_INVERT_WEIGHTS(X) PETRA_PASS_WEIGHTS(X) X(PETRA_WEIGHTS_NONE, "none")
+PETRA_CHOICE(petra_weights, PETRA_INVERT_WEIGHTS); /* NONE, inversion only: nothing is inverted */
 /* What a stage stores of a microbatch between its forward and its backward. PRESET: as method.name says. */
-typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
-typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
-typedef enum {
-  PETRA_LINK_NONE,
-  PETRA_LINK_NVLINK3,
-  PETRA_LINK_NVLINK4,
-  PETRA_LINK_PCIE4_X16,
-  PETRA_LINK_PCIE5_X16,
-  PETRA_LINK_10GBE,
-  PETRA_LINK_100GBE,
-  PETRA_LINK_IB_NDR,
-  PETRA_LINK_WAN
-} petra_link_preset_choice; /* cluster.link.preset */
-typedef enum {
-  PETRA_JITTER_NONE,
-  PETRA_JITTER_NORMAL,
-  PETRA_JITTER_LOGNORMAL,
-  PETRA_JITTER_GAMMA,
-  PETRA_JITTER_EXPONENTIAL
-} petra_jitter_model;
+#define PETRA_KEEP_CHOICES(X) \
+  X(PETRA_KEEP_PRESET, "preset") X(PETRA_KEEP_GRAPH, "graph") X(PETRA_KEEP_INPUT, "input") \
+  X(PETRA_KEEP_NOTHING, "nothing")
+PETRA_CHOICE(petra_keep, PETRA_KEEP_CHOICES);
+#define PETRA_LINK_SHARING_CHOICES(X) X(PETRA_LINK_FIFO, "fifo") X(PETRA_LINK_FAIR, "fair")
+PETRA_CHOICE(petra_link_sharing, PETRA_LINK_SHARING_CHOICES);
+#define PETRA_LINK_PRESET_CHOICES(X) \
+  X(PETRA_LINK_NONE, "none") X(PETRA_LINK_NVLINK3, "nvlink3") X(PETRA_LINK_NVLINK4, "nvlink4") \
+  X(PETRA_LINK_PCIE4_X16, "pcie4-x16") X(PETRA_LINK_PCIE5_X16, "pcie5-x16") X(PETRA_LINK_10GBE, "10gbe") \
+  X(PETRA_LINK_100GBE, "100gbe") X(PETRA_LINK_IB_NDR, "ib-ndr") X(PETRA_LINK_WAN, "wan")
+PETRA_CHOICE(petra_link_preset_choice, PETRA_LINK_PRESET_CHOICES); /* cluster.link.preset */
+#define PETRA_JITTER_MODEL_CHOICES(X) \
+  X(PETRA_JITTER_NONE, "none") X(PETRA_JITTER_NORMAL, "normal") X(PETRA_JITTER_LOGNORMAL, "lognormal") \
+  X(PETRA_JITTER_GAMMA, "gamma") X(PETRA_JITTER_EXPONENTIAL, "exponential")
+PETRA_CHOICE(petra_jitter_model, PETRA_JITTER_MODEL_CHOICES);
+#define PETRA_PREDICTION_CHOICES(X) \
+  X(PETRA_PREDICTION_NONE, "none") X(PETRA_PREDICTION_VELOCITY, "velocity") \
+  X(PETRA_PREDICTION_DIFFERENCE, "difference") X(PETRA_PREDICTION_SPECTRAIN, "spectrain")
+PETRA_CHOICE(petra_prediction, PETRA_PREDICTION_CHOICES);
+/* clang-format on */
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
 /* A list of integers. The config owns `values`. */
@@ -106,12 +114,6 @@ typedef struct petra_int_list {
 } petra_int_list;
 
 /* Measures against the delay of a delayed method. The rules are in stage/mitigation.h. */
-typedef enum petra_prediction {
-  PETRA_PREDICTION_NONE,
-  PETRA_PREDICTION_VELOCITY,
-  PETRA_PREDICTION_DIFFERENCE,
-  PETRA_PREDICTION_SPECTRAIN
-} petra_prediction;
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate reaches its full value; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */

@@ -8,97 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Indexed by the enums of config.h. */
-static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", [PETRA_MODE_EXECUTE] = "execute", NULL};
-static const char *const kept_weights[] = {[PETRA_KEEP_LAST] = "last", [PETRA_KEEP_BEST] = "best", NULL};
-static const char *const drains[] = {
-    [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
-static const char *const data_sets[] = {
-    [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
-    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         [PETRA_SET_TEXT] = "text",
-    [PETRA_SET_TOKENS] = "tokens",           [PETRA_SET_GRAMMAR] = "grammar",   NULL};
-static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet",
-                                       [PETRA_FAMILY_RESNET] = "resnet",
-                                       [PETRA_FAMILY_GPT] = "gpt",
-                                       [PETRA_FAMILY_REVGPT] = "revgpt",
-                                       [PETRA_FAMILY_VIT] = "vit",
-                                       [PETRA_FAMILY_REVVIT] = "revvit",
-                                       NULL};
-static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
-static const char *const downsamples[] = {
-    [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
-static const char *const partitions[] = {
-    [PETRA_PARTITION_BLOCK] = "block", [PETRA_PARTITION_BALANCED] = "balanced", [PETRA_PARTITION_LIST] = "list", NULL};
-static const char *const lr_scalings[] = {[PETRA_LR_NONE] = "none", [PETRA_LR_GOYAL] = "goyal", NULL};
-static const char *const backends[] = {[PETRA_BACKEND_AUTO] = "auto",
-                                       [PETRA_BACKEND_REF] = "ref",
-                                       [PETRA_BACKEND_CPU] = "cpu",
-                                       [PETRA_BACKEND_CUDA] = "cuda",
-                                       NULL};
-static const char *const precisions[] = {[PETRA_PRECISION_FP32] = "fp32",
-                                         [PETRA_PRECISION_FP64] = "fp64",
-                                         [PETRA_PRECISION_TF32] = "tf32",
-                                         [PETRA_PRECISION_BF16] = "bf16",
-                                         NULL};
-static const char *const graph_choices[] = {
-    [PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
-static const char *const transports[] = {
-    [PETRA_TRANSPORT_AUTO] = "auto", [PETRA_TRANSPORT_MPI] = "mpi", [PETRA_TRANSPORT_NCCL] = "nccl", NULL};
-static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
-                                          [PETRA_COST_CONSTANT] = "constant",
-                                          [PETRA_COST_ROOFLINE] = "roofline",
-                                          [PETRA_COST_PROFILE] = "profile",
-                                          [PETRA_COST_MEASURED] = "measured",
-                                          [PETRA_COST_KERNELS] = "kernels",
-                                          NULL};
-static const char *const host_shares[] = {
-    [PETRA_HOST_CLUSTER] = "cluster", [PETRA_HOST_NODE] = "node", [PETRA_HOST_DEVICE] = "device", NULL};
-static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",         [PETRA_COST_A100_40] = "a100-40",
-                                           [PETRA_COST_A100_80] = "a100-80",   [PETRA_COST_H100] = "h100",
-                                           [PETRA_COST_H200] = "h200",         [PETRA_COST_V100] = "v100",
-                                           [PETRA_COST_CPU_CORE] = "cpu-core", NULL};
-static const char *const cost_arithmetics[] = {
-    [PETRA_COST_FP32] = "fp32", [PETRA_COST_TF32] = "tf32", [PETRA_COST_BF16] = "bf16", NULL};
-static const char *const heads[] = {
-    [PETRA_HEAD_PRESET] = "preset", [PETRA_HEAD_FUSED] = "fused", [PETRA_HEAD_SPLIT] = "split", NULL};
-static const char *const pass_weights[] = {[PETRA_WEIGHTS_PRESET] = "preset",
-                                           [PETRA_WEIGHTS_LATEST] = "latest",
-                                           [PETRA_WEIGHTS_STASHED] = "stashed",
-                                           [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
-                                           NULL};
-static const char *const invert_weights[] = {
-    [PETRA_WEIGHTS_PRESET] = "preset",   [PETRA_WEIGHTS_LATEST] = "latest",
-    [PETRA_WEIGHTS_STASHED] = "stashed", [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
-    [PETRA_WEIGHTS_NONE] = "none",       NULL};
-static const char *const keeps[] = {[PETRA_KEEP_PRESET] = "preset",
-                                    [PETRA_KEEP_GRAPH] = "graph",
-                                    [PETRA_KEEP_INPUT] = "input",
-                                    [PETRA_KEEP_NOTHING] = "nothing",
-                                    NULL};
-static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
-                                          [PETRA_PREDICTION_VELOCITY] = "velocity",
-                                          [PETRA_PREDICTION_DIFFERENCE] = "difference",
-                                          [PETRA_PREDICTION_SPECTRAIN] = "spectrain",
-                                          NULL};
-static const char *const link_presets[] = {[PETRA_LINK_NONE] = "none",
-                                           [PETRA_LINK_NVLINK3] = "nvlink3",
-                                           [PETRA_LINK_NVLINK4] = "nvlink4",
-                                           [PETRA_LINK_PCIE4_X16] = "pcie4-x16",
-                                           [PETRA_LINK_PCIE5_X16] = "pcie5-x16",
-                                           [PETRA_LINK_10GBE] = "10gbe",
-                                           [PETRA_LINK_100GBE] = "100gbe",
-                                           [PETRA_LINK_IB_NDR] = "ib-ndr",
-                                           [PETRA_LINK_WAN] = "wan",
-                                           NULL};
-static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
-static const char *const jitters[] = {
-    [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
-    [PETRA_JITTER_GAMMA] = "gamma", [PETRA_JITTER_EXPONENTIAL] = "exponential", NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
-static const char *const lr_schedules[] = {
-    [PETRA_LR_STEP] = "step", [PETRA_LR_COSINE] = "cosine", [PETRA_LR_WSD] = "wsd", NULL};
-static const char *const muon_scales[] = {[PETRA_MUON_SHAPE] = "shape", [PETRA_MUON_RMS] = "rms", NULL};
-static const char *const rotation_sides[] = {[PETRA_ROTATE_BOTH] = "both", [PETRA_ROTATE_SMALLER] = "smaller", NULL};
 
 const char *const petra_period_words[] = {
     [PETRA_PERIOD_EPOCHS] = "epochs", [PETRA_PERIOD_MICROBATCHES] = "microbatches", [PETRA_PERIOD_MINUTES] = "minutes"};
@@ -128,7 +38,8 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
   KEY(BOOLEAN, bool, member, default_text, help, .role = PETRA_ROLE_##role_name)
 #define BOOLEAN(...) BOOLEAN_FOR(RESULT, __VA_ARGS__)
 #define CHOICE_FOR(role_name, member, default_text, names, help)                                                       \
-  KEY(CHOICE, unsigned, member, default_text, help, .choices = (names), .role = PETRA_ROLE_##role_name)
+  KEY(CHOICE, unsigned, member, default_text, help, .choices = (const char *const[]){names(PETRA_CHOICE_TEXT) NULL},   \
+      .role = PETRA_ROLE_##role_name)
 #define CHOICE(...) CHOICE_FOR(RESULT, __VA_ARGS__)
 #define PERIOD_FOR(role_name, member, default_text, high, help)                                                        \
   KEY(PERIOD, petra_period, member, default_text, help, .real_max = (high), .role = PETRA_ROLE_##role_name)
@@ -151,18 +62,18 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 const petra_config_key petra_config_keys[] = {
     STRING_FOR(PLACE, run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
-    CHOICE_FOR(WAY, run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
+    CHOICE_FOR(WAY, run.mode, "emulate", PETRA_RUN_MODE_CHOICES, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
     STRING_FOR(PLACE, run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
     INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training samples"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     PERIOD_FOR(WAY, run.checkpoint_every, "1", MANY_MICROBATCHES, "how often a checkpoint (checkpoint.h5) is written, from which petra train --resume goes on; SIGINT (Ctrl-C), SIGTERM and SIGUSR1 also write one, and end the run; 0: none is written"),
-    CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
-    CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics/evaluation.md)"),
+    CHOICE(run.keep, "last", PETRA_KEEP_WEIGHTS_CHOICES, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, of tokens with the lowest loss, the first of equals, which are in best.h5 until then"),
+    CHOICE(run.drain, "auto", PETRA_DRAIN_CHOICES, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics/evaluation.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (a run that ends before the first one is due has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
-    CHOICE(data.set, "cifar10", data_sets, "the samples: images, or windows of the tokens of text, tokens and grammar; shapes and grammar are synthetic and need no file"),
+    CHOICE(data.set, "cifar10", PETRA_DATA_SET_CHOICES, "the samples: images, or windows of the tokens of text, tokens and grammar; shapes and grammar are synthetic and need no file"),
     STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file; text: a file, each byte of which is a token; tokens: a .bin or HDF5 file, or the folder of train.bin and val.bin"),
     INTEGER(data.batch, "64", 1, 65536, "samples (images, windows of tokens) per microbatch"),
     BOOLEAN(data.shuffle, "true", "new order of the training samples in every epoch; of tokens also other windows: they begin at an offset that each epoch draws"),
@@ -177,11 +88,11 @@ const petra_config_key petra_config_keys[] = {
     REAL(data.eval_share, "0.1", 0, 1, BELOW_MAX, "text, tokens: the last part of one file that is its evaluation split, as a share of its tokens; 0: there is none"),
     INTEGER(data.vocabulary, "0", 0, 65536, "tokens in a .bin file, which does not state it: how many different ones there can be (GPT-2: 50257); 0: as the data set states it"),
 
-    CHOICE(model.family, "revnet", families, "reversible networks (revnet, and the transformers revgpt of tokens and revvit of images), and the ordinary ones they are compared with"),
+    CHOICE(model.family, "revnet", PETRA_FAMILY_CHOICES, "reversible networks (revnet, and the transformers revgpt of tokens and revvit of images), and the ordinary ones they are compared with"),
     INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers, 18, 34 or 50; transformers: blocks, each attention and an MLP, which may be stages of their own"),
     INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64; transformers: features of a stream"),
-    CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
-    CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
+    CHOICE(model.stem, "cifar", PETRA_STEM_CHOICES, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
+    CHOICE(model.downsample, "conv", PETRA_DOWNSAMPLE_CHOICES, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
     INTEGER(model.classes, "10", 2, 100000, "classes of the head; gpt, revgpt: their vocabulary is that of data.set"),
     INTEGER(model.context, "128", 1, 65536, "sets of tokens: tokens of a window, each of which has the one after it as its label"),
     INTEGER(model.heads, "4", 1, 1024, "transformers: heads of attention, a divisor of model.width"),
@@ -190,19 +101,19 @@ const petra_config_key petra_config_keys[] = {
     BOOLEAN(model.new_head, "false", "with model.weights: the head starts from the seed's random weights and that of the file is not read, which may have another number of classes"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),
 
-    CHOICE(stages.partition, "block", partitions, "block: one block a stage; balanced: stages.count stages; list: stages.blocks"),
+    CHOICE(stages.partition, "block", PETRA_PARTITION_CHOICES, "block: one block a stage; balanced: stages.count stages; list: stages.blocks"),
     INTEGER(stages.count, "0", 0, 100000, "number of stages where the partition is balanced"),
     INTEGERS(stages.blocks, "[]", 1, MANY, NONE, "blocks of each stage where the partition is list"),
 
     STRING(method.name, "petra", NOT_EMPTY, "training method"),
     INTEGER(method.accumulate, "1", 1, MANY, "microbatches per update of the weights"),
     STRING(method.program, "preset", NOT_EMPTY, "order of the actions: a program of petra methods; preset: that of method.name"),
-    CHOICE(method.forward_weights, "preset", pass_weights, "weights that forward reads; double_buffer (forward and backward alike): those of one update before"),
-    CHOICE(method.backward_weights, "preset", pass_weights, "weights that backward reads; stashed: those of the microbatch's forward"),
-    CHOICE(method.invert_weights, "preset", invert_weights, "weights with which the input is reconstructed where nothing is kept; none: nothing is inverted"),
-    CHOICE(method.keep, "preset", keeps, "kept between forward and backward: the graph, each block's input, or nothing but what cannot be inverted"),
+    CHOICE(method.forward_weights, "preset", PETRA_PASS_WEIGHTS, "weights that forward reads; double_buffer (forward and backward alike): those of one update before"),
+    CHOICE(method.backward_weights, "preset", PETRA_PASS_WEIGHTS, "weights that backward reads; stashed: those of the microbatch's forward"),
+    CHOICE(method.invert_weights, "preset", PETRA_INVERT_WEIGHTS, "weights with which the input is reconstructed where nothing is kept; none: nothing is inverted"),
+    CHOICE(method.keep, "preset", PETRA_KEEP_CHOICES, "kept between forward and backward: the graph, each block's input, or nothing but what cannot be inverted"),
     INTEGER(method.sync_period, "0", 0, MANY_MICROBATCHES, "forward reads a copy of the weights that is refreshed every so many microbatches; 0: the weights themselves"),
-    CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
+    CHOICE(method.head, "preset", PETRA_HEAD_CHOICES, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     BOOLEAN(method.early_recompute, "false", "where the program is gpipe and inputs are kept: graphs are computed again while the stage waits for the gradient, and the first graph of a flush is kept (torchgpipe)"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
@@ -211,7 +122,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
     REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
     BOOLEAN(method.mitigation.spike_compensation, "false", "a late gradient brings at once what its momentum would have brought by then"),
-    CHOICE(method.mitigation.weight_prediction, "none", predictions, "forward reads weights extrapolated to its backward, along the momentum (velocity) or the last update (difference); spectrain: forward and backward read weights extrapolated along the momentum to where the microbatch is through with stage 1"),
+    CHOICE(method.mitigation.weight_prediction, "none", PETRA_PREDICTION_CHOICES, "forward reads weights extrapolated to its backward, along the momentum (velocity) or the last update (difference); spectrain: forward and backward read weights extrapolated along the momentum to where the microbatch is through with stage 1"),
     REAL(method.mitigation.prediction_horizon, "1", 0, 100, NONE, "how far weight_prediction extrapolates, in delays of the stage (spectrain: in its version differences)"),
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
@@ -220,22 +131,22 @@ const petra_config_key petra_config_keys[] = {
 
     STRING_OF(optim.name, "sgd", petra_optimiser_names, "optimiser; a file or command line that chooses another one than before gives its keys the defaults of that one (table below), unless they stand beside it, and for all but sgd has to give optim.lr"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule; the default is that of sgd, others have none"),
-    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times replicas times batch times accumulate over 256 (a rule of SGD); none: lr as it is"),
+    CHOICE(optim.lr_scaling, "goyal", PETRA_LR_SCALING_CHOICES, "goyal: lr times replicas times batch times accumulate over 256 (a rule of SGD); none: lr as it is"),
     REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum (sgd, muon)"),
     BOOLEAN(optim.nesterov, "true", "Nesterov momentum (sgd, muon)"),
     REAL(optim.beta1, "0.9", 0, 1, BELOW_MAX, "what stays of the average of gradients at each update (adamw, nadamw, basis-rotation; lion: in the direction of its step; muon: of what AdamW moves)"),
     REAL(optim.beta2, "0.999", 0, 1, BELOW_MAX, "what stays of the average of squared gradients at each update (adamw, nadamw, basis-rotation; lion: of its average of gradients; muon: of what AdamW moves)"),
     REAL(optim.epsilon, "1.0e-8", 0, DBL_MAX, NONE, "added to the root of the squared gradients (adamw, nadamw, muon, basis-rotation)"),
     REAL(optim.momentum_decay, "0.004", 0, DBL_MAX, NONE, "nadamw: how fast its momentum grows to beta1; at update t it is beta1 (1 - 0.96^(t momentum_decay) / 2)"),
-    CHOICE(optim.muon_scale, "shape", muon_scales, "muon: factor of the step of a matrix; shape: the root of rows / columns, at least 1; rms: 0.2 times the root of the larger of the two, so that the step is about as large as AdamW's"),
+    CHOICE(optim.muon_scale, "shape", PETRA_MUON_SCALE_CHOICES, "muon: factor of the step of a matrix; shape: the root of rows / columns, at least 1; rms: 0.2 times the root of the larger of the two, so that the step is about as large as AdamW's"),
     REAL(optim.adam_lr_share, "1", 0, DBL_MAX, NONE, "muon: rate of what AdamW moves (vectors, embeddings, head), as a share of that of the matrices"),
-    CHOICE(optim.rotation_sides, "both", rotation_sides, "basis-rotation: of a matrix rotate both sides, or the smaller one (the columns' of a square one)"),
+    CHOICE(optim.rotation_sides, "both", PETRA_ROTATION_SIDES_CHOICES, "basis-rotation: of a matrix rotate both sides, or the smaller one (the columns' of a square one)"),
     INTEGER(optim.rotation_every, "10", 1, MANY, "basis-rotation: so many updates are from one basis to the next"),
     REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay; sgd: added to the gradient; others: the weights shrink by its product with the rate"),
     BOOLEAN(optim.decay_norm_and_bias, "false", "decay scales and shifts of batch norms and biases too"),
     REAL(optim.clip, "0", 0, DBL_MAX, NONE, "at an update a stage whose gradient has a larger norm scales it to this one; each stage by its own norm; 0: none does"),
 
-    CHOICE(lr.schedule, "step", lr_schedules, "after the warm-up; step: lr.factor at lr.milestones; cosine: half a cosine down to lr.final of the rate at the end of lr.epochs; wsd (warm-up, stable, decay): full rate, then by one minus the root of what has passed of the last lr.decay_epochs down to lr.final"),
+    CHOICE(lr.schedule, "step", PETRA_LR_SCHEDULE_CHOICES, "after the warm-up; step: lr.factor at lr.milestones; cosine: half a cosine down to lr.final of the rate at the end of lr.epochs; wsd (warm-up, stable, decay): full rate, then by one minus the root of what has passed of the last lr.decay_epochs down to lr.final"),
     INTEGER(lr.warmup_epochs, "5", 0, MANY, "epochs of linear warm-up"),
     INTEGERS(lr.milestones, "[150, 225]", 1, MANY, RISING, "epochs at which the learning rate is multiplied by lr.factor"),
     REAL(lr.factor, "0.1", 0, DBL_MAX, NONE, "factor of the learning rate at each milestone"),
@@ -243,12 +154,12 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(lr.decay_epochs, "0", 0, MANY, "wsd: how many of lr.epochs, the last, the rate falls"),
     REAL(lr.final, "0", 0, 1, NONE, "cosine, wsd: share of the rate that is left at the end of lr.epochs"),
 
-    CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
-    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics/precision.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
+    CHOICE(device.backend, "auto", PETRA_BACKEND_CHOICES, "library that computes; auto: the fastest that this build and this machine have"),
+    CHOICE(device.precision, "fp32", PETRA_PRECISION_CHOICES, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 inside of blocks (docs/semantics/precision.md; on cpu it needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only; transformers: fp32, fp64 or, on cpu, bf16"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: one for each core that the process may use: those that it may run on, and no more than a limit of processor time (cgroup) is worth; where OpenMP gives fewer (OMP_THREAD_LIMIT), these, with a warning if a number was asked for"),
     INTEGER(device.groups, "1", 0, 1024, "groups that the compute threads are divided into, in emulate on the host: as many actions of different stages that start at one moment are done at once, each by device.threads / groups threads; the result depends on the threads of a group alone, not on the number of groups; 0: by a rule from the schedule, FLOPs and threads"),
     BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),
-    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
+    CHOICE(device.graph, "auto", PETRA_GRAPH_CHOICES, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
     INTEGER_FOR(WAY, device.streams, "0", 0, 16, "cuda: streams that stages compute on at once, stage j on number j modulo them; 0: one each, up to 16"),
     BOOLEAN(device.wide_gradients, "false", "cuda in bf16: convolutions give the gradients of streams and of weights in float, by kernels that cuDNN compiles at the start (a second each) or, where it cannot, rounded to bf16 and widened; false: rounded to bf16, which costs no time"),
     STRING(device.plans, "\"\"", NONE, "cuda: file of the configurations of cuDNN that convolutions take, by shape; those of other shapes are measured when they are first needed, and added to it; empty: nothing is measured, cuDNN's heuristics choose"),
@@ -257,37 +168,37 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch samples of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch samples"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "how many neighbouring stages (with method interleaved: devices) each process has, from the first on; execute: [] balances them by the profile, else by FLOPs; simulate: a process does one action at a time, [] gives every stage a device of its own"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
-    CHOICE_FOR(WAY, cluster.transport, "auto", transports, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),
+    CHOICE_FOR(WAY, cluster.transport, "auto", PETRA_TRANSPORT_CHOICES, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),
     INTEGERS_FOR(WAY, cluster.gpus, "[]", 0, 1000, NONE, "execute with device.backend cuda: the number, from 0, of the GPU on its host that each process takes, from the first process on; []: that of its place among the processes of the host, from the first again where there are more processes than GPUs"),
     INTEGER(cluster.stages, "0", 0, 100000, "so many equal stages and no model, with the costs of cluster.cost and cluster.message, in simulate or, where processes sleep for the costs, in train with run.mode: execute; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
     INTEGER(cluster.message.gradient_bytes, "0", 0, MANY_BYTES, "bytes of the gradients that the replicas of each of cluster.stages average before an update (cluster.replicas)"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device, a bound; kernels: the same with cluster.cost.launch_s and cluster.cost.efficiency; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
+    CHOICE(cluster.cost.model, "unit", PETRA_COST_MODEL_CHOICES, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device, a bound; kernels: the same with cluster.cost.launch_s and cluster.cost.efficiency; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
-    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline, kernels: the device (table below) whose peak rates the costs of every stage are computed from"),
-    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors, and so messages, have 4 bytes an element in each"),
+    CHOICE(cluster.cost.device, "a100", PETRA_COST_DEVICE_CHOICES, "roofline, kernels: the device (table below) whose peak rates the costs of every stage are computed from"),
+    CHOICE(cluster.cost.arithmetic, "fp32", PETRA_COST_ARITHMETIC_CHOICES, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors, and so messages, have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
     REAL(cluster.cost.launch_s, "0", 0, 1e6, NONE, "kernels: seconds that every kernel takes on its device before it does anything"),
     REAL(cluster.cost.efficiency.matrix_flops, "1", 1e-9, 1e9, NONE, "kernels: share of the device's peak FLOPs that convolutions and matrix products reach"),
     REAL(cluster.cost.efficiency.matrix_bytes, "1", 1e-9, 1e9, NONE, "kernels: share of the device's memory bandwidth that convolutions and matrix products reach"),
     REAL(cluster.cost.efficiency.elementwise_bytes, "1", 1e-9, 1e9, NONE, "kernels: share of the device's memory bandwidth that all other kernels reach"),
-    CHOICE(cluster.host.share, "cluster", host_shares, "the devices whose actions one host issues, one action at a time: cluster: all; node: those of a node (cluster.node_size); device: one"),
+    CHOICE(cluster.host.share, "cluster", PETRA_HOST_SHARE_CHOICES, "the devices whose actions one host issues, one action at a time: cluster: all; node: those of a node (cluster.node_size); device: one"),
     REAL(cluster.host.action_s, "0", 0, 1e6, NONE, "seconds in which a host issues an action (F, B, W or U), which starts after that"),
     REAL(cluster.host.kernel_s, "0", 0, 1e6, NONE, "seconds more for each kernel of the action, as the blocks of the model count them"),
     INTEGER(cluster.host.ahead, "0", 0, MANY, "0: an action is issued when nothing else keeps it from starting; else so many actions of an engine may be issued and not started"),
     REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
-    CHOICE(cluster.link.preset, "none", link_presets, "a link by name (table below): its latency_s and bandwidth_Bps, unless they stand in the same file or, as this key, in a --set; none: no latency, infinite bandwidth"),
+    CHOICE(cluster.link.preset, "none", PETRA_LINK_PRESET_CHOICES, "a link by name (table below): its latency_s and bandwidth_Bps, unless they stand in the same file or, as this key, in a --set; none: no latency, infinite bandwidth"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
-    CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),
+    CHOICE(cluster.link.sharing, "fifo", PETRA_LINK_SHARING_CHOICES, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),
     INTEGER(cluster.node_size, "1", 1, 100000, "neighbouring devices on one node, which share its network card"),
     REAL(cluster.card_Bps, "0", 0, 1e18, NONE, "bytes per second of a node's network card, per direction; 0: infinite"),
-    CHOICE(cluster.jitter.model, "none", jitters, "distribution of an action's duration around its cost, which stays the mean"),
+    CHOICE(cluster.jitter.model, "none", PETRA_JITTER_MODEL_CHOICES, "distribution of an action's duration around its cost, which stays the mean"),
     REAL(cluster.jitter.scale, "0.1", 0, 10, NONE, "standard deviation of the duration over its mean (normal: before negative durations are cut off; exponential: at most 1)"),
     INTEGERS(cluster.stragglers.stages, "[]", 1, 100000, RISING, "stages that are slower than their costs"),
     REAL(cluster.stragglers.factor, "1", 0, 1e6, NONE, "how many times longer their actions take"),

@@ -14,3 +14,4 @@ libpetra_a_SOURCES += \
 	src/config/print.c \
 	src/config/sample_kind.c src/config/sample_kind.h \
 	src/config/value.c src/config/value.h
+EXTRA_DIST += src/config/README.md

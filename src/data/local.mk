@@ -27,3 +27,4 @@ libpetra_a_SOURCES += src/data/jpeg_turbo.c
 else
 libpetra_a_SOURCES += src/data/jpeg_none.c
 endif
+EXTRA_DIST += src/data/README.md

@@ -14,3 +14,4 @@ else
 libpetra_a_SOURCES += src/group/no_mpi.c
 EXTRA_DIST += src/group/mpi.c
 endif
+EXTRA_DIST += src/group/README.md

@@ -6,10 +6,10 @@
 #include "base/version.h"
 #include "config.h"
 #include "io/hdf5_image.h"
-#include "io/profile_link_file.h"
 
 #include <hdf5.h>
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -38,14 +38,96 @@ static const attribute names[] = {{"family", offsetof(petra_profile, family)},
                                   {"downsample", offsetof(petra_profile, downsample)},
                                   {"precision", offsetof(petra_profile, precision)}};
 
-/* Integers of a stage: the columns of `integers` below. */
-enum { BLOCKS, FORWARD_BYTES, BACKWARD_BYTES, INTEGERS };
-static const struct {
-  const char *name, *units;
-  int64_t low, high;
-} columns[INTEGERS] = {{"blocks", "count", 1, MAX_STAGES},
-                       {"forward_bytes", "byte", 0, INT64_MAX},
-                       {"backward_bytes", "byte", 0, INT64_MAX}};
+/* A data set of one value, or of a few statistics, for each stage or each size of a message. */
+typedef struct column {
+  const char *group, *name, *units;
+  size_t offset;    /* of the member in petra_profile_stage or petra_profile_message */
+  hid_t type;       /* in the file; the member is an int32_t, int64_t or double, or so many doubles as `width` says */
+  int width;        /* 1: one value */
+  double low, high; /* what a reader takes; reals are finite */
+} column;
+
+/* What the rows of a table are: stages or sizes of messages. */
+typedef struct table {
+  const char *dimension, *first; /* the data set that says how many rows there are */
+  size_t stride;
+  int64_t most;
+  const char *statistics[6];
+} table;
+#define STATISTICS "minimum", "first quartile", "median", "third quartile", "maximum"
+static const table of_stages = {"stage", "/stages/blocks", sizeof(petra_profile_stage), MAX_STAGES, {STATISTICS}};
+static const table of_messages = {
+    "message", "/link/bytes", sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES, {STATISTICS, "mean"}};
+static const double MOST_S = 1e6; /* as for the costs of a config */
+
+enum { INTEGERS = 3, LINK = 6, BYTES = 0, ALONE = 2, CARRY = 5 };
+
+static column integer_of(int index) {
+  const column columns[INTEGERS] = {
+      {"/stages", "blocks", "count", offsetof(petra_profile_stage, blocks), H5T_STD_I32LE, 1, 1, MAX_STAGES},
+      {"/stages", "forward_bytes", "byte", offsetof(petra_profile_stage, forward_bytes), H5T_STD_I64LE, 1, 0, INFINITY},
+      {"/stages", "backward_bytes", "byte", offsetof(petra_profile_stage, backward_bytes), H5T_STD_I64LE, 1, 0,
+       INFINITY}};
+  return columns[index];
+}
+
+static column times(const char *group, const char *name, size_t offset, int width) {
+  return (column){group, name, "s", offset, H5T_IEEE_F64LE, width, 0, MOST_S};
+}
+
+/* The mean of a part. */
+static column mean_of(petra_profile_part part) {
+  const size_t offset = offsetof(petra_profile_stage, part) + (size_t)part * sizeof(petra_spread);
+  return times("/stages", petra_profile_part_name(part), offset + offsetof(petra_spread, mean), 1);
+}
+
+/* What it is the mean of: the rest of a petra_spread. It may be below 0 (docs/hdf5-schema.md). */
+static column spread_of(petra_profile_part part) {
+  const size_t offset = offsetof(petra_profile_stage, part) + (size_t)part * sizeof(petra_spread);
+  column spread = times("/spread", petra_profile_part_name(part), offset, SPREAD);
+  spread.low = -DBL_MAX;
+  spread.high = DBL_MAX;
+  return spread;
+}
+
+/* The mean while the other ranks waited. */
+static column alone_of(petra_profile_part part) {
+  return times("/alone", petra_profile_part_name(part),
+               offsetof(petra_profile_stage, alone_s) + (size_t)part * sizeof(double), 1);
+}
+
+static column link_of(int index) {
+  const column columns[LINK] = {
+      [BYTES] = {"/link", "bytes", "byte", offsetof(petra_profile_message, bytes), H5T_STD_I64LE, 1, 1, INFINITY},
+      times("/link", "time", offsetof(petra_profile_message, time), SPREAD + 1),
+      [ALONE] = times("/link", "alone", offsetof(petra_profile_message, alone), SPREAD + 1),
+      times("/link", "pack", offsetof(petra_profile_message, pack_s), 1),
+      times("/link", "unpack", offsetof(petra_profile_message, unpack_s), 1),
+      [CARRY] = times("/link", "carry", offsetof(petra_profile_message, carry_s), 1)};
+  return columns[index];
+}
+_Static_assert(sizeof(petra_spread) == (SPREAD + 1) * sizeof(double) &&
+                   offsetof(petra_spread, mean) == SPREAD * sizeof(double),
+               "a spread is its columns");
+
+/* Moves the values of a column between the rows and a list, in which integers are int64_t. */
+static void move(const column *c, const table *t, void *rows, int64_t row, void *list, bool to_list) {
+  const size_t bytes = 8 * (size_t)c->width;
+  char *member = (char *)rows + (size_t)row * t->stride + c->offset, *place = (char *)list + (size_t)row * bytes;
+  int64_t integer = 0;
+  int32_t narrow;
+  if (c->type != H5T_STD_I32LE) {
+    memcpy(to_list ? place : member, to_list ? member : place, bytes);
+  } else if (to_list) {
+    memcpy(&narrow, member, sizeof narrow);
+    integer = narrow;
+    memcpy(place, &integer, sizeof integer);
+  } else {
+    memcpy(&integer, place, sizeof integer);
+    narrow = (int32_t)integer;
+    memcpy(member, &narrow, sizeof narrow);
+  }
+}
 
 const char *petra_profile_part_name(petra_profile_part part) {
   static const char *const parts[] = {"forward", "backward", "reconstruct", "weight_gradient", "update"};
@@ -64,7 +146,7 @@ void petra_profile_destroy(petra_profile *profile) {
 typedef struct writing {
   const petra_profile *profile;
   const petra_profile_about *about;
-  void *values; /* room for the values of a data set: up to SPREAD a stage, of 8 bytes */
+  void *values; /* room for the values of a data set, of 8 bytes */
 } writing;
 
 static bool put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
@@ -112,84 +194,67 @@ static bool put_numbers(hid_t file, const petra_profile *profile, const petra_pr
   return done;
 }
 
-/* A data set of one row a stage and, in the group `spread`, SPREAD numbers a row. */
-static petra_hdf5_set describe(char name[64], const char *group, const char *column, hid_t type, int32_t stages) {
-  static const char *const dimensions[] = {"stage", "statistic"};
-  snprintf(name, 64, "%s/%s", group, column);
-  return (petra_hdf5_set){
-      .name = name, .type = type, .rank = 1, .extent = {stages, SPREAD}, .units = "s", .dimensions = dimensions};
-}
-
-static bool put_integers(hid_t file, const petra_profile *profile, int64_t *row) {
+static bool put_column(hid_t file, column c, const table *t, void *rows, int64_t count, void *list) {
+  const char *const dimensions[] = {t->dimension, "statistic"};
   char name[64];
-  bool done = true;
-  for (int i = 0; i < INTEGERS && done; i++) {
-    petra_hdf5_set set =
-        describe(name, "stages", columns[i].name, i == BLOCKS ? H5T_STD_I32LE : H5T_STD_I64LE, profile->stages);
-    for (int32_t j = 0; j < profile->stages; j++) {
-      const petra_profile_stage *stage = &profile->stage[j];
-      row[j] = i == BLOCKS ? stage->blocks : i == FORWARD_BYTES ? stage->forward_bytes : stage->backward_bytes;
-    }
-    set.units = columns[i].units;
-    set.memory = H5T_NATIVE_INT64;
-    set.values = row;
-    done = petra_hdf5_put_set(file, &set);
-  }
-  return done;
+  snprintf(name, sizeof name, "%s/%s", c.group + 1, c.name);
+  for (int64_t row = 0; row < count; row++)
+    move(&c, t, rows, row, list, true);
+  const petra_hdf5_set set = {.name = name,
+                              .type = c.type,
+                              .memory = c.type == H5T_IEEE_F64LE ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64,
+                              .rank = c.width > 1 ? 2 : 1,
+                              .extent = {count, c.width},
+                              .values = list,
+                              .units = c.units,
+                              .dimensions = dimensions,
+                              .legend = c.width > 1 ? "columns" : NULL,
+                              .texts = t->statistics,
+                              .text_count = c.width};
+  return petra_hdf5_put_set(file, &set);
 }
 
 /* The means under /stages, what they are the means of under /spread. */
-static bool put_part(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
-  static const char *const statistics[] = {"minimum", "first quartile", "median", "third quartile", "maximum"};
-  char name[64];
-  petra_hdf5_set set = describe(name, "stages", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
-  set.values = values;
-  for (int32_t j = 0; j < profile->stages; j++)
-    values[j] = profile->stage[j].part[part].mean;
-  if (!petra_hdf5_put_set(file, &set))
-    return false;
-  set = describe(name, "spread", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
-  set.rank = 2;
-  set.values = values;
-  set.legend = "columns";
-  set.texts = statistics;
-  set.text_count = SPREAD;
-  for (int32_t j = 0; j < profile->stages; j++) {
-    const petra_spread *spread = &profile->stage[j].part[part];
-    const double row[SPREAD] = {spread->min, spread->quartile1, spread->median, spread->quartile3, spread->max};
-    memcpy(values + SPREAD * j, row, sizeof row);
-  }
-  return petra_hdf5_put_set(file, &set);
+static bool put_stages(hid_t file, const writing *w) {
+  const int32_t count = w->profile->stages;
+  petra_profile_stage *stage = w->profile->stage;
+  bool done = petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread");
+  for (int i = 0; i < INTEGERS && done; i++)
+    done = put_column(file, integer_of(i), &of_stages, stage, count, w->values);
+  for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
+    done = put_column(file, mean_of((petra_profile_part)part), &of_stages, stage, count, w->values) &&
+           put_column(file, spread_of((petra_profile_part)part), &of_stages, stage, count, w->values);
+  for (int part = 0; part < PETRA_PROFILE_PARTS && done && w->profile->has_alone; part++)
+    done = put_column(file, alone_of((petra_profile_part)part), &of_stages, stage, count, w->values);
+  return done;
 }
 
-/* Means while the other ranks waited. */
-static bool put_alone(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
-  char name[64];
-  petra_hdf5_set set = describe(name, "alone", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
-  set.values = values;
-  for (int32_t j = 0; j < profile->stages; j++)
-    values[j] = profile->stage[j].alone_s[part];
-  return petra_hdf5_put_set(file, &set);
+static bool put_link(hid_t file, const writing *w) {
+  petra_profile_message message[PETRA_PROFILE_MESSAGES];
+  memcpy(message, w->profile->message, sizeof message);
+  bool done = petra_hdf5_put_i32(file, "ranks", w->profile->ranks) >= 0 &&
+              petra_hdf5_put_i32(file, "hosts", w->profile->hosts) >= 0 && petra_hdf5_put_group(file, "link");
+  for (int c = 0; c < LINK && done; c++)
+    done = (c == ALONE && !w->profile->has_alone) ||
+           put_column(file, link_of(c), &of_messages, message, w->profile->messages, w->values);
+  return done;
 }
 
 static petra_status put_all(const petra_hdf5_file *image, const void *what) {
   const writing *w = what;
-  const hid_t file = image->id;
-  bool done = put_numbers(file, w->profile, w->about) && put_texts(file, w->profile, w->about) &&
-              petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
-              put_integers(file, w->profile, w->values);
-  for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
-    done = put_part(file, w->profile, (petra_profile_part)part, w->values);
-  for (int part = 0; part < PETRA_PROFILE_PARTS && done && w->profile->has_alone; part++)
-    done = put_alone(file, w->profile, (petra_profile_part)part, w->values);
-  if (w->profile->messages > 0)
-    done = done && petra_profile_link_put(file, w->profile);
+  const bool done = put_numbers(image->id, w->profile, w->about) && put_texts(image->id, w->profile, w->about) &&
+                    put_stages(image->id, w) && (w->profile->messages == 0 || put_link(image->id, w));
   return done ? PETRA_OK : petra_hdf5_fail_write(image->path, &image->errors);
+}
+
+/* Room for the values of any data set. */
+static petra_status allocate_values(int32_t stages, void **out) {
+  return petra_allocate(out, SPREAD * (size_t)stages + (SPREAD + 1) * PETRA_PROFILE_MESSAGES, sizeof(double));
 }
 
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {
   writing w = {profile, about, NULL};
-  PETRA_TRY(petra_allocate(&w.values, SPREAD * (size_t)profile->stages, sizeof(double)));
+  PETRA_TRY(allocate_values(profile->stages, &w.values));
   petra_status status = petra_hdf5_image_write(path, put_all, &w, 0);
   petra_free(w.values);
   return status;
@@ -200,6 +265,7 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 typedef struct reader {
   const petra_hdf5_file *file;
   petra_profile *profile;
+  void *values; /* room for those of a data set */
 } reader;
 
 static petra_status read_attributes(const reader *r) {
@@ -222,115 +288,121 @@ static petra_status read_attributes(const reader *r) {
   return PETRA_OK;
 }
 
-/* Opens a data set of a group ("/stages"), of one dimension and the given class of numbers. */
-static petra_status open_set(const reader *r, const char *group, const char *name, H5T_class_t expected, hid_t *out,
-                             int64_t *count) {
+/* Opens a data set of as many numbers a row as the column has. */
+static petra_status open_column(const reader *r, const column *c, const table *t, hid_t *out, int64_t *count) {
+  const int expected = c->type == H5T_IEEE_F64LE ? H5T_FLOAT : H5T_INTEGER;
   char path[64];
-  snprintf(path, sizeof path, "%s/%s", group, name);
-  if (H5Lexists(r->file->id, group, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no group %s; expected a cost profile, as `petra profile` writes it",
-                      r->file->path, group);
-  if (H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it",
-                      r->file->path, path);
+  int64_t extent[2] = {0, c->width};
+  snprintf(path, sizeof path, "%s/%s", c->group, c->name);
+  const bool group = H5Lexists(r->file->id, c->group, H5P_DEFAULT) > 0;
+  if (!group || H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no %s %s; expected a cost profile, as `petra profile` writes it", r->file->path,
+                      group ? "data set" : "group", group ? path : c->group);
   hid_t set = -1;
   PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
-  if (!petra_hdf5_extent(set, expected, 1, count)) {
+  if (!petra_hdf5_extent(set, expected, c->width > 1 ? 2 : 1, extent) || extent[1] != c->width) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type; expected a list of %s, one a stage",
-                      r->file->path, path, expected == H5T_INTEGER ? "integers" : "floating point numbers");
+    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type; expected a list of %s, %d a %s", r->file->path,
+                      path, expected == H5T_INTEGER ? "integers" : "floating point numbers", c->width, t->dimension);
   }
+  *count = extent[0];
   *out = set;
   return PETRA_OK;
 }
 
-/* Reads one value a stage; `values` has room for as many as the profile has stages. */
-static petra_status read_set(const reader *r, const char *group, const char *name, H5T_class_t class, void *values) {
+/* How many rows the table has. */
+static petra_status read_count(const reader *r, const table *t, column first, int64_t *count) {
   hid_t set = -1;
-  int64_t count = 0;
-  PETRA_TRY(open_set(r, group, name, class, &set, &count));
+  PETRA_TRY(open_column(r, &first, t, &set, count));
+  H5Dclose(set);
+  return *count >= 1 && *count <= t->most
+             ? PETRA_OK
+             : petra_fail(PETRA_DATA, "%s: %s has %lld rows; expected 1 .. %lld, one a %s", r->file->path, t->first,
+                          (long long)*count, (long long)t->most, t->dimension);
+}
+
+/* "0 .. 1e+06", "1 or more", "a finite number" */
+static void print_range(const column *c, char out[64]) {
+  if (c->high < DBL_MAX)
+    snprintf(out, 64, "%g .. %g", c->low, c->high);
+  else if (c->low > -DBL_MAX)
+    snprintf(out, 64, "%g or more", c->low);
+  else
+    snprintf(out, 64, "a finite number");
+}
+
+static petra_status check_values(const reader *r, const column *c, const table *t, int64_t count) {
+  const bool integer = c->type != H5T_IEEE_F64LE;
+  char range[64];
+  for (int64_t i = 0; i < count * c->width; i++) {
+    const double value = integer ? (double)((const int64_t *)r->values)[i] : ((const double *)r->values)[i];
+    if (value >= c->low && value <= c->high)
+      continue;
+    print_range(c, range);
+    return petra_fail(PETRA_DATA, "%s: %s/%s: %g%s for %s %lld; expected %s%s", r->file->path, c->group, c->name, value,
+                      integer ? "" : " s", t->dimension, (long long)(i / c->width) + 1, range, integer ? "" : " s");
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_column(const reader *r, column c, const table *t, void *rows, int64_t count) {
+  hid_t set = -1;
+  int64_t found = 0;
+  PETRA_TRY(open_column(r, &c, t, &set, &found));
   petra_status status = PETRA_OK;
-  if (count != r->profile->stages)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %d, as many as /stages/blocks", r->file->path,
-                        group, name, (long long)count, (int)r->profile->stages);
-  else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                   values) < 0)
-    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, group, name,
+  if (found != count)
+    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %lld, as many as %s", r->file->path, c.group,
+                        c.name, (long long)found, (long long)count, t->first);
+  else if (H5Dread(set, c.type == H5T_IEEE_F64LE ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                   r->values) < 0)
+    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, c.group, c.name,
                         petra_hdf5_reason(&r->file->errors));
   H5Dclose(set);
+  if (status == PETRA_OK)
+    status = check_values(r, &c, t, count);
+  for (int64_t row = 0; row < count && status == PETRA_OK; row++)
+    move(&c, t, rows, row, r->values, false);
   return status;
 }
 
-static petra_status read_integers(const reader *r, int64_t *values) {
-  for (int i = 0; i < INTEGERS; i++) {
-    const char *name = columns[i].name;
-    PETRA_TRY(read_set(r, "/stages", name, H5T_INTEGER, values));
-    for (int32_t j = 0; j < r->profile->stages; j++) {
-      petra_profile_stage *stage = &r->profile->stage[j];
-      if (values[j] < columns[i].low || values[j] > columns[i].high)
-        return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->file->path, name,
-                          (long long)values[j], (int)j + 1, (long long)columns[i].low, (long long)columns[i].high);
-      if (i == BLOCKS)
-        stage->blocks = (int32_t)values[j];
-      else
-        *(i == FORWARD_BYTES ? &stage->forward_bytes : &stage->backward_bytes) = values[j];
-    }
-  }
-  return PETRA_OK;
-}
-
-/* One time a stage: /stages/PART, or /alone/PART. */
-static petra_status read_times(const reader *r, const char *group, petra_profile_part part, double *values) {
-  static const double max_s = 1e6; /* as for the costs of a config */
-  const char *name = petra_profile_part_name(part);
-  PETRA_TRY(read_set(r, group, name, H5T_FLOAT, values));
-  for (int32_t j = 0; j < r->profile->stages; j++)
-    if (!(values[j] >= 0 && values[j] <= max_s))
-      return petra_fail(PETRA_DATA, "%s: %s/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, group, name,
-                        values[j], (int)j + 1, max_s);
-  return PETRA_OK;
-}
-
-static petra_status read_part(const reader *r, petra_profile_part part, double *values) {
-  PETRA_TRY(read_times(r, "/stages", part, values));
-  for (int32_t j = 0; j < r->profile->stages; j++)
-    r->profile->stage[j].part[part].mean = values[j];
-  if (!r->profile->has_alone)
-    return PETRA_OK;
-  PETRA_TRY(read_times(r, "/alone", part, values));
-  for (int32_t j = 0; j < r->profile->stages; j++)
-    r->profile->stage[j].alone_s[part] = values[j];
-  return PETRA_OK;
-}
-
-/* The quartiles, where the file has them. */
-static petra_status read_spread(const reader *r, petra_profile_part part, double *values) {
+static bool has(const reader *r, const char *group, const char *name) {
   char path[64];
-  int64_t extent[2];
-  snprintf(path, sizeof path, "/spread/%s", petra_profile_part_name(part));
-  if (H5Lexists(r->file->id, "/spread", H5P_DEFAULT) <= 0 || H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0) {
-    r->profile->has_spread = false;
+  snprintf(path, sizeof path, "%s/%s", group, name);
+  return H5Lexists(r->file->id, group, H5P_DEFAULT) > 0 && H5Lexists(r->file->id, path, H5P_DEFAULT) > 0;
+}
+
+static petra_status read_link(const reader *r) {
+  petra_profile *profile = r->profile;
+  int64_t count;
+  profile->ranks = profile->hosts = 1;
+  if (H5Lexists(r->file->id, "/link", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  }
-  hid_t set = -1;
-  PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
-  bool done = set >= 0 && petra_hdf5_extent(set, H5T_FLOAT, 2, extent) && extent[0] == r->profile->stages &&
-              extent[1] == SPREAD && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
-  H5Dclose(set);
-  for (int32_t i = 0; done && i < SPREAD * r->profile->stages; i++)
-    done = isfinite(values[i]);
-  if (!done)
-    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type, or not finite; expected %d numbers a stage",
-                      r->file->path, path, SPREAD);
-  for (int32_t j = 0; j < r->profile->stages; j++) {
-    petra_spread *spread = &r->profile->stage[j].part[part];
-    spread->quartile1 = values[SPREAD * j + 1];
-    spread->median = values[SPREAD * j + 2];
-    spread->quartile3 = values[SPREAD * j + 3];
-  }
+  PETRA_TRY(petra_hdf5_get_i32(r->file, "ranks", &profile->ranks));
+  profile->hosts = 0;
+  if (H5Aexists(r->file->id, "hosts") > 0)
+    PETRA_TRY(petra_hdf5_get_i32(r->file, "hosts", &profile->hosts));
+  PETRA_TRY(read_count(r, &of_messages, link_of(BYTES), &count));
+  profile->has_alone = has(r, "/link", "alone");
+  for (int c = 0; c < LINK; c++)
+    if ((c != ALONE || profile->has_alone) && (c != CARRY || has(r, "/link", "carry")))
+      PETRA_TRY(read_column(r, link_of(c), &of_messages, profile->message, count));
+  for (int64_t i = 1; i < count; i++)
+    if (profile->message[i].bytes <= profile->message[i - 1].bytes)
+      return petra_fail(PETRA_DATA, "%s: /link/bytes: message %lld: expected rising sizes", r->file->path,
+                        (long long)i + 1);
+  profile->messages = (int32_t)count;
   return PETRA_OK;
+}
+
+static petra_status read_part(const reader *r, petra_profile_part part) {
+  petra_profile *profile = r->profile;
+  PETRA_TRY(read_column(r, mean_of(part), &of_stages, profile->stage, profile->stages));
+  if (profile->has_alone)
+    PETRA_TRY(read_column(r, alone_of(part), &of_stages, profile->stage, profile->stages));
+  profile->has_spread = profile->has_spread && has(r, "/spread", petra_profile_part_name(part));
+  return profile->has_spread ? read_column(r, spread_of(part), &of_stages, profile->stage, profile->stages) : PETRA_OK;
 }
 
 static petra_status check_parts(const reader *r) {
@@ -346,37 +418,28 @@ static petra_status check_parts(const reader *r) {
   return PETRA_OK;
 }
 
-/* How many stages there are, with room for them. */
-static petra_status read_count(const reader *r) {
-  hid_t set = -1;
-  int64_t count = 0;
-  PETRA_TRY(open_set(r, "/stages", "blocks", H5T_INTEGER, &set, &count));
-  H5Dclose(set);
-  if (count < 1 || count > MAX_STAGES)
-    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->file->path,
-                      (long long)count, MAX_STAGES);
-  r->profile->stages = (int32_t)count;
-  return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
+static petra_status read_stages(const reader *r) {
+  petra_profile *profile = r->profile;
+  for (int i = 0; i < INTEGERS; i++)
+    PETRA_TRY(read_column(r, integer_of(i), &of_stages, profile->stage, profile->stages));
+  PETRA_TRY(read_link(r));
+  profile->has_spread = true;
+  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+    PETRA_TRY(read_part(r, (petra_profile_part)part));
+  return check_parts(r);
 }
 
 static petra_status read_all(void *context, const petra_hdf5_file *file) {
   reader *r = context;
-  void *values = NULL; /* of a data set: up to SPREAD of 8 bytes a stage */
-  petra_status status;
+  int64_t count;
   r->file = file;
   PETRA_TRY(read_attributes(r));
-  PETRA_TRY(read_count(r));
-  PETRA_TRY(petra_allocate(&values, SPREAD * (size_t)r->profile->stages, sizeof(double)));
-  PETRA_TRY_GOTO(status, read_integers(r, values), done);
-  r->profile->has_spread = true;
-  PETRA_TRY_GOTO(status, petra_profile_link_read(file, r->profile), done);
-  for (int part = 0; part < PETRA_PROFILE_PARTS; part++) {
-    PETRA_TRY_GOTO(status, read_part(r, (petra_profile_part)part, values), done);
-    PETRA_TRY_GOTO(status, read_spread(r, (petra_profile_part)part, values), done);
-  }
-  status = check_parts(r);
-done:
-  petra_free(values);
+  PETRA_TRY(read_count(r, &of_stages, integer_of(0), &count));
+  r->profile->stages = (int32_t)count;
+  PETRA_TRY(petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage));
+  PETRA_TRY(allocate_values((int32_t)count, &r->values));
+  petra_status status = read_stages(r);
+  petra_free(r->values);
   return status;
 }
 

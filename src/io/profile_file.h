@@ -70,8 +70,8 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes, means and, where they are there, quartiles, the link and what things take alone; the
- * rest of each spread is 0. PETRA_IO: cannot be opened;
+/* Reads attributes, blocks, message sizes, means and, if they are there, spreads, the link and what things take alone. PETRA_IO: cannot
+ * be opened;
  * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
  * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
  * Destroy with petra_profile_destroy. */

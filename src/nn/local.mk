@@ -31,3 +31,4 @@ libpetra_a_SOURCES += \
 	src/nn/rotation.c \
 	src/nn/tensors.c src/nn/tensors.h \
 	src/nn/units.c
+EXTRA_DIST += src/nn/README.md

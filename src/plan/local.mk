@@ -13,3 +13,4 @@ libpetra_a_SOURCES += \
 	src/plan/schedule_file.c src/plan/schedule_file.h \
 	src/plan/thread_groups.c src/plan/thread_groups.h \
 	src/plan/virtual_cluster.c src/plan/virtual_cluster.h
+EXTRA_DIST += src/plan/README.md

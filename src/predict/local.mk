@@ -4,3 +4,4 @@ libpetra_a_SOURCES += \
 	src/predict/memory.c src/predict/memory.h \
 	src/predict/memory_kept.c src/predict/memory_kept.h \
 	src/predict/memory_pass.c src/predict/memory_pass.h
+EXTRA_DIST += src/predict/README.md

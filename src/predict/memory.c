@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "predict/memory.h"
 
-#include "execute/transport_ranks.h"
+#include "distributed/transport_ranks.h"
 #include "exec/worker_replicas.h"
 #include "predict/memory_pass.h"
 

@@ -11,3 +11,4 @@ libpetra_a_SOURCES += \
 	src/probe/probe_reference.c \
 	src/probe/probe_wave.c \
 	src/probe/probe_window.c
+EXTRA_DIST += src/probe/README.md

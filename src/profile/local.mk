@@ -11,3 +11,4 @@ libpetra_a_SOURCES += \
 	src/profile/profile_measure.c \
 	src/profile/profile_pipeline.c src/profile/profile_pipeline.h \
 	src/profile/profile_spread.c
+EXTRA_DIST += src/profile/README.md

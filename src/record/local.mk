@@ -3,18 +3,17 @@
 libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
 	src/record/backend_memory.c src/record/backend_memory.h \
-	src/record/csv_export.c src/record/csv_export.h \
-	src/record/csv_table.c src/record/csv_table.h \
 	src/record/run_h5.c src/record/run_h5.h \
 	src/record/run_h5_columns.c \
 	src/record/run_h5_create.c \
-	src/record/run_h5_pace.c src/record/run_h5_pace.h \
+	src/record/run_h5_pace.h \
 	src/record/run_h5_private.h \
 	src/record/run_h5_probe.c src/record/run_h5_probe.h \
 	src/record/run_h5_read.c src/record/run_h5_read.h \
 	src/record/run_h5_schema.c src/record/run_h5_schema.h \
-	src/record/run_h5_simulate.c src/record/run_h5_simulate.h \
+	src/record/run_h5_simulate.h \
 	src/record/run_h5_tables.c \
 	src/record/trace.c src/record/trace.h \
 	src/record/trace_observer.c src/record/trace_observer.h \
 	src/record/training_log.c src/record/training_log.h
+EXTRA_DIST += src/record/README.md

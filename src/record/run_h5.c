@@ -179,8 +179,6 @@ static bool close_sets(petra_runlog *log) {
   bool done = true;
   for (int g = 0; g < log->group_count; g++)
     done = petra_columns_close(&log->groups[g]) && done;
-  if (log->peak >= 0)
-    done = H5Dclose(log->peak) >= 0 && H5Dclose(log->total_peak) >= 0 && done;
   return done;
 }
 

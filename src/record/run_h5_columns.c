@@ -30,7 +30,7 @@ bool petra_columns_create(petra_columns *columns, int64_t file) {
                                 .rank = 1,
                                 .extent = {1},
                                 .units = column->units,
-                                .dimensions = &group->dimension};
+                                .dimensions = &petra_dimension_table[group->dimension].name};
     columns->sets[c] = petra_hdf5_create_growing(folder, &set, group->chunk_rows, false);
     done = columns->sets[c] >= 0;
   }

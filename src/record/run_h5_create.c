@@ -121,7 +121,7 @@ static petra_status allocate_log(const char *path, const petra_runlog_about *abo
   log->group_count = about->actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
   for (int g = 0; g < log->group_count; g++)
     PETRA_TRY_GOTO(status, petra_columns_init(&log->groups[g], groups[g]), fail);
-  log->file = log->peak = log->total_peak = -1;
+  log->file = -1;
   log->interval_s = FLUSH_INTERVAL_S;
   log->flushed_s = log->row_s = petra_clock_s();
   *out = log;

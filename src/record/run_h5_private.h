@@ -42,8 +42,7 @@ struct petra_runlog {
   int group_count; /* PETRA_RUNLOG_ACTIONS where these are not wanted */
   petra_sample_kind samples;
   bool has_stages;
-  int64_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
-  int32_t memory_stages;
+  int32_t memory_stages;               /* of /memory/peak_bytes; 0 before the first petra_runlog_memory */
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
 
@@ -57,5 +56,18 @@ void petra_runlog_free(petra_runlog *log);
  * failed; NULL: nothing is added. PETRA_IO as the other functions of runlog.h. */
 petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
                                  const void *what, int64_t bytes);
+
+/* A table that is written once, or over what is there. */
+typedef struct petra_table_writing {
+  const petra_column_group *group;
+  const void *values;                /* the structure of the table */
+  int64_t extents[PETRA_DIMENSIONS]; /* of the dimensions whose places the run counts */
+  /* One more attribute of a column: a list of `text_count` texts, or below 0 a single one. NULL: none has one. */
+  const char *noted, *attribute;
+  const char *const *texts;
+  int text_count;
+  bool again; /* the data sets are there, and are written over */
+} petra_table_writing;
+petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing *table);
 
 #endif

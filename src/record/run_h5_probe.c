@@ -76,26 +76,48 @@ static bool create_set(petra_runlog_probe *probe, const char *name, hid_t type, 
   return !probe->options.resumed || count_rows(probe, s, H5Tget_class(type));
 }
 
-static bool create_figure(petra_runlog_probe *probe, const char *format, const char *measure, const char *pair,
-                          int32_t columns, const char *dimension) {
-  char name[128];
-  snprintf(name, sizeof name, format, measure, pair);
-  return create_set(probe, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1", false);
+/* How many measures and pairs a column has data sets of. */
+static int measures_of(const petra_runlog_probe_options *o, const petra_column *column) {
+  return strstr(column->name, "MEASURE") ? o->measure_count : 1;
+}
+
+static int pairs_of(const petra_runlog_probe_options *o, const petra_column *column) {
+  return strstr(column->name, "PAIR") ? o->pair_count : 1;
+}
+
+/* "probe/cosine/method_delayed" of "MEASURE/PAIR". */
+static void name_figure(char name[128], const char *pattern, const char *measure, const char *pair) {
+  size_t used = (size_t)snprintf(name, 128, "probe/");
+  while (*pattern && used < 128) {
+    const bool is_measure = strncmp(pattern, "MEASURE", 7) == 0, is_pair = strncmp(pattern, "PAIR", 4) == 0;
+    used += (size_t)snprintf(name + used, 128 - used, "%.*s", is_measure || is_pair ? 64 : 1,
+                             is_measure ? measure
+                             : is_pair  ? pair
+                                        : pattern);
+    pattern += is_measure ? 7 : is_pair ? 4 : 1;
+  }
+}
+
+/* Values of a data set of the column in a row. */
+static int32_t places_of(const petra_runlog_probe_options *o, const petra_column *column) {
+  return column->dimensions[0] == PETRA_DIMENSION_STAGE ? o->stages : o->parameters;
 }
 
 static bool create_figures(petra_runlog_probe *probe) {
   const petra_runlog_probe_options *o = &probe->options;
-  bool done = create_set(probe, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1", false) &&
-              create_set(probe, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
-  for (int m = 0; m < o->measure_count && done; m++)
-    for (int p = 0; p < o->pair_count && done; p++)
-      done = create_figure(probe, "probe/%s/%s", o->measures[m], o->pairs[p], o->stages, "stage");
-  for (int p = 0; p < o->pair_count && done; p++)
-    done = create_figure(probe, "probe/%s/%s", "concatenated_cosine", o->pairs[p], o->stages, "stage");
-  done = done && create_figure(probe, "probe/%s%s", "reconstruction_error", "", o->stages, "stage");
-  for (int m = 0; m < o->measure_count && done; m++)
-    for (int p = 0; p < o->pair_count && done; p++)
-      done = create_figure(probe, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters, "parameter");
+  bool done = true;
+  for (int c = 0; c < petra_runlog_probe_group.count; c++) {
+    const petra_column *column = &petra_runlog_probe_group.columns[c];
+    const int32_t places = places_of(o, column);
+    const int rank = petra_column_rank(column);
+    for (int m = 0; m < measures_of(o, column); m++)
+      for (int p = 0; p < pairs_of(o, column) && done; p++) {
+        char name[128];
+        name_figure(name, column->name, o->measures[m], o->pairs[p]);
+        done = create_set(probe, name, petra_column_file_type(column->type), petra_column_memory_type(column->type),
+                          rank, &places, &petra_dimension_table[column->dimensions[0]].name, column->units, false);
+      }
+  }
   return done;
 }
 
@@ -113,30 +135,31 @@ static bool create_gradients(petra_runlog_probe *probe) {
   return done;
 }
 
-/* Where the member of all parameters goes: the table of them, what the columns of /probe/parameter are. */
-static bool write_member(const petra_runlog_probe *probe, const char *name, hid_t type, size_t offset, size_t bytes) {
-  static const char *const dimension = "parameter";
-  const int32_t count = probe->options.parameters;
-  const petra_hdf5_set made = {.name = name,
-                               .type = type,
-                               .rank = 1,
-                               .extent = {count},
-                               .values = probe->members,
-                               .units = "1",
-                               .dimensions = &dimension};
-  for (int32_t p = 0; p < count; p++)
-    memcpy(probe->members + (size_t)p * bytes, (const char *)&probe->options.parameter[p] + offset, bytes);
-  return petra_hdf5_put_set(probe->log->file, &made);
-}
-
+/* The table of parameters, which the columns of /probe/parameter are of. */
 static bool write_parameters(const petra_runlog_probe *probe) {
-  const size_t name_bytes = sizeof probe->options.parameter->name;
-  hid_t text = H5Tcopy(H5T_C_S1);
-  bool done = H5Tset_size(text, name_bytes) >= 0 && H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
-              write_member(probe, "probe/parameter/name", text, offsetof(petra_runlog_parameter, name), name_bytes) &&
-              write_member(probe, "probe/parameter/stage", H5T_STD_I32LE, offsetof(petra_runlog_parameter, stage), 4) &&
-              write_member(probe, "probe/parameter/zero", H5T_STD_I32LE, offsetof(petra_runlog_parameter, zero), 4);
-  H5Tclose(text);
+  const petra_column_group *group = &petra_runlog_parameter_group;
+  const int32_t count = probe->options.parameters;
+  bool done = true;
+  for (int c = 0; c < group->count && done; c++) {
+    const petra_column *column = &group->columns[c];
+    const bool text = column->type == PETRA_COLUMN_TEXT;
+    hid_t type = H5Tcopy(text ? H5T_C_S1 : petra_column_file_type(column->type));
+    const size_t bytes = text ? sizeof probe->options.parameter->name : petra_column_bytes(column->type);
+    char name[64];
+    snprintf(name, sizeof name, "%s/%s", group->name, column->name);
+    const petra_hdf5_set made = {.name = name,
+                                 .type = type,
+                                 .rank = 1,
+                                 .extent = {count},
+                                 .values = probe->members,
+                                 .units = column->units,
+                                 .dimensions = &petra_dimension_table[group->dimension].name};
+    for (int32_t p = 0; p < count; p++)
+      memcpy(probe->members + (size_t)p * bytes, (const char *)&probe->options.parameter[p] + column->offset, bytes);
+    done = (!text || (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)) &&
+           petra_hdf5_put_set(probe->log->file, &made);
+    H5Tclose(type);
+  }
   return done;
 }
 
@@ -206,12 +229,15 @@ typedef struct writing {
   petra_status *fetched;
 } writing;
 
-/* Figures of `groups` groups, `columns` values each. */
-static bool append_figures(const petra_runlog_probe *probe, int *index, const double *values, int groups,
-                           int32_t columns) {
+/* Appends the row's values to the data sets of a column: of each measure, of each pair. */
+static bool append_column(const petra_runlog_probe *probe, const petra_column *column, const void *row, int *index) {
+  const petra_runlog_probe_options *o = &probe->options;
+  const char *values = (const char *)row + column->offset;
   bool done = true;
-  for (int g = 0; g < groups && done; g++)
-    done = append(probe, (*index)++, values + (size_t)g * (size_t)columns);
+  if (petra_column_rank(column) > 0)
+    memcpy(&values, values, sizeof values);
+  for (int at = 0; at < measures_of(o, column) * pairs_of(o, column) && done; at++)
+    done = append(probe, (*index)++, values + (size_t)at * (size_t)places_of(o, column) * sizeof(double));
   return done;
 }
 
@@ -220,14 +246,11 @@ static bool write_row(petra_runlog *log, const void *what) {
   petra_runlog_probe *probe = w->probe;
   const petra_runlog_probe_options *o = &probe->options;
   const petra_runlog_probe_row *row = w->row;
-  const int groups = o->measure_count * o->pair_count;
   int index = 0;
+  bool done = true;
   (void)log;
-  bool done = append(probe, index++, &row->microbatch) && append(probe, index++, &row->epoch) &&
-              append_figures(probe, &index, row->stage, groups, o->stages) &&
-              append_figures(probe, &index, row->concatenated, o->pair_count, o->stages) &&
-              append_figures(probe, &index, row->reconstruction, 1, o->stages) &&
-              append_figures(probe, &index, row->parameter, groups, o->parameters);
+  for (int c = 0; c < petra_runlog_probe_group.count && done; c++)
+    done = append_column(probe, &petra_runlog_probe_group.columns[c], row, &index);
   for (int g = 0; g < o->gradient_count; g++)
     for (int32_t p = 0; p < o->parameters && done && *w->fetched == PETRA_OK; p++) {
       *w->fetched = row->fetch(row->context, g, p, probe->values);
@@ -247,22 +270,8 @@ petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_ru
 
 /* --- memory --- */
 
-static bool write_memory(petra_runlog *log, const void *what) {
-  static const char *const dimension = "category";
-  const petra_account *account = what;
-  const petra_hdf5_set made = {.name = "probe/peak_bytes",
-                               .type = H5T_STD_I64LE,
-                               .rank = 1,
-                               .extent = {PETRA_MEMORY_CATEGORIES},
-                               .values = account->peak_bytes,
-                               .units = "byte",
-                               .dimensions = &dimension,
-                               .legend = "categories",
-                               .texts = petra_runlog_categories,
-                               .text_count = PETRA_MEMORY_CATEGORIES};
-  return petra_hdf5_put_set(log->file, &made);
-}
-
 petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account) {
-  return petra_runlog_extend(probe->log, write_memory, account, INDEX_BYTES);
+  const int64_t *peaks = account->peak_bytes;
+  return petra_runlog_put_table(probe->log,
+                                &(petra_table_writing){.group = &petra_runlog_probe_peak_group, .values = &peaks});
 }

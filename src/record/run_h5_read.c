@@ -146,7 +146,27 @@ static petra_status read_stages(const source *from, petra_runlog_summary *summar
   return status;
 }
 
-/* --- /memory --- */
+/* --- tables that are written once --- */
+
+/* The members of the summary that are read of them, in this order. */
+static const struct {
+  const petra_column_group *group;
+  const char *column;
+  size_t offset; /* of the pointer to the values: int64_t or double */
+} members[] = {
+    {&petra_runlog_memory_group, "peak_bytes", offsetof(petra_runlog_summary, peak_bytes)},
+    {&petra_runlog_memory_group, "total_peak_bytes", offsetof(petra_runlog_summary, total_peak_bytes)},
+    {&petra_runlog_ranks_group, "of_stage", offsetof(petra_runlog_summary, of_stage)},
+    {&petra_runlog_ranks_group, "time_ns", offsetof(petra_runlog_summary, time_ns)},
+    {&petra_runlog_ranks_group, "sent", offsetof(petra_runlog_summary, sent)},
+    {&petra_runlog_simulate_group, "makespan_s", offsetof(petra_runlog_summary, makespan_s)},
+    {&petra_runlog_simulate_group, "time_per_microbatch_s", offsetof(petra_runlog_summary, time_per_microbatch_s)},
+    {&petra_runlog_simulate_group, "microbatches", offsetof(petra_runlog_summary, simulated)},
+    {&petra_runlog_pace_group, "stage_s", offsetof(petra_runlog_summary, pace_stage_s)},
+    {&petra_runlog_pace_group, "busy", offsetof(petra_runlog_summary, pace_busy)},
+    {&petra_runlog_pace_group, "microbatch_s", offsetof(petra_runlog_summary, pace_microbatch_s)},
+};
+enum { MEMBERS = sizeof members / sizeof *members };
 
 /* Reads a data set of integers (int64_t) or reals (double) whole, into the pointer at `values`; `extent` is what it has to be, but for -1, which is
  * found. */
@@ -174,17 +194,40 @@ static petra_status read_set(const source *from, const char *name, H5T_class_t c
   return status;
 }
 
-static petra_status read_i64(const source *from, const char *name, int rank, int64_t *extent, int64_t **values) {
-  return read_set(from, name, H5T_INTEGER, rank, extent, values);
+/* Reads what the summary has of a column. `extents`: how many places its dimensions have; those that are -1 are found. */
+static petra_status read_member(const source *from, const petra_column_group *group, const char *name, size_t offset,
+                                int64_t extents[PETRA_DIMENSIONS]) {
+  const petra_column *column = group->columns;
+  char path[64];
+  int64_t extent[PETRA_COLUMN_RANK];
+  while (strcmp(column->name, name) != 0)
+    column++;
+  const int rank = petra_column_rank(column);
+  for (int d = 0; d < rank; d++) {
+    const int count = petra_dimension_table[column->dimensions[d]].count;
+    extent[d] = count > 0 ? count : extents[column->dimensions[d]];
+  }
+  snprintf(path, sizeof path, "%s/%s", group->name, name);
+  PETRA_TRY(read_set(from, path, petra_column_class(column->type), rank, extent, (char *)from->summary + offset));
+  for (int d = 0; d < rank; d++)
+    extents[column->dimensions[d]] = extent[d];
+  return PETRA_OK;
+}
+
+/* Reads all that the summary has of a table. */
+static petra_status read_table(const source *from, const petra_column_group *group, int64_t extents[PETRA_DIMENSIONS]) {
+  for (int i = 0; i < MEMBERS; i++)
+    if (members[i].group == group)
+      PETRA_TRY(read_member(from, group, members[i].column, members[i].offset, extents));
+  return PETRA_OK;
 }
 
 static petra_status read_memory(const source *from, petra_runlog_summary *summary) {
-  int64_t extent[2] = {-1, PETRA_MEMORY_CATEGORIES};
+  int64_t extents[PETRA_DIMENSIONS] = {[PETRA_DIMENSION_STAGE] = -1};
   if (H5Lexists(from->file->id, "memory/total_peak_bytes", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  PETRA_TRY(read_i64(from, "memory/peak_bytes", 2, extent, &summary->peak_bytes));
-  PETRA_TRY(read_i64(from, "memory/total_peak_bytes", 1, extent, &summary->total_peak_bytes));
-  summary->memory_stages = (int32_t)extent[0];
+  PETRA_TRY(read_table(from, &petra_runlog_memory_group, extents));
+  summary->memory_stages = (int32_t)extents[PETRA_DIMENSION_STAGE];
   return PETRA_OK;
 }
 
@@ -194,7 +237,7 @@ static petra_status read_places(const source *from, int64_t ranks, int32_t *plac
   *places = (int32_t)ranks;
   if (H5Lexists(from->file->id, "ranks/replica", H5P_DEFAULT) <= 0) /* there were none then */
     return PETRA_OK;
-  PETRA_TRY(read_i64(from, "ranks/replica", 1, &rows, &replica));
+  PETRA_TRY(read_set(from, "ranks/replica", H5T_INTEGER, 1, &rows, &replica));
   *places = 0;
   while (*places < ranks && replica[*places] == 0)
     ++*places;
@@ -210,28 +253,30 @@ static petra_status read_places(const source *from, int64_t ranks, int32_t *plac
 }
 
 static petra_status read_ranks(const source *from, petra_runlog_summary *summary) {
-  int64_t stages = summary->stages > 0 ? summary->stages : -1, times[2] = {-1, PETRA_RUNLOG_RANK_TIMES},
-          sent[2] = {0, PETRA_RUNLOG_RANK_SENT};
+  int64_t extents[PETRA_DIMENSIONS] = {
+      [PETRA_DIMENSION_STAGE] = summary->stages > 0 ? summary->stages : -1, [PETRA_DIMENSION_RANK] = -1};
   if (H5Lexists(from->file->id, "ranks", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  PETRA_TRY(read_i64(from, "ranks/of_stage", 1, &stages, &summary->of_stage));
-  PETRA_TRY(read_i64(from, "ranks/time_ns", 2, times, &summary->time_ns));
-  sent[0] = times[0];
-  PETRA_TRY(read_i64(from, "ranks/sent", 2, sent, &summary->sent));
-  PETRA_TRY(read_places(from, times[0], &summary->places));
-  summary->ranks = (int32_t)times[0];
-  summary->placed = (int32_t)stages;
+  PETRA_TRY(read_table(from, &petra_runlog_ranks_group, extents));
+  PETRA_TRY(read_places(from, extents[PETRA_DIMENSION_RANK], &summary->places));
+  summary->ranks = (int32_t)extents[PETRA_DIMENSION_RANK];
+  summary->placed = (int32_t)extents[PETRA_DIMENSION_STAGE];
   return PETRA_OK;
 }
 
-static petra_status read_pace(const source *from, petra_runlog_summary *summary) {
-  int64_t columns[2] = {PETRA_PACE_COLUMNS, 1}, stages[2] = {summary->placed, PETRA_PACE_COLUMNS},
-          places[2] = {summary->places, PETRA_PACE_COLUMNS};
+static petra_status read_pace(const source *from, const petra_runlog_summary *summary) {
+  int64_t extents[PETRA_DIMENSIONS] = {
+      [PETRA_DIMENSION_STAGE] = summary->placed, [PETRA_DIMENSION_RANK] = summary->places};
   if (summary->ranks == 0 || H5Lexists(from->file->id, "pace", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  PETRA_TRY(read_set(from, "pace/stage_s", H5T_FLOAT, 2, stages, &summary->pace_stage_s));
-  PETRA_TRY(read_set(from, "pace/busy", H5T_FLOAT, 2, places, &summary->pace_busy));
-  return read_set(from, "pace/microbatch_s", H5T_FLOAT, 1, columns, &summary->pace_microbatch_s);
+  return read_table(from, &petra_runlog_pace_group, extents);
+}
+
+static petra_status read_simulation(const source *from) {
+  int64_t extents[PETRA_DIMENSIONS] = {0};
+  if (H5Lexists(from->file->id, "simulate", H5P_DEFAULT) <= 0)
+    return PETRA_OK;
+  return read_table(from, &petra_runlog_simulate_group, extents);
 }
 
 /* --- the whole --- */
@@ -247,32 +292,26 @@ static petra_status check_schema(const source *from, int32_t *version) {
   return PETRA_OK;
 }
 
+static const struct {
+  const char *name;
+  size_t offset; /* of the text in the summary */
+} texts[] = {{"petra_version", offsetof(petra_runlog_summary, petra_version)},
+             {"git_commit", offsetof(petra_runlog_summary, git_commit)},
+             {"created", offsetof(petra_runlog_summary, created)},
+             {"command", offsetof(petra_runlog_summary, command)},
+             {"backend", offsetof(petra_runlog_summary, backend)},
+             {"libraries", offsetof(petra_runlog_summary, libraries)},
+             {"config", offsetof(petra_runlog_summary, config)}};
+enum { TEXTS = sizeof texts / sizeof *texts };
+
 static petra_status read_attributes(const source *from, petra_runlog_summary *summary) {
-  const struct {
-    const char *name;
-    char **text;
-  } texts[] = {{"petra_version", &summary->petra_version},
-               {"git_commit", &summary->git_commit},
-               {"created", &summary->created},
-               {"command", &summary->command},
-               {"backend", &summary->backend},
-               {"libraries", &summary->libraries},
-               {"config", &summary->config}};
   int32_t complete = 0;
   if (H5Aexists(from->file->id, "complete") > 0)
     PETRA_TRY(petra_hdf5_get_i32(from->file, "complete", &complete));
   summary->complete = complete == 1;
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, texts[i].text));
+  for (int i = 0; i < TEXTS; i++)
+    PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, (char **)((char *)summary + texts[i].offset)));
   return petra_hdf5_get_u64(from->file, "seed", &summary->seed);
-}
-
-static petra_status read_simulation(const source *from, petra_runlog_summary *summary) {
-  if (H5Lexists(from->file->id, "simulate", H5P_DEFAULT) <= 0)
-    return PETRA_OK;
-  PETRA_TRY(read_set(from, "simulate/makespan_s", H5T_FLOAT, 0, NULL, &summary->makespan_s));
-  PETRA_TRY(read_set(from, "simulate/time_per_microbatch_s", H5T_FLOAT, 0, NULL, &summary->time_per_microbatch_s));
-  return read_i64(from, "simulate/microbatches", 0, NULL, &summary->simulated);
 }
 
 /* Columns that a log without recalibrations has not are NaN. */
@@ -305,7 +344,7 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(read_stages(from, summary));
   PETRA_TRY(read_memory(from, summary));
   PETRA_TRY(read_ranks(from, summary));
-  PETRA_TRY(read_simulation(from, summary));
+  PETRA_TRY(read_simulation(from));
   return read_pace(from, summary);
 }
 
@@ -323,27 +362,13 @@ petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **
 void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   if (!summary)
     return;
-  petra_free(summary->petra_version);
-  petra_free(summary->git_commit);
-  petra_free(summary->created);
-  petra_free(summary->command);
-  petra_free(summary->backend);
-  petra_free(summary->libraries);
-  petra_free(summary->config);
+  for (int i = 0; i < TEXTS; i++)
+    petra_free(*(char **)((char *)summary + texts[i].offset));
+  for (int i = 0; i < MEMBERS; i++)
+    petra_free(*(void **)((char *)summary + members[i].offset));
   petra_free(summary->epoch);
   petra_free(summary->stage);
   petra_free(summary->stage_names);
-  petra_free(summary->peak_bytes);
-  petra_free(summary->total_peak_bytes);
-  petra_free(summary->of_stage);
-  petra_free(summary->time_ns);
-  petra_free(summary->sent);
-  petra_free(summary->simulated);
-  petra_free(summary->makespan_s);
-  petra_free(summary->time_per_microbatch_s);
-  petra_free(summary->pace_microbatch_s);
-  petra_free(summary->pace_stage_s);
-  petra_free(summary->pace_busy);
   petra_free(summary);
 }
 

@@ -8,6 +8,7 @@
 /* Arrays have `stages` entries. */
 typedef struct petra_runlog_simulation {
   int64_t makespan_ns, actions, microbatches;
+  double makespan_s;            /* set by petra_runlog_simulated */
   double time_per_microbatch_s; /* NaN: too few microbatches */
   double low_s, high_s;         /* the same with all costs at their first, and third, quartile; NaN: not known */
   double bubble_fraction, wall_s;

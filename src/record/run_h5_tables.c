@@ -1,12 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of run.h5: /model/stages and /ranks, written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
+/* The tables of run.h5 that are written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "record/run_h5_pace.h"
 #include "record/run_h5_private.h"
+#include "record/run_h5_simulate.h"
 
 #include <hdf5.h>
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* --- a table of columns --- */
+
+/* The values of a column; NULL: it is not written. */
+static const void *values_of(const petra_table_writing *table, const petra_column *column) {
+  const char *member = (const char *)table->values + column->offset;
+  const void *values = member;
+  double real = 0;
+  if (column->dimensions[0] != PETRA_DIMENSION_NONE)
+    memcpy(&values, member, sizeof values);
+  else if (column->may_lack)
+    memcpy(&real, member, sizeof real);
+  return isnan(real) ? NULL : values;
+}
+
+/* Describes the data set of a column; its dimensions go to `labels`. Returns the bytes of its values in memory. */
+static int64_t describe(const petra_table_writing *table, const petra_column *column, const char **labels,
+                        petra_hdf5_set *out) {
+  int64_t bytes = 8;
+  *out = (petra_hdf5_set){.type = petra_column_file_type(column->type),
+                          .rank = petra_column_rank(column),
+                          .values = values_of(table, column),
+                          .units = column->units};
+  for (int d = 0; d < out->rank; d++) {
+    const petra_dimension_facts *facts = &petra_dimension_table[column->dimensions[d]];
+    out->extent[d] = facts->count > 0 ? facts->count : table->extents[column->dimensions[d]];
+    out->dimensions = labels;
+    labels[d] = facts->name;
+    bytes *= out->extent[d];
+    if (facts->legend) {
+      out->legend = facts->legend;
+      out->texts = facts->places;
+      out->text_count = facts->count;
+    }
+  }
+  return bytes;
+}
+
+/* Writes over a data set of the same extent. */
+static bool write_again(hid_t file, const petra_hdf5_set *set) {
+  hid_t id = H5Dopen2(file, set->name, H5P_DEFAULT), type = H5Tget_native_type(set->type, H5T_DIR_ASCEND);
+  bool done = H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
+  H5Tclose(type);
+  return H5Dclose(id) >= 0 && done;
+}
+
+static bool put_column(petra_runlog *log, const petra_table_writing *table, const petra_column *column) {
+  const char *labels[PETRA_COLUMN_RANK];
+  char name[64];
+  petra_hdf5_set set;
+  describe(table, column, labels, &set);
+  snprintf(name, sizeof name, "%s/%s", table->group->name, column->name);
+  set.name = name;
+  if (!set.values || table->again)
+    return !set.values || write_again(log->file, &set);
+  hid_t id = petra_hdf5_write_set(log->file, &set);
+  bool done = id >= 0;
+  if (table->noted && strcmp(column->name, table->noted) == 0)
+    done = done && petra_hdf5_put_texts(id, table->attribute, table->texts, table->text_count) >= 0;
+  return H5Dclose(id) >= 0 && done;
+}
+
+static bool put_table(petra_runlog *log, const void *what) {
+  const petra_table_writing *table = what;
+  for (int c = 0; c < table->group->count; c++)
+    if (!put_column(log, table, &table->group->columns[c]))
+      return false;
+  return true;
+}
+
+petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing *table) {
+  const char *labels[PETRA_COLUMN_RANK];
+  petra_hdf5_set set;
+  int64_t bytes = 0;
+  for (int c = 0; c < table->group->count; c++)
+    bytes += describe(table, &table->group->columns[c], labels, &set);
+  return petra_runlog_extend(log, put_table, table, bytes);
+}
 
 /* --- /model/stages --- */
 
@@ -29,7 +111,7 @@ static bool write_stages(petra_runlog *log, const void *what) {
                               .rank = 1,
                               .extent = {table->count},
                               .values = table->records,
-                              .dimensions = &group->dimension,
+                              .dimensions = &petra_dimension_table[group->dimension].name,
                               .legend = "units",
                               .texts = units,
                               .text_count = group->count};
@@ -63,39 +145,8 @@ petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *ro
 
 /* --- /memory --- */
 
-typedef struct peaks {
-  const int64_t *by_category, *total; /* (J, category), (J) */
-  int32_t stages;
-} peaks;
-
-static bool write_memory(petra_runlog *log, const void *what) {
-  static const char *const dimensions[] = {"stage", "category"};
-  const peaks *p = what;
-  if (log->peak >= 0)
-    return H5Dwrite(log->peak, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, p->by_category) >= 0 &&
-           H5Dwrite(log->total_peak, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, p->total) >= 0;
-  petra_hdf5_set set = {.name = "memory/peak_bytes",
-                        .type = H5T_STD_I64LE,
-                        .rank = 2,
-                        .extent = {p->stages, PETRA_MEMORY_CATEGORIES},
-                        .values = p->by_category,
-                        .units = "byte",
-                        .dimensions = dimensions,
-                        .legend = "categories",
-                        .texts = petra_runlog_categories,
-                        .text_count = PETRA_MEMORY_CATEGORIES};
-  log->peak = petra_hdf5_write_set(log->file, &set);
-  set.name = "memory/total_peak_bytes";
-  set.rank = 1;
-  set.values = p->total;
-  set.legend = NULL;
-  log->total_peak = petra_hdf5_write_set(log->file, &set);
-  log->memory_stages = p->stages;
-  return log->peak >= 0 && log->total_peak >= 0;
-}
-
 petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages) {
-  if (log->peak >= 0 && stages != log->memory_stages)
+  if (log->memory_stages > 0 && stages != log->memory_stages)
     return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
                       (int)log->memory_stages);
   int64_t *peak = NULL; /* (J, category), then the totals (J) */
@@ -106,118 +157,97 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
            sizeof accounts[stage].peak_bytes);
     total[stage] = accounts[stage].total_peak_bytes;
   }
-  const peaks what = {peak, total, stages};
-  petra_status status = petra_runlog_extend(log, write_memory, &what, 0);
+  petra_status status =
+      petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_memory_group,
+                                                         .values = &(petra_runlog_peaks){peak, total},
+                                                         .extents = {[PETRA_DIMENSION_STAGE] = stages},
+                                                         .again = log->memory_stages > 0});
+  log->memory_stages = stages;
   petra_free(peak);
   return status;
 }
 
-typedef struct backends {
-  const petra_runlog_backend *rows;
-  int32_t count;
-} backends;
-
-static bool write_backends(petra_runlog *log, const void *what) {
-  static const char *const dimensions[] = {"rank", "part"}, *const parts[] = {"tensors", "filters", "scratch"};
-  const backends *b = what;
-  _Static_assert(sizeof *b->rows == PETRA_RUNLOG_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
-  const petra_hdf5_set set = {.name = "memory/backend_bytes",
-                              .type = H5T_STD_I64LE,
-                              .rank = 2,
-                              .extent = {b->count, PETRA_RUNLOG_BACKEND_PARTS},
-                              .values = b->rows,
-                              .units = "byte",
-                              .dimensions = dimensions,
-                              .legend = "parts",
-                              .texts = parts,
-                              .text_count = PETRA_RUNLOG_BACKEND_PARTS};
-  return petra_hdf5_put_set(log->file, &set);
-}
-
 petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count) {
-  const backends what = {rows, count};
-  return petra_runlog_extend(log, write_backends, &what, 0);
+  _Static_assert(sizeof *rows == PETRA_RUNLOG_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
+  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_backend_group,
+                                                            .values = &rows,
+                                                            .extents = {[PETRA_DIMENSION_RANK] = count}});
 }
 
-/* --- /ranks --- */
+petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory) {
+  return petra_runlog_put_table(
+      log, &(petra_table_writing){
+               .group = &petra_runlog_memory_time_group,
+               .values = memory,
+               .extents = {[PETRA_DIMENSION_BIN] = memory->bins, [PETRA_DIMENSION_STAGE] = memory->stages},
+               .noted = "bytes",
+               .attribute = "accounting",
+               .texts = &memory->accounting,
+               .text_count = -1});
+}
 
-typedef struct ranks_table {
-  int64_t *times, *sent; /* (R, PETRA_RUNLOG_RANK_TIMES), (R, PETRA_RUNLOG_RANK_SENT) */
-  const int32_t *of_stage;
-  int32_t *replica; /* (R) */
-  const char **hosts;
-  int32_t ranks, stages;
-} ranks_table;
+/* --- /simulate, /ranks and /pace --- */
 
-static bool write_ranks(petra_runlog *log, const void *what) {
-  static const char *const rank[] = {"rank", "part"}, *const stage[] = {"stage"};
-  static const char *const times[] = {"computing", "copying", "waiting", "wall"}, *const sent[] = {"messages", "bytes"};
-  const ranks_table *t = what;
-  const petra_hdf5_set sets[] = {{.name = "ranks/of_stage",
-                                  .type = H5T_STD_I32LE,
-                                  .rank = 1,
-                                  .extent = {t->stages},
-                                  .values = t->of_stage,
-                                  .units = "1",
-                                  .dimensions = stage,
-                                  .legend = "hosts",
-                                  .texts = t->hosts,
-                                  .text_count = t->ranks},
-                                 {.name = "ranks/replica",
-                                  .type = H5T_STD_I32LE,
-                                  .rank = 1,
-                                  .extent = {t->ranks},
-                                  .values = t->replica,
-                                  .units = "1",
-                                  .dimensions = rank},
-                                 {.name = "ranks/time_ns",
-                                  .type = H5T_STD_I64LE,
-                                  .rank = 2,
-                                  .extent = {t->ranks, PETRA_RUNLOG_RANK_TIMES},
-                                  .values = t->times,
-                                  .units = "ns",
-                                  .dimensions = rank,
-                                  .legend = "parts",
-                                  .texts = times,
-                                  .text_count = PETRA_RUNLOG_RANK_TIMES},
-                                 {.name = "ranks/sent",
-                                  .type = H5T_STD_I64LE,
-                                  .rank = 2,
-                                  .extent = {t->ranks, PETRA_RUNLOG_RANK_SENT},
-                                  .values = t->sent,
-                                  .units = "1, byte",
-                                  .dimensions = rank,
-                                  .legend = "parts",
-                                  .texts = sent,
-                                  .text_count = PETRA_RUNLOG_RANK_SENT}};
-  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-    if (!petra_hdf5_put_set(log->file, &sets[i]))
-      return false;
-  return true;
+petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation) {
+  petra_runlog_simulation s = *simulation;
+  s.makespan_s = 1e-9 * (double)s.makespan_ns;
+  if (s.ranks == 0)
+    s.of_stage = NULL, s.rank_busy = NULL;
+  if (s.critical_kinds == 0)
+    s.critical_ns = s.critical_stage_ns = NULL;
+  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_simulate_group,
+                                                            .values = &s,
+                                                            .extents = {[PETRA_DIMENSION_STAGE] = s.stages,
+                                                                        [PETRA_DIMENSION_RANK] = s.ranks,
+                                                                        [PETRA_DIMENSION_PATH_PART] = s.critical_kinds},
+                                                            .noted = "critical_ns",
+                                                            .attribute = "kinds",
+                                                            .texts = s.critical_names,
+                                                            .text_count = s.critical_kinds});
+}
+
+petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace) {
+  const petra_runlog_pace_table values = {pace->microbatch_s, (const double *)pace->stage_s,
+                                          (const double *)pace->busy};
+  return petra_runlog_put_table(
+      log, &(petra_table_writing){
+               .group = &petra_runlog_pace_group,
+               .values = &values,
+               .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
 }
 
 petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages) {
-  ranks_table t = {.of_stage = of_stage, .ranks = ranks, .stages = stages};
+  enum { TIMES = PETRA_RUNLOG_RANK_TIMES, SENT = PETRA_RUNLOG_RANK_SENT };
+  int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
+  const char **hosts = NULL;
+  int32_t *replica = NULL;
   petra_status status;
-  PETRA_TRY(
-      petra_allocate(&t.times, (size_t)ranks * (PETRA_RUNLOG_RANK_TIMES + PETRA_RUNLOG_RANK_SENT), sizeof *t.times));
-  PETRA_TRY_GOTO(status, petra_allocate(&t.hosts, (size_t)ranks, sizeof *t.hosts), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&t.replica, (size_t)ranks, sizeof *t.replica), done);
-  t.sent = t.times + (size_t)ranks * PETRA_RUNLOG_RANK_TIMES;
+  PETRA_TRY_GOTO(status, petra_allocate(&times, (size_t)ranks, sizeof *times), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&sent, (size_t)ranks, sizeof *sent), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&hosts, (size_t)ranks, sizeof *hosts), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&replica, (size_t)ranks, sizeof *replica), done);
   for (int32_t r = 0; r < ranks; r++) {
     const petra_runlog_rank *row = &rows[r];
-    const int64_t times[PETRA_RUNLOG_RANK_TIMES] = {row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns};
-    const int64_t sent[PETRA_RUNLOG_RANK_SENT] = {row->messages, row->bytes};
-    memcpy(t.times + r * PETRA_RUNLOG_RANK_TIMES, times, sizeof times);
-    memcpy(t.sent + r * PETRA_RUNLOG_RANK_SENT, sent, sizeof sent);
-    t.hosts[r] = row->host;
-    t.replica[r] = r / places;
+    memcpy(times[r], (int64_t[TIMES]){row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns},
+           sizeof *times);
+    memcpy(sent[r], (int64_t[SENT]){row->messages, row->bytes}, sizeof *sent);
+    hosts[r] = row->host;
+    replica[r] = r / places;
   }
-  status = petra_runlog_extend(log, write_ranks, &t, 0);
+  const petra_runlog_ranks_table values = {of_stage, replica, *times, *sent};
+  status = petra_runlog_put_table(
+      log, &(petra_table_writing){.group = &petra_runlog_ranks_group,
+                                  .values = &values,
+                                  .extents = {[PETRA_DIMENSION_STAGE] = stages, [PETRA_DIMENSION_RANK] = ranks},
+                                  .noted = "of_stage",
+                                  .attribute = "hosts",
+                                  .texts = hosts,
+                                  .text_count = ranks});
 done:
-  petra_free(t.replica);
-  petra_free(t.hosts);
-  petra_free(t.times);
+  petra_free(replica);
+  petra_free(hosts);
+  petra_free(sent);
+  petra_free(times);
   return status;
 }

@@ -8,7 +8,7 @@
 #include "base/seal.h"
 #include "checkpoint/checkpoint_file.h"
 #include "record/run_h5_read.h"
-#include "execute/best_weights.h"
+#include "distributed/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "run/plans_file.h"
 

@@ -15,3 +15,4 @@ libpetra_a_SOURCES += \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/worker_sleep.c src/run/worker_sleep.h
+EXTRA_DIST += src/run/README.md

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "plan/virtual_cluster.h"
-#include "execute/execution.h"
-#include "execute/pace.h"
+#include "distributed/execution.h"
+#include "distributed/pace.h"
 #include "record/trace_observer.h"
 #include "run/worker_sleep.h"
 

@@ -6,7 +6,7 @@
 #define PETRA_RUN_REHEARSAL_H
 
 #include "run/folder.h"
-#include "execute/pace.h"
+#include "distributed/pace.h"
 
 typedef struct petra_rehearsal_options {
   petra_records records; /* without an output: run.output/run.name */

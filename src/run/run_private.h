@@ -6,10 +6,10 @@
 #include "run/run.h"
 
 #include "record/action_log.h"
-#include "execute/best_weights.h"
+#include "distributed/best_weights.h"
 #include "checkpoint/manifest.h"
 #include "plan/virtual_cluster.h"
-#include "execute/execution.h"
+#include "distributed/execution.h"
 #include "run/folder.h"
 #include "plan/pipeline.h"
 #include "probe/probe_log.h"

@@ -8,7 +8,7 @@
 #include "record/action_log.h"
 #include "plan/virtual_cluster.h"
 #include "predict/memory.h"
-#include "execute/rank_simulation.h"
+#include "distributed/rank_simulation.h"
 #include "plan/placement.h"
 #include "record/trace_observer.h"
 #include "sim/worker_cost.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as execute/transport_ranks.c; of a message */
+enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as distributed/transport_ranks.c; of a message */
 static const int64_t AGAIN_NS = 100000; /* until the next look for room */
 static const int64_t LONGEST_NAP_NS = 250000000;
 

@@ -5,14 +5,14 @@
  * and what it sends is sent at its end. Only the clock of the rank itself is one: where it is behind because of its own work
  * (and not because it slept or waited), its actions begin so much later.
  *
- * The actions of all stages are given to it, in the one order that all ranks go through (execute/worker_ranks.h). */
+ * The actions of all stages are given to it, in the one order that all ranks go through (distributed/worker_ranks.h). */
 #ifndef PETRA_RUN_WORKER_SLEEP_H
 #define PETRA_RUN_WORKER_SLEEP_H
 
 #include "exec/observer.h"
 #include "record/action_log.h"
 #include "plan/placement.h"
-#include "execute/rank_times.h"
+#include "distributed/rank_times.h"
 #include "sim/worker_cost.h"
 
 /* Borrowed, all of it. */

@@ -21,3 +21,4 @@ libpetra_a_SOURCES += \
 	src/schedule/program_zb_h1.c \
 	src/schedule/schedule.c src/schedule/schedule.h \
 	src/schedule/version.c src/schedule/version.h
+EXTRA_DIST += src/schedule/README.md

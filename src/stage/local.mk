@@ -13,3 +13,4 @@ libpetra_a_SOURCES += \
 	src/stage/step.c \
 	src/stage/update.c \
 	src/stage/weight_stash.c src/stage/weight_stash.h
+EXTRA_DIST += src/stage/README.md

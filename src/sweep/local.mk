@@ -8,3 +8,4 @@ libpetra_a_SOURCES += \
 	src/sweep/slurm.c \
 	src/sweep/summary.c \
 	src/sweep/sweep.h
+EXTRA_DIST += src/sweep/README.md

@@ -111,7 +111,7 @@ class Bundle(ProgramTest):
                 self.assertTrue(os.path.getsize(os.path.join(self.bundle, words[2])) > 0)
         self.assertTrue(os.access(self.bundle + "/analysis/plot_training.py", os.X_OK))
         self.assertTrue(os.access(self.bundle + "/scripts/get_data", os.X_OK))
-        self.assertLessEqual({"plot_common.py", "plot_common.gp", "plot_gnuplot.sh", "petra_report.py", "report_page.js", "report_page.css"}, set(os.listdir(self.bundle + "/analysis")))
+        self.assertLessEqual({"plot_common.py", "plot_common.gp", "plot_gnuplot.sh", "petra_report.py", "petra_export.py", "report_page.js", "report_page.css"}, set(os.listdir(self.bundle + "/analysis")))
         self.assertIn("README.md", os.listdir(self.bundle))
         self.assertEqual(bool(CUDA), any(words[0].startswith("libcudart") and words[1] == "not" for words in lines))
         made = self.make("BUNDLE_CUDA=maybe", folder=self.path("made/other"))

@@ -182,7 +182,7 @@ class Runs(ProgramTest):
             self.assertIn("forward_flops [FLOP/image]", header)
         found = self.good_json("export", "runs/priced/run.h5", "--csv", "priced")
         self.assertIn({"file": "simulate.csv", "rows": 1}, found["files"])
-        self.unseal("runs/mine/run.h5")  # read in a process of its own first, which writes nothing
+        self.unseal("runs/mine/run.h5")  # read in a process of its own first
         self.assertEqual(self.good("export", "runs/mine", "--csv", "csv").splitlines(), lines)
         self.bad(2, "petra export needs --csv DIR", "export", "runs/mine")
         self.bad(1, "cannot make this folder", "export", "runs/mine", "--csv", "small.yaml")
@@ -190,15 +190,22 @@ class Runs(ProgramTest):
 
     def test_units_of_parts(self):
         """A data set whose last dimension has names makes a column of each, with its own unit."""
-        labels = h5py.string_dtype()
-        with h5py.File(self.path("made.h5"), "w", libver="earliest") as file:
-            file.attrs["schema_version"] = numpy.int32(1)
-            sent = file.create_dataset("ranks/sent", data=numpy.arange(4).reshape(2, 2))
-            sent.attrs.create("DIMENSION_LABELS", ["rank", "part"], dtype=labels)
-            sent.attrs["units"] = "1, byte"
-            sent.attrs.create("parts", ["messages", "bytes, all"], dtype=labels)
+        self.unseal("runs/mine/run.h5")
+        shutil.copy(self.path("runs/mine/run.h5"), self.path("made.h5"))
+        with h5py.File(self.path("made.h5"), "r+") as file:
+            sent = file["memory/backend_bytes"]
+            sent.attrs["units"] = "1, byte, count"
+            sent.attrs.create("parts", ["messages", "bytes, all", 'a "part"'], dtype=h5py.string_dtype())
+            row = sent[0].tolist()
         self.good("export", "made.h5", "--csv", "csv")
-        self.assertEqual(self.read("csv/ranks_by_rank.csv").decode(), 'rank,sent_messages,"sent_bytes, all [byte]"\n0,0,1\n1,2,3\n')
+        header, line, end = self.read("csv/memory_by_rank.csv").decode().split("\n")
+        self.assertEqual(header, 'rank,backend_bytes_messages,"backend_bytes_bytes, all [byte]","backend_bytes_a ""part"" [count]"')
+        self.assertEqual((line, end), ("0," + ",".join(map(str, row)), ""))
+        with h5py.File(self.path("made.h5"), "r+") as file:
+            file["memory/backend_bytes"].attrs.create("parts", ["messages"], dtype=h5py.string_dtype())
+        code, out, error = self.run_petra("export", "made.h5", "--csv", "csv")
+        self.assertEqual((code, error.splitlines()),
+                         (1, ["petra_export.py: made.h5: /memory/backend_bytes: its attribute parts has 1 names; expected 3"]))
 
     def test_reader(self):
         run = petra_runs.Run(self.path("runs/mine"))

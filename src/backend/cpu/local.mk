@@ -25,3 +25,4 @@ else
 libpetra_a_SOURCES += src/backend/cpu/onednn_2.c
 endif
 EXTRA_DIST += src/backend/cpu/onednn_2.c src/backend/cpu/onednn_3.c
+EXTRA_DIST += src/backend/cpu/README.md

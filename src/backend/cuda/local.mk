@@ -95,3 +95,4 @@ SUFFIXES = .cu
 	  -MMD -MP -MT $@ -MF $(@D)/$(DEPDIR)/$(*F).Pcu -c -o $@ $<
 CLEANFILES += $(CUDA_DEPDIR)/*.Pcu
 -include $(wildcard $(CUDA_DEPDIR)/*.Pcu)
+EXTRA_DIST += src/backend/cuda/README.md

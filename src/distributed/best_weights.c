@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/best_weights.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The weights of the stages that are here, at an evaluation. */
+typedef struct copy {
+  struct copy *next;
+  int32_t epoch;
+  double *values;
+  int64_t count;
+} copy;
+
+struct petra_best {
+  petra_stage_observer base;
+  const petra_network *network;
+  petra_ranks *ranks;          /* of several processes; NULL: this is the only one */
+  char *path, *weights_path;   /* of the process that writes them; else NULL */
+  petra_weights_moment moment; /* of the best evaluation so far; epoch 0: none */
+  bool in_weights;             /* weights.h5 has its weights, and there is no best.h5 */
+  bool changed;                /* since the file was written */
+  copy *kept;                  /* the weights that are here; NULL: they are in a file, or there are none */
+  copy *first, **last;         /* evaluations whose result is not known here, in their order */
+};
+
+static void destroy_copy(copy *c) {
+  if (c)
+    petra_free(c->values);
+  petra_free(c);
+}
+
+static int32_t epoch_of(const petra_best *best, int64_t microbatch) {
+  return (int32_t)(microbatch / best->network->plan->program.batches) + 1;
+}
+
+static petra_weights_moment moment_of(const petra_best *best, int64_t microbatch, const petra_evaluation *evaluation) {
+  const bool by_loss = petra_best_by_loss(petra_samples_of(best->network->plan->config));
+  return (petra_weights_moment){
+      .epoch = epoch_of(best, microbatch), .by_loss = by_loss, .value = by_loss ? evaluation->loss : evaluation->top1};
+}
+
+/* Whether `moment` is to be kept in the place of `best`, which came before it. */
+static bool beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
+  return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
+}
+
+/* In one process. */
+static petra_status write_better(petra_best *best, const petra_weights_moment *moment,
+                                 petra_snapshot *const *snapshots) {
+  if (!beats(moment, &best->moment))
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, moment, best->path));
+  best->moment = *moment;
+  best->in_weights = false;
+  return PETRA_OK;
+}
+
+static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
+                               petra_snapshot *const *snapshots) {
+  petra_best *best = (petra_best *)base;
+  copy *c;
+  if (!best->ranks) {
+    const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
+    return write_better(best, &moment, snapshots);
+  }
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  *best->last = c;
+  best->last = &c->next;
+  c->epoch = epoch_of(best, microbatch);
+  return petra_network_copy_weights(best->network, snapshots, &c->values, &c->count);
+}
+
+/* The first evaluation that waits turned out so. */
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_best *best = (petra_best *)base;
+  const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
+  copy *c = best->first;
+  if (!best->ranks)
+    return PETRA_OK;
+  if (!c || c->epoch != moment.epoch)
+    return petra_fail(PETRA_INTERNAL, "the result of the evaluation of epoch %d has come, and %s waits here",
+                      moment.epoch, c ? "another one" : "none");
+  best->first = c->next;
+  if (!best->first)
+    best->last = &best->first;
+  if (!beats(&moment, &best->moment)) {
+    destroy_copy(c);
+    return PETRA_OK;
+  }
+  destroy_copy(best->kept);
+  best->kept = c;
+  best->moment = moment;
+  best->changed = true;
+  return PETRA_OK;
+}
+
+petra_status petra_best_resume(petra_best *best) {
+  return best->ranks ? petra_ranks_share(best->ranks, &best->moment, sizeof best->moment) : PETRA_OK;
+}
+
+petra_status petra_best_save(petra_best *best) {
+  bool changed = best->changed;
+  if (best->ranks)
+    PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know */
+  if (!changed)
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_copies(best->network, best->kept ? best->kept->values : NULL,
+                                       best->kept ? best->kept->count : 0, &best->moment, best->path));
+  best->in_weights = best->changed = false;
+  return PETRA_OK;
+}
+
+petra_status petra_best_check(const petra_config *config, int64_t epochs) {
+  const int64_t every = config->run.eval_every;
+  if (config->run.keep != PETRA_KEEP_BEST)
+    return PETRA_OK;
+  if (every == 0 || epochs < every)
+    return petra_config_fail(config, "run.keep",
+                             "best in a run without an evaluation (%lld whole epochs, run.eval_every: %lld); expected "
+                             "last, or an evaluation",
+                             (long long)epochs, (long long)every);
+  return PETRA_OK;
+}
+
+/* What best.h5 has at the beginning or, of a run that had come to its end, weights.h5, which stays where it is. Weights of a later
+ * epoch than the checkpoint's are found again on the way there. */
+static petra_status find(petra_best *best, const petra_plan *plan, int64_t logged) {
+  const int64_t epochs = plan->program.microbatches / plan->program.batches;
+  best->in_weights = access(best->path, F_OK) != 0;
+  const char *path = best->in_weights ? best->weights_path : best->path;
+  if (access(path, F_OK) != 0)
+    return logged < plan->config->run.eval_every
+               ? PETRA_OK
+               : petra_fail(PETRA_DATA,
+                            "%s: is not there, nor is %s, and %lld epochs of the run are done; expected one of them, "
+                            "with the weights of the best evaluation, or a run from the beginning (--overwrite)",
+                            best->path, best->weights_path, (long long)logged);
+  PETRA_TRY(petra_weights_read_moment(path, &best->moment));
+  if (best->moment.epoch > epochs)
+    return petra_config_fail(plan->config, "run.keep",
+                             "best: %s has the weights of epoch %d, and the run is to have %lld; expected as many "
+                             "(run.epochs, run.max_microbatches)",
+                             path, best->moment.epoch, (long long)epochs);
+  return PETRA_OK;
+}
+
+petra_status petra_best_create(const petra_network *network, const char *folder, int64_t logged, petra_best **out) {
+  static const petra_stage_observer_ops ops = {.evaluated = on_evaluation, .evaluated_weights = on_weights};
+  petra_best *best;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&best, 1, sizeof *best));
+  best->base.ops = &ops;
+  best->network = network;
+  best->ranks = network->placement && network->placement->ranks->count > 1 ? network->placement->ranks : NULL;
+  best->last = &best->first;
+  if (folder) {
+    PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
+    PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
+  }
+  if (logged >= 0)
+    PETRA_TRY_GOTO(status, find(best, network->plan, logged), fail);
+  *out = best;
+  return PETRA_OK;
+fail:
+  petra_best_destroy(best);
+  return status;
+}
+
+void petra_best_destroy(petra_best *best) {
+  if (!best)
+    return;
+  while (best->first) {
+    copy *c = best->first;
+    best->first = c->next;
+    destroy_copy(c);
+  }
+  destroy_copy(best->kept);
+  petra_free(best->path);
+  petra_free(best->weights_path);
+  petra_free(best);
+}
+
+petra_stage_observer *petra_best_observer(petra_best *best) {
+  return &best->base;
+}
+
+static petra_weights_moment moment_of_row(const petra_runlog_epoch *row, petra_sample_kind samples) {
+  const bool by_loss = petra_best_by_loss(samples);
+  return (petra_weights_moment){
+      .epoch = row->epoch + 1, .by_loss = by_loss, .value = by_loss ? row->eval_loss : row->eval_top1};
+}
+
+int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sample_kind samples) {
+  petra_weights_moment best = {0};
+  int64_t found = -1;
+  for (int64_t e = 0; e < count; e++) {
+    const petra_weights_moment moment = moment_of_row(&rows[e], samples);
+    if (isnan(moment.value) || !beats(&moment, &best))
+      continue;
+    best = moment;
+    found = e;
+  }
+  return found;
+}
+
+petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
+  if (!best->path)
+    return PETRA_OK;
+  const petra_sample_kind samples = petra_samples_of(best->network->plan->config);
+  const int64_t row = petra_best_of(rows, count, samples);
+  const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);
+  if (row < 0 || best->moment.epoch != logged.epoch || best->moment.value != logged.value)
+    return petra_fail(PETRA_DATA,
+                      "%s: has the weights of epoch %d, and the best evaluation of this run is that of epoch %d; "
+                      "expected a folder that nothing else wrote into, and a run that goes on bit for bit "
+                      "(device.threads)",
+                      best->path, best->moment.epoch, logged.epoch);
+  if (best->in_weights)
+    return PETRA_OK;
+  return rename(best->path, best->weights_path) == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: cannot be renamed to %s: %s", best->path, best->weights_path, strerror(errno));
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/consistency_check.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "data/sampler.h"
+
+#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { RECORDS = 16 }; /* windows or images that are compared, from the first one to the last */
+
+static void print_about(const char *name, const petra_dataset *set, FILE *out) {
+  fprintf(out, "%s set: %lld %s, ", name, (long long)set->count, petra_sample_words_of(set->samples)->samples);
+  if (set->samples == PETRA_SAMPLE_TOKENS)
+    fprintf(out, "%lld tokens of %d", (long long)set->tokens, set->classes);
+  else
+    fprintf(out, "%d x %d, %d classes, deviation %.17g %.17g %.17g", set->height, set->width, set->classes,
+            set->deviation[0], set->deviation[1], set->deviation[2]);
+}
+
+/* Each with its labels. */
+static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, XXH64_state_t *hash) {
+  petra_sample_place place = {0};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&place.values, (size_t)sampler->values, sizeof *place.values), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&place.labels, (size_t)sampler->labels, sizeof *place.labels), done);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&place.scratch, 1, sampler->scratch_bytes), done);
+  for (int64_t i = 0; i < RECORDS; i++) {
+    PETRA_TRY_GOTO(status, sampler->ops->read(sampler, 0, i * (set->count - 1) / (RECORDS - 1), &place), done);
+    XXH64_update(hash, place.values, (size_t)sampler->values * sizeof *place.values);
+    XXH64_update(hash, place.labels, (size_t)sampler->labels * sizeof *place.labels);
+  }
+done:
+  petra_free(place.values);
+  petra_free(place.labels);
+  petra_free(place.scratch);
+  return status;
+}
+
+static petra_status print_set(const char *name, const petra_dataset *set, FILE *out) {
+  petra_sampler sampler;
+  XXH64_state_t hash;
+  if (!set)
+    return PETRA_OK;
+  petra_sampler_init(&sampler, set, &(petra_sampler_options){0});
+  XXH64_reset(&hash, 0);
+  PETRA_TRY(hash_samples(set, &sampler, &hash));
+  print_about(name, set, out);
+  fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)XXH64_digest(&hash));
+  return PETRA_OK;
+}
+
+/* A file that a key names; "" or a missing `path`: nothing. */
+static petra_status print_file(const char *key, const char *path, FILE *out) {
+  char block[4096];
+  XXH64_state_t hash;
+  size_t got;
+  if (!*path)
+    return PETRA_OK;
+  FILE *file = fopen(path, "rb");
+  if (!file)
+    return petra_fail(PETRA_IO, "%s: %s", path, strerror(errno));
+  XXH64_reset(&hash, 0);
+  while ((got = fread(block, 1, sizeof block, file)) > 0)
+    XXH64_update(&hash, block, got);
+  const bool failed = ferror(file);
+  fclose(file);
+  if (failed)
+    return petra_fail(PETRA_IO, "%s: cannot be read", path);
+  fprintf(out, "hash of the file of %s: %016llx\n", key, (unsigned long long)XXH64_digest(&hash));
+  return PETRA_OK;
+}
+
+/* What the order of actions and the stages of each rank follow from. */
+static void print_costs(const petra_digest *d, FILE *out) {
+  const petra_executor_virtual_options *options = &d->cluster->executor;
+  for (int32_t j = 0; j < options->cost_count; j++) {
+    const petra_stage_cost *cost = &options->costs[j];
+    fprintf(out, "stage %d at rank %d, ns: %lld %lld %lld %lld %lld\n", j + 1,
+            petra_placement_rank(d->network->placement, 0, j + 1), (long long)cost->forward_ns,
+            (long long)cost->backward_ns, (long long)cost->reconstruct_ns, (long long)cost->weight_gradient_ns,
+            (long long)cost->update_ns);
+  }
+}
+
+petra_status petra_digest_print(const void *context, FILE *out) {
+  const petra_digest *d = context;
+  const petra_config *config = d->network->plan->config;
+  char text[256];
+  fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());
+  d->network->backend->ops->describe(d->network->backend, text, sizeof text);
+  fprintf(out, "backend %s\n", text);
+  fprintf(out, "%s --resume, %s --trace\n", d->resumes ? "with" : "without", d->traces ? "with" : "without");
+  PETRA_TRY(print_set("training", d->train, out));
+  PETRA_TRY(print_set("evaluation", d->evaluation, out));
+  PETRA_TRY(print_file("model.weights", config->model.weights, out));
+  PETRA_TRY(print_file("method.schedule", config->method.schedule, out));
+  print_costs(d, out);
+  return petra_config_print(config, out);
+}

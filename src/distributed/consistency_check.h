@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ranks of an executed run have to have alike: program, backend, data, files that they read, the whole config. */
+#ifndef PETRA_DISTRIBUTED_CONSISTENCY_CHECK_H
+#define PETRA_DISTRIBUTED_CONSISTENCY_CHECK_H
+
+#include "data/dataset.h"
+#include "plan/virtual_cluster.h"
+#include "plan/network.h"
+
+typedef struct petra_digest {
+  const petra_network *network;
+  const petra_cluster *cluster;            /* whose costs decide the order */
+  const petra_dataset *train, *evaluation; /* evaluation NULL: none */
+  bool resumes, traces;                    /* --resume, --trace: all ranks do together what they ask for */
+} petra_digest;
+
+/* As lines of text, a petra_text_printer of a petra_digest: files and images by a hash. Fails where one cannot be read. */
+petra_status petra_digest_print(const void *digest, FILE *out);
+
+#endif

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/executor_arrival.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "distributed/transport_ranks.h"
+#include "exec/worker_stage.h"
+#include "schedule/arrival.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A message that waits. */
+typedef struct arrived {
+  int64_t number, came_ns;
+} arrived;
+
+/* Messages of stages of this rank, in the order in which they came. */
+typedef struct queue {
+  arrived *items;
+  int64_t count, capacity;
+} queue;
+
+typedef struct stage_state {
+  petra_arrival_stage due;
+  queue forward, backward;
+  int64_t forwards, backwards, evaluations; /* done */
+} stage_state;
+
+typedef struct executor_wall {
+  petra_executor base;
+  petra_executor_wall_options options;
+  petra_executor_wall_times took;
+  int32_t first, last; /* of the stages that are here */
+  /* Below: of the run in progress. */
+  const petra_program_options *program;
+  petra_worker *worker;
+  petra_observer *observers;
+  stage_state *state; /* per stage of the network, from 0 */
+  petra_arrival_source source;
+  int64_t limit;               /* microbatches up to the next cut, or to the end */
+  bool held;                   /* stage 1 reads nothing until the place of a meeting is known */
+  bool meets;                  /* the next cut is a meeting */
+  petra_meeting_end end;       /* of that */
+  int64_t free_since_ns;       /* stage 1: the end of its last action */
+  int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
+  int64_t evaluated;           /* evaluations that are over here */
+  int64_t evaluation_since_ns; /* where stage 1 is here: since when its next batch can go */
+} executor_wall;
+
+/* What a rank can do: an action, or the next batch of an evaluation. */
+typedef struct candidate {
+  petra_action action;
+  bool batch;
+  int64_t came_ns; /* INT64_MAX: nothing */
+} candidate;
+
+static bool here(const executor_wall *x, int32_t stage) {
+  return stage >= x->first && stage <= x->last;
+}
+
+static stage_state *state_of(const executor_wall *x, int32_t stage) {
+  return &x->state[stage - 1];
+}
+
+static petra_status put(queue *q, int64_t number, int64_t came_ns) {
+  PETRA_TRY(petra_array_reserve(&q->items, &q->capacity, q->count + 1, sizeof *q->items));
+  q->items[q->count++] = (arrived){number, came_ns};
+  return PETRA_OK;
+}
+
+static void drop_first(queue *q) {
+  q->count--;
+  memmove(q->items, q->items + 1, (size_t)q->count * sizeof *q->items);
+}
+
+/* --- what can be done --- */
+
+/* Where the message of a pass waits that comes from this rank itself: of a split head's B its own F. NULL: it comes from
+ * another rank, or from the source. */
+static queue *own_queue(const executor_wall *x, int32_t stage, bool backward) {
+  if (backward)
+    return stage == x->program->stages || here(x, stage + 1) ? &state_of(x, stage)->backward : NULL;
+  return stage > 1 && here(x, stage - 1) ? &state_of(x, stage)->forward : NULL;
+}
+
+/* The first message that waits for a pass of the stage; came_ns INT64_MAX: none. */
+static arrived first_message(const executor_wall *x, int32_t stage, bool backward) {
+  const queue *own = own_queue(x, stage, backward);
+  arrived found = {-1, INT64_MAX};
+  if (own)
+    return own->count > 0 ? own->items[0] : found;
+  if (stage == 1 && !backward)
+    return x->source.offered < x->limit && !x->held && petra_arrival_offers(&x->source, x->program)
+               ? (arrived){x->source.offered, x->free_since_ns}
+               : found;
+  petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD,
+                              &found.number, &found.came_ns);
+  return found;
+}
+
+/* Whether what the pass sends finds room. */
+static bool has_room(const executor_wall *x, int32_t stage, bool backward) {
+  const int32_t to = backward ? stage - 1 : stage + 1;
+  if (to < 1 || to > x->program->stages)
+    return true;
+  if (here(x, to))
+    return backward || state_of(x, to)->forward.count <= PETRA_TRANSPORT_AHEAD;
+  return petra_transport_ranks_room(x->options.transport, to,
+                                    backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD);
+}
+
+/* Puts a pass in the place of *best if its message came earlier. */
+static void consider_pass(const executor_wall *x, int32_t stage, bool backward, candidate *best) {
+  const arrived message = first_message(x, stage, backward);
+  const bool fused = petra_program_fused(x->program, stage);
+  if (message.came_ns >= best->came_ns || !has_room(x, stage, backward || fused))
+    return;
+  *best = (candidate){{stage, backward || fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD, message.number},
+                      false,
+                      message.came_ns};
+}
+
+/* The next batch of an evaluation. */
+static void consider_batch(const executor_wall *x, candidate *best) {
+  int64_t number, came_ns = x->evaluation_since_ns;
+  if (!petra_worker_stage_evaluates(x->options.evaluating))
+    return;
+  if (x->first > 1 &&
+      !petra_transport_ranks_first(x->options.transport, x->first, PETRA_CHANNEL_EVALUATION, &number, &came_ns))
+    return;
+  if (came_ns < best->came_ns &&
+      (x->last == x->program->stages ||
+       petra_transport_ranks_room(x->options.transport, x->last + 1, PETRA_CHANNEL_EVALUATION)))
+    *best = (candidate){.batch = true, .came_ns = came_ns};
+}
+
+/* U, and E unless the snapshot before is in use, before anything else; then what came first. */
+static candidate choose(const executor_wall *x) {
+  candidate best = {.came_ns = INT64_MAX};
+  petra_action due;
+  for (int32_t j = x->last; j >= x->first; j--) {
+    const stage_state *s = state_of(x, j);
+    due.stage = j;
+    if (!petra_arrival_due(&s->due, &due))
+      continue;
+    if (due.kind == PETRA_ACTION_UPDATE || s->evaluations == x->evaluated)
+      return (candidate){due, false, 0};
+  }
+  for (int32_t j = x->last; j >= x->first; j--) {
+    if (petra_arrival_due(&state_of(x, j)->due, &due))
+      continue;
+    consider_pass(x, j, true, &best);
+    consider_pass(x, j, false, &best);
+  }
+  consider_batch(x, &best);
+  return best;
+}
+
+/* --- doing it --- */
+
+/* The message that the action took is no longer first. */
+static void take(executor_wall *x, const petra_action *action) {
+  stage_state *s = state_of(x, action->stage);
+  const bool fused = petra_program_fused(x->program, action->stage);
+  const bool forward = action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused);
+  if (!forward && action->kind != PETRA_ACTION_BACKWARD)
+    return;
+  queue *own = own_queue(x, action->stage, !forward);
+  if (own)
+    drop_first(own);
+  s->forwards += forward;
+  s->backwards += action->kind == PETRA_ACTION_BACKWARD;
+  if (forward && action->stage == 1)
+    x->source.offered++;
+}
+
+/* What the end of the action brings about. */
+static petra_status end_action(executor_wall *x, const petra_action *action, int64_t end_ns) {
+  const int32_t stage = action->stage, last = x->program->stages;
+  const bool forward = action->kind == PETRA_ACTION_FORWARD, backward = action->kind == PETRA_ACTION_BACKWARD;
+  petra_arrival_count(&state_of(x, stage)->due, x->program, action);
+  if (forward && stage == last)
+    PETRA_TRY(put(&state_of(x, stage)->backward, action->microbatch, end_ns));
+  else if (forward && here(x, stage + 1))
+    PETRA_TRY(put(&state_of(x, stage + 1)->forward, action->microbatch, end_ns));
+  if (backward && stage > 1 && here(x, stage - 1))
+    PETRA_TRY(put(&state_of(x, stage - 1)->backward, action->microbatch, end_ns));
+  if (action->kind == PETRA_ACTION_EVALUATE) {
+    state_of(x, stage)->evaluations++;
+    x->evaluation_since_ns = end_ns;
+  }
+  if (stage == 1) {
+    x->source.finished += backward;
+    x->free_since_ns = end_ns;
+  }
+  return PETRA_OK;
+}
+
+/* Whether the action has stage 1 read a microbatch. */
+static bool reads(const executor_wall *x, const petra_action *action) {
+  const bool fused = petra_program_fused(x->program, 1);
+  return action->stage == 1 && action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
+}
+
+static petra_status perform(executor_wall *x, const petra_action *action) {
+  x->held = reads(x, action) && !petra_carrier_may_go(x->options.carrier, x->source.offered + 1);
+  if (x->held)
+    return PETRA_OK;
+  petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
+  take(x, action);
+  PETRA_NOTIFY(petra_observer, x->observers, starting, observer, row.start_ns, action, 1);
+  PETRA_TRY(x->worker->ops->perform(x->worker, row.start_ns, action, 1, &row.result));
+  PETRA_NOTIFY(petra_observer, x->observers, started, observer, row.start_ns, action, &row.result, 1);
+  const int64_t end_ns = petra_clock_ns();
+  x->last_end_ns = row.end_ns = end_ns - x->options.origin_ns;
+  PETRA_TRY(end_action(x, action, end_ns));
+  PETRA_NOTIFY(petra_observer, x->observers, ended, observer, &row);
+  return PETRA_OK;
+}
+
+static petra_status evaluate(executor_wall *x) {
+  bool ended;
+  const int64_t begin_ns = petra_clock_ns();
+  PETRA_TRY(petra_worker_stage_evaluate(x->options.evaluating, &ended));
+  x->evaluation_since_ns = petra_clock_ns();
+  x->took.evaluating_ns += x->evaluation_since_ns - begin_ns;
+  x->evaluated += ended;
+  return PETRA_OK;
+}
+
+/* Waits for what may bring something to do, and names it. */
+static petra_status wait_for_message(executor_wall *x, int64_t events) {
+  const int64_t begin_ns = petra_clock_ns();
+  const stage_state *low = state_of(x, x->first), *high = state_of(x, x->last);
+  char forward[96] = "", backward[96] = "", what[200];
+  if (x->first > 1 && low->forwards < x->limit)
+    snprintf(forward, sizeof forward, "the forward message %lld of stage %d", (long long)low->forwards, x->first);
+  if (x->last < x->program->stages && high->backwards < x->limit)
+    snprintf(backward, sizeof backward, "the backward message %lld of stage %d", (long long)high->backwards, x->last);
+  snprintf(what, sizeof what, "%s%s%s", forward, *forward && *backward ? " or " : "", backward);
+  petra_status status =
+      petra_carrier_wait_event(x->options.carrier, events, *what ? what : "an evaluation's message or its room");
+  x->took.waiting_ns += petra_clock_ns() - begin_ns;
+  return status;
+}
+
+/* All that stage 1 may read up to the next cut. */
+static bool is_done(const executor_wall *x) {
+  petra_action due;
+  for (int32_t j = x->first; j <= x->last; j++) {
+    const stage_state *s = state_of(x, j);
+    if (s->backwards < x->limit || petra_arrival_due(&s->due, &due) || s->evaluations > x->evaluated)
+      return false;
+  }
+  return true;
+}
+
+/* No rank has read more than the place of a meeting. One at the next cut, or at the end, comes behind that on all ranks, however
+ * late they hear of it. */
+static void look_for_meeting(executor_wall *x) {
+  const int64_t place = petra_carrier_meeting(x->options.carrier, &x->end);
+  if (place < 0 || place >= x->limit)
+    return;
+  x->limit = place;
+  x->meets = true;
+  x->held = false;
+}
+
+static petra_status run_to_limit(executor_wall *x) {
+  for (;;) {
+    int64_t events;
+    PETRA_TRY(petra_carrier_look(x->options.carrier, &events));
+    look_for_meeting(x);
+    if (is_done(x))
+      return PETRA_OK;
+    if (x->options.between)
+      PETRA_TRY(x->options.between(x->options.context));
+    const candidate next = choose(x);
+    if (next.came_ns == INT64_MAX)
+      PETRA_TRY(wait_for_message(x, events));
+    else
+      PETRA_TRY(next.batch ? evaluate(x) : perform(x, &next.action));
+  }
+}
+
+/* What the ranks wait for each other meanwhile is between actions. */
+static petra_status cut(executor_wall *x) {
+  const int64_t waited_ns = petra_carrier_counted(x->options.carrier).wait_ns;
+  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
+                                  x->meets ? x->end : PETRA_MEETING_GO_ON));
+  x->meets = false;
+  x->took.waiting_ns += petra_carrier_counted(x->options.carrier).wait_ns - waited_ns;
+  x->free_since_ns = petra_clock_ns();
+  return PETRA_OK;
+}
+
+static petra_status run_all(executor_wall *x) {
+  const int64_t all = x->program->microbatches, every = x->options.cuts.every;
+  for (;;) {
+    const int64_t next = every > 0 ? (x->limit / every + 1) * every : all;
+    x->limit = next < all ? next : all;
+    PETRA_TRY(run_to_limit(x));
+    if (x->limit == all)
+      return petra_worker_finish(x->worker);
+    PETRA_TRY(cut(x));
+  }
+}
+
+/* The state of a stage when it has done the first microbatches and nothing else. */
+static stage_state drained(const executor_wall *x, int64_t microbatches) {
+  stage_state s = {.due = petra_arrival_stage_new(), .forwards = microbatches, .backwards = microbatches};
+  s.due.backwards = microbatches % x->program->accumulate;
+  return s;
+}
+
+static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
+                        petra_worker *worker, petra_observer *observers) {
+  executor_wall *x = (executor_wall *)base;
+  const size_t stages = (size_t)options->stages;
+  if (!program->arrival)
+    return petra_fail(PETRA_UNSUPPORTED, "program %s has an order; the wall clock runs what has none", program->name);
+  x->program = options;
+  x->worker = worker;
+  x->observers = observers;
+  x->limit = x->options.cuts.begin;
+  x->source = (petra_arrival_source){x->limit, x->limit};
+  x->evaluated = 0;
+  x->free_since_ns = x->evaluation_since_ns = petra_clock_ns();
+  PETRA_TRY(petra_allocate(&x->state, stages, sizeof *x->state));
+  for (size_t j = 0; j < stages; j++)
+    x->state[j] = drained(x, x->limit);
+  petra_status status = run_all(x);
+  for (size_t j = 0; j < stages; j++) {
+    petra_free(x->state[j].forward.items);
+    petra_free(x->state[j].backward.items);
+  }
+  petra_free(x->state);
+  x->state = NULL;
+  return status;
+}
+
+static int64_t now_ns(const petra_executor *base) {
+  return ((const executor_wall *)base)->last_end_ns;
+}
+
+static void destroy(petra_executor *base) {
+  petra_free(base);
+}
+
+petra_status petra_executor_wall_create(const petra_executor_wall_options *options, petra_executor **out) {
+  static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
+  executor_wall *x;
+  PETRA_TRY(petra_allocate(&x, 1, sizeof *x));
+  x->base.ops = &ops;
+  x->options = *options;
+  x->first = petra_stages_first(&options->stages);
+  x->last = x->first + petra_stages_here(&options->stages) - 1;
+  *out = &x->base;
+  return PETRA_OK;
+}
+
+petra_executor_wall_times petra_executor_wall_took(const petra_executor *base) {
+  return ((const executor_wall *)base)->took;
+}

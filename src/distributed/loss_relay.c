@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/loss_relay.h"
+
+#include "base/mem.h"
+#include "exec/replica_losses.h"
+
+#include <string.h>
+
+typedef enum item_kind { ITEM_LOSS, ITEM_EVALUATION, ITEM_MARK } item_kind;
+
+typedef struct item {
+  int32_t kind;
+  int64_t microbatch, virtual_ns;
+  double lr;
+  petra_loss loss;
+  petra_evaluation evaluation;
+} item;
+
+/* Where items of a replica come from, and who is notified of them here. */
+typedef struct source {
+  petra_way *way; /* NULL: nothing comes from another process */
+  int64_t marks;  /* that came, less those that were waited for */
+  petra_stage_observer *observers;
+} source;
+
+struct petra_loss_relay {
+  petra_stage_observer base;
+  petra_replica_losses *losses; /* NULL: this is not rank 0, or there are no replicas */
+  int ranks, replicas, replica;
+  petra_way **out; /* to each rank; NULL: none */
+  int64_t sent;    /* items */
+  source source[]; /* of each replica */
+};
+
+static petra_stage_observer *own_observers(const petra_loss_relay *relay) {
+  return relay->source[relay->replica].observers;
+}
+
+/* Sends to rank 0 or, with `all`, to every rank that this one has a way to. */
+static petra_status send_item(petra_loss_relay *relay, bool all, const item *what) {
+  for (int r = 0; r < (all ? relay->ranks : 1); r++) {
+    void *buffer;
+    if (!relay->out[r])
+      continue;
+    PETRA_TRY(petra_way_buffer(relay->out[r], 0, "room for a loss or an evaluation", &buffer));
+    memcpy(buffer, what, sizeof *what);
+    PETRA_TRY(petra_way_send(relay->out[r], relay->sent, sizeof *what));
+  }
+  relay->sent++;
+  return PETRA_OK;
+}
+
+/* --- from the worker of this process --- */
+
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  petra_loss_relay *relay = (petra_loss_relay *)base;
+  const item what = {.kind = ITEM_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
+  PETRA_TRY(send_item(relay, false, &what));
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), loss, observer, microbatch, loss, lr, virtual_ns);
+  return PETRA_OK;
+}
+
+static petra_status on_evaluating(petra_stage_observer *base) {
+  PETRA_NOTIFY(petra_stage_observer, own_observers((const petra_loss_relay *)base), evaluating, observer);
+  return PETRA_OK;
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_loss_relay *relay = (petra_loss_relay *)base;
+  const item what = {.kind = ITEM_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
+  PETRA_TRY(send_item(relay, true, &what));
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated, observer, microbatch, evaluation);
+  return PETRA_OK;
+}
+
+static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
+                               petra_snapshot *const *snapshots) {
+  const petra_loss_relay *relay = (const petra_loss_relay *)base;
+  PETRA_NOTIFY(petra_stage_observer, own_observers(relay), evaluated_weights, observer, microbatch, evaluation,
+               snapshots);
+  return PETRA_OK;
+}
+
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
+  return &relay->base;
+}
+
+/* --- from other processes --- */
+
+static petra_status receive(source *from, int64_t number, const void *data) {
+  item what;
+  memcpy(&what, data, sizeof what);
+  PETRA_TRY(petra_way_done(from->way, number));
+  if (what.kind == ITEM_LOSS)
+    PETRA_NOTIFY(petra_stage_observer, from->observers, loss, observer, what.microbatch, &what.loss, what.lr,
+                 what.virtual_ns);
+  else if (what.kind == ITEM_EVALUATION)
+    PETRA_NOTIFY(petra_stage_observer, from->observers, evaluated, observer, what.microbatch, &what.evaluation);
+  else
+    from->marks++;
+  return PETRA_OK;
+}
+
+petra_status petra_loss_relay_poll(petra_loss_relay *relay) {
+  int64_t number;
+  const void *data;
+  size_t size;
+  for (int i = 0; i < relay->replicas; i++)
+    for (source *from = &relay->source[i]; from->way;) {
+      PETRA_TRY(petra_way_poll(from->way, &number, &data, &size));
+      if (!data)
+        break;
+      PETRA_TRY(receive(from, number, data));
+    }
+  return PETRA_OK;
+}
+
+petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
+  int64_t number;
+  const void *data;
+  size_t size;
+  PETRA_TRY(send_item(relay, true, &(const item){.kind = ITEM_MARK}));
+  for (int i = 0; i < relay->replicas; i++) {
+    source *from = &relay->source[i];
+    for (from->marks -= from->way != NULL; from->marks < 0;) { /* it may have come before this rank is here */
+      PETRA_TRY(petra_way_next(from->way, "the losses of the last stage", &number, &data, &size));
+      PETRA_TRY(receive(from, number, data));
+    }
+  }
+  return PETRA_OK;
+}
+
+/* --- creation --- */
+
+/* The ways of one replica, whose last stage is at rank `last`. */
+static petra_status open_ways(petra_loss_relay *relay, petra_carrier *carrier, int own, int replica, int last, int to,
+                              int way) {
+  for (int r = 0; r < to; r++)
+    if (r != last && r == own)
+      PETRA_TRY(petra_carrier_way_in(carrier, last, way, sizeof(item), &relay->source[replica].way));
+    else if (r != last && last == own)
+      PETRA_TRY(petra_carrier_way_out(carrier, r, way, sizeof(item), &relay->out[r]));
+  return PETRA_OK;
+}
+
+petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int way, bool keeps_best,
+                                     petra_stage_observer *observers, petra_loss_relay **out) {
+  static const petra_stage_observer_ops ops = {
+      .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
+  const petra_ranks *ranks = placement->ranks;
+  const int replicas = placement->replicas;
+  petra_loss_relay *relay;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&relay, 1, sizeof *relay + (size_t)replicas * sizeof *relay->source));
+  relay->base.ops = &ops;
+  relay->ranks = ranks->count;
+  relay->replicas = replicas;
+  relay->replica = placement->replica;
+  PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_way *)), fail);
+  if (ranks->rank == 0 && replicas > 1)
+    PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
+  for (int i = 0; i < replicas; i++) {
+    const int last = petra_placement_rank(placement, i, stages), to = keeps_best && i == 0 ? placement->places : 1;
+    relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
+    PETRA_TRY_GOTO(status, open_ways(relay, ranks->carrier, ranks->rank, i, last, to, way), fail);
+  }
+  *out = relay;
+  return PETRA_OK;
+fail:
+  petra_loss_relay_destroy(relay);
+  return status;
+}
+
+void petra_loss_relay_destroy(petra_loss_relay *relay) {
+  if (!relay)
+    return;
+  petra_replica_losses_destroy(relay->losses);
+  petra_free(relay->out);
+  petra_free(relay);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/pace.h"
+
+#include "base/mem.h"
+#include "plan/virtual_cluster.h"
+#include "distributed/rank_simulation.h"
+
+#include <math.h>
+
+enum { ENOUGH = 1024, ENOUGH_A_STAGE = 16 }; /* microbatches that are predicted: what recurs has recurred by then */
+
+/* What is written, and of whom. */
+typedef struct pacing {
+  const petra_plan *plan;
+  const petra_placement *placement;
+  bool rehearsal;
+  petra_runlog_pace pace;
+} pacing;
+
+/* Of a run, measured or predicted: one column. */
+static void put_column(pacing *p, petra_pace_column column, const petra_rank_times *times) {
+  const int32_t devices = petra_program_devices(&p->plan->program);
+  const double span_ns = (double)petra_rank_times_span_ns(times);
+  p->pace.microbatch_s[column] =
+      petra_rank_times_microbatch_s(times, petra_program_time_of(p->plan->method.program, &p->plan->program));
+  for (int32_t r = 0; r < p->pace.ranks; r++) {
+    double busy_ns = 0, at_once = 0; /* in a rehearsal all devices of a rank are busy at once */
+    for (int32_t j = 0; j < p->plan->stages; j++)
+      if (p->placement->rank_of[j] == r) {
+        busy_ns += (double)petra_rank_times_busy_ns(times, j + 1);
+        at_once += j < devices;
+      }
+    p->pace.busy[r][column] = span_ns > 0 ? busy_ns / (span_ns * (p->rehearsal ? at_once : 1)) : NAN;
+  }
+  for (int32_t j = 0; j < p->plan->stages; j++)
+    p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
+}
+
+static petra_status predict_column(pacing *p, petra_placed *placed, petra_profile_statistic statistic,
+                                   petra_pace_column column, const petra_plan *plan) {
+  petra_rank_times times;
+  PETRA_TRY(petra_rank_times_init(&times, plan));
+  petra_status status = petra_placed_run(placed, statistic, &times);
+  if (status == PETRA_OK)
+    put_column(p, column, &times);
+  petra_rank_times_fini(&times);
+  return status;
+}
+
+/* `plan` has as many microbatches as are predicted. */
+static petra_status predict_plan(pacing *p, const petra_plan *plan) {
+  const int32_t devices = petra_program_devices(&plan->program);
+  petra_cluster cluster;
+  petra_placed *placed = NULL;
+  int32_t *own = NULL; /* of a rehearsal: every device a rank of its own */
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&own, (size_t)plan->stages, sizeof *own), done);
+  for (int32_t j = 0; j < plan->stages; j++)
+    own[j] = petra_program_device(&plan->program, j + 1) - 1;
+  PETRA_TRY_GOTO(status,
+                 petra_placed_create(plan, &cluster, p->rehearsal ? own : p->placement->rank_of,
+                                     p->rehearsal ? devices : p->pace.ranks, &placed),
+                 done);
+  PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_MEAN, PETRA_PACE_PREDICTED, plan), done);
+  if (petra_placed_has_interval(placed)) {
+    PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE1, PETRA_PACE_LOW, plan), done);
+    PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE3, PETRA_PACE_HIGH, plan), done);
+    p->pace.microbatch_s[PETRA_PACE_HIGH] =
+        petra_placed_high_s(placed, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
+  }
+done:
+  petra_placed_destroy(placed);
+  petra_free(own);
+  petra_cluster_fini(&cluster);
+  return status;
+}
+
+static petra_status predict(pacing *p) {
+  petra_plan plan = *p->plan; /* borrows what it has */
+  const int64_t k = plan.program.accumulate;
+  int64_t enough = ENOUGH_A_STAGE * (int64_t)plan.stages;
+  enough = enough > ENOUGH ? enough : ENOUGH;
+  enough = plan.program.warmup + (enough + k - 1) / k * k;
+  if (plan.method.program->arrival || (!p->rehearsal && !plan.profile))
+    return PETRA_OK;
+  if (!plan.schedule && enough < plan.program.microbatches)
+    plan.program.microbatches = enough;
+  return predict_plan(p, &plan);
+}
+
+static petra_status write_pace(pacing *p, const petra_rank_times *times, petra_runlog *runlog,
+                               petra_pace_seconds *out) {
+  const size_t rows = (size_t)p->plan->stages + (size_t)p->pace.ranks;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&p->pace.stage_s, rows, sizeof *p->pace.stage_s));
+  p->pace.busy = p->pace.stage_s + p->plan->stages;
+  for (size_t i = 0; i < rows * PETRA_PACE_COLUMNS; i++)
+    p->pace.stage_s[i / PETRA_PACE_COLUMNS][i % PETRA_PACE_COLUMNS] = NAN;
+  for (int c = 0; c < PETRA_PACE_COLUMNS; c++)
+    p->pace.microbatch_s[c] = NAN;
+  put_column(p, PETRA_PACE_MEASURED, times);
+  PETRA_TRY_GOTO(status, predict(p), done);
+  PETRA_TRY_GOTO(status, petra_runlog_pace_write(runlog, &p->pace), done);
+  *out = (petra_pace_seconds){p->pace.microbatch_s[PETRA_PACE_MEASURED], p->pace.microbatch_s[PETRA_PACE_PREDICTED],
+                              p->pace.microbatch_s[PETRA_PACE_LOW], p->pace.microbatch_s[PETRA_PACE_HIGH]};
+done:
+  petra_free(p->pace.stage_s);
+  return status;
+}
+
+petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
+                              petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out) {
+  pacing p = {.plan = plan,
+              .placement = placement,
+              .rehearsal = rehearsal,
+              .pace = {.stages = plan->stages, .ranks = placement->places}};
+  *out = (petra_pace_seconds){NAN, NAN, NAN, NAN};
+  if (placement->replica > 0)
+    petra_rank_times_forget(times);
+  PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
+  return runlog ? write_pace(&p, times, runlog, out) : PETRA_OK;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/peers_wire.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* A tensor on its way, with a reference. */
+typedef struct parcel {
+  petra_tensor *tensor;
+  bool sends;
+  int request;
+} parcel;
+
+struct petra_peers_wire {
+  petra_carrier *carrier;
+  petra_backend *backend;
+  int id;
+  parcel *parcels;
+  int64_t count, capacity;
+};
+
+static void drop(petra_peers_wire *p, int64_t i) {
+  petra_tensor_release(&p->parcels[i].tensor);
+  p->parcels[i] = p->parcels[--p->count];
+}
+
+/* Lets go of what has left. */
+static void drop_sent(petra_peers_wire *p) {
+  for (int64_t i = p->count - 1; i >= 0; i--)
+    if (p->parcels[i].sends && petra_carrier_over(p->carrier, &p->parcels[i].request))
+      drop(p, i);
+}
+
+static petra_status begin(petra_peers_wire *p, int lane, petra_tensor *tensor) {
+  const bool sends = lane % 2;
+  PETRA_TRY(p->backend->ops->settle(p->backend, tensor, !sends));
+  PETRA_TRY(petra_array_reserve(&p->parcels, &p->capacity, p->count + 1, sizeof *p->parcels));
+  parcel *out = &p->parcels[p->count];
+  *out = (parcel){.sends = sends, .request = PETRA_WIRE_NONE};
+  PETRA_TRY(petra_carrier_begin(p->carrier, lane / 2, p->id, sends, tensor->data, tensor->bytes, &out->request));
+  out->tensor = petra_tensor_retain(tensor);
+  p->count++;
+  return PETRA_OK;
+}
+
+/* Receives first: they wait for no work that this group sends. */
+static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
+  petra_peers_wire *p = context;
+  drop_sent(p);
+  for (int sends = 0; sends < 2; sends++)
+    for (int i = 0; i < count; i++)
+      if (operations[i].lane % 2 == sends)
+        PETRA_TRY(begin(p, operations[i].lane, operations[i].tensor));
+  return PETRA_OK;
+}
+
+static petra_status await(void *context, petra_tensor *tensor, const char *what) {
+  petra_peers_wire *p = context;
+  for (int64_t i = 0; i < p->count; i++)
+    if (p->parcels[i].tensor == tensor && !p->parcels[i].sends) {
+      PETRA_TRY(petra_carrier_await(p->carrier, &p->parcels[i].request, what));
+      drop(p, i);
+      return PETRA_OK;
+    }
+  return PETRA_OK; /* it came before */
+}
+
+static petra_status settle(void *context) {
+  return petra_peers_wire_close(context);
+}
+
+petra_peer_way petra_peers_wire_way(petra_peers_wire *peers) {
+  return (petra_peer_way){.exchange = exchange, .await = await, .settle = settle, .context = peers};
+}
+
+/* Receives that the run ended before, of messages that nobody takes, come as well. */
+petra_status petra_peers_wire_close(petra_peers_wire *p) {
+  while (p->count > 0) {
+    PETRA_TRY(petra_carrier_await(p->carrier, &p->parcels[p->count - 1].request, "messages at the end of the run"));
+    drop(p, p->count - 1);
+  }
+  return PETRA_OK;
+}
+
+void petra_peers_wire_destroy(petra_peers_wire *p) {
+  if (!p)
+    return;
+  while (p->count > 0) {
+    parcel *last = &p->parcels[p->count - 1];
+    if (!last->sends)
+      petra_carrier_cancel(p->carrier, &last->request);
+    drop(p, p->count - 1);
+  }
+  petra_free(p->parcels);
+  petra_free(p);
+}
+
+petra_status petra_peers_wire_create(petra_carrier *carrier, petra_backend *backend, int id, petra_peers_wire **out) {
+  petra_peers_wire *p;
+  if (id >= petra_carrier_ways(carrier))
+    return petra_fail(PETRA_UNSUPPORTED, "way %d between ranks; this MPI library has tags for %d", id,
+                      petra_carrier_ways(carrier));
+  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  *p = (petra_peers_wire){.carrier = carrier, .backend = backend, .id = id};
+  *out = p;
+  return PETRA_OK;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/rank_links.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t STUCK_NS = 5000000000; /* between giving up the device's work and ending the run */
+
+/* What a rank tells rank 0 of itself. */
+typedef struct report {
+  char name[128];   /* "rank 1 (host)" */
+  char device[128]; /* other than that of any other rank with another device */
+  char why_not[96]; /* why it has no NCCL; "" if it has */
+  int32_t wire;     /* MPI reads the memory of its device */
+} report;
+
+/* What rank 0 says. */
+typedef struct verdict {
+  int32_t status, kind;
+} verdict;
+
+static petra_status describe(const petra_rank_links *links, report *out) {
+  const petra_backend *backend = links->backend;
+  char host[64], device[48] = "";
+  *out = (report){0};
+  snprintf(out->name, sizeof out->name, "%s", links->ranks->name);
+  out->wire = links->ranks->wire->cuda && backend->ops->settle;
+  if (!backend->peers) {
+    snprintf(out->why_not, sizeof out->why_not, "%s",
+             strcmp(backend->ops->name, "cuda") == 0 ? "was built without NCCL"
+                                                     : "computes on the processor, not with device.backend: cuda");
+    return PETRA_OK;
+  }
+  petra_ranks_host_id(links->ranks, host, sizeof host);
+  PETRA_TRY(backend->peers->device(backend, device, sizeof device));
+  snprintf(out->device, sizeof out->device, "%s of %s", device, host);
+  return PETRA_OK;
+}
+
+/* --- rank 0 chooses --- */
+
+typedef struct choice {
+  report *reports;
+  char why_not[400]; /* why not NCCL; "": it can be */
+  bool wire;         /* MPI reads the memory of all devices */
+} choice;
+
+static petra_status take_report(void *context, int rank, const void *data, size_t size) {
+  choice *c = context;
+  report *mine = &c->reports[rank];
+  memcpy(mine, data, size);
+  c->wire = mine->wire && (rank == 0 || c->wire);
+  for (int r = 0; r < rank && !*c->why_not && !*mine->why_not; r++)
+    if (strcmp(c->reports[r].device, mine->device) == 0)
+      snprintf(c->why_not, sizeof c->why_not, "%s and %s have one GPU, %.*s", c->reports[r].name, mine->name,
+               (int)strcspn(mine->device, " "), mine->device);
+  if (*mine->why_not && !*c->why_not)
+    snprintf(c->why_not, sizeof c->why_not, "%s %s", mine->name, mine->why_not);
+  return PETRA_OK;
+}
+
+static verdict decide(const petra_plan *plan, choice *c) {
+  const petra_config *config = plan->config;
+  const petra_transport_choice wanted = config->cluster.transport;
+  if (plan->method.program->arrival) {
+    c->wire = false;
+    snprintf(c->why_not, sizeof c->why_not, "%s takes messages as they come, which no schedule tells before",
+             plan->method.name);
+  }
+  const bool can = !*c->why_not;
+  if (wanted == PETRA_TRANSPORT_NCCL && !can)
+    return (verdict){petra_config_fail(config, "cluster.transport",
+                                       "%s; expected a GPU for every process alone and a petra with NCCL, or mpi",
+                                       c->why_not),
+                     PETRA_LINKS_HOSTS};
+  if (can && wanted != PETRA_TRANSPORT_MPI)
+    return (verdict){PETRA_OK, PETRA_LINKS_NCCL};
+  return (verdict){PETRA_OK, c->wire ? PETRA_LINKS_MPI_DEVICES : PETRA_LINKS_HOSTS};
+}
+
+static petra_status choose(petra_rank_links *links, const petra_plan *plan) {
+  petra_ranks *ranks = links->ranks;
+  choice c = {0};
+  report mine;
+  verdict v = {describe(links, &mine), false};
+  PETRA_TRY(petra_ranks_agree(ranks, (petra_status)v.status, NULL));
+  PETRA_TRY(petra_allocate(&c.reports, (size_t)ranks->count, sizeof *c.reports));
+  petra_status status = petra_ranks_gather(ranks, &mine, sizeof mine, take_report, &c);
+  if (status == PETRA_OK && ranks->rank == 0)
+    v = decide(plan, &c);
+  petra_free(c.reports);
+  PETRA_TRY(status);
+  PETRA_TRY(petra_ranks_share(ranks, &v, sizeof v));
+  ranks->agreed = v.status != PETRA_OK; /* rank 0 has told, and all end together */
+  links->kind = ranks->count > 1 ? (petra_link_kind)v.kind : PETRA_LINKS_HOSTS;
+  return (petra_status)v.status;
+}
+
+/* --- connecting --- */
+
+static petra_status wait_connected(petra_rank_links *links, int lane, int other) {
+  const int64_t until_ns = petra_clock_ns() + (int64_t)(1e9 * links->ranks->timeout_s);
+  for (bool is = false; !is;) {
+    PETRA_TRY(links->backend->peers->connected(links->backend, lane, &is));
+    if (!is && petra_clock_ns() > until_ns)
+      return petra_fail(PETRA_CHILD, "no connection to rank %d by %s within %g s", other, links->name,
+                        links->ranks->timeout_s);
+    sched_yield();
+  }
+  return PETRA_OK;
+}
+
+/* One direction between this rank and another one; both are here at the same time. */
+static petra_status connect_lane(petra_rank_links *links, int lane, int other, bool sends) {
+  petra_backend *backend = links->backend;
+  unsigned char id[PETRA_PEER_ID_BYTES];
+  if (lane >= PETRA_PEER_LANES)
+    return petra_fail(PETRA_INTERNAL, "more than %d directions to and from neighbours", PETRA_PEER_LANES);
+  if (sends) {
+    PETRA_TRY(backend->peers->make_id(id));
+    PETRA_TRY(petra_carrier_put(links->ranks->carrier, other, id, sizeof id));
+  } else {
+    PETRA_TRY(petra_carrier_get(links->ranks->carrier, other, id, sizeof id));
+  }
+  PETRA_TRY(backend->peers->connect(backend, lane, id, sends));
+  (sends ? links->lane_out : links->lane_in)[other] = lane;
+  return wait_connected(links, lane, other);
+}
+
+/* Whether a stage of rank `from` is beside one of rank `to`. */
+static bool neighbours(const petra_placement *placement, const petra_plan *plan, int from, int to) {
+  for (int j = 1; j < plan->stages; j++)
+    if ((placement->rank_of[j - 1] == from && placement->rank_of[j] == to) ||
+        (placement->rank_of[j - 1] == to && placement->rank_of[j] == from))
+      return true;
+  return false;
+}
+
+/* In one order of all directions: the first that is not connected finds both of its ends waiting. */
+static petra_status connect_all(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
+  const int here = links->ranks->rank;
+  int lane = 0;
+  for (int from = 0; from < links->ranks->count; from++)
+    for (int to = 0; to < links->ranks->count; to++) {
+      if (from == to || (from != here && to != here) || !neighbours(placement, plan, from, to))
+        continue;
+      PETRA_TRY(connect_lane(links, lane++, from == here ? to : from, from == here));
+    }
+  return PETRA_OK;
+}
+
+/* A small message on every lane, which has a library set up what it uses for the first: later nobody waits for that. */
+static petra_status try_lanes(petra_rank_links *links) {
+  petra_backend *backend = links->backend;
+  petra_peer_operation operations[PETRA_PEER_LANES];
+  petra_tensor *tensors[PETRA_PEER_LANES] = {NULL};
+  const int32_t shape[4] = {1, 1, 1, 1};
+  petra_status status = PETRA_OK;
+  int count = 0;
+  for (int r = 0; r < links->ranks->count; r++)
+    for (int sends = 0; sends < 2; sends++)
+      if ((sends ? links->lane_out : links->lane_in)[r] >= 0)
+        operations[count++].lane = (sends ? links->lane_out : links->lane_in)[r];
+  for (int i = 0; i < count && status == PETRA_OK; i++) {
+    status = petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensors[i]);
+    operations[i].tensor = tensors[i];
+  }
+  if (status == PETRA_OK)
+    status = backend->peers->exchange(backend, operations, count);
+  if (status == PETRA_OK)
+    status = petra_backend_synchronize(backend);
+  for (int i = 0; i < count; i++)
+    petra_tensor_release(&tensors[i]);
+  return status;
+}
+
+/* --- what the carrier's thread does --- */
+
+static petra_status look(void *context) {
+  const petra_rank_links *links = context;
+  return links->backend->peers->check(links->backend);
+}
+
+static void give_up(void *context) {
+  const petra_rank_links *links = context;
+  links->backend->peers->give_up(links->backend);
+}
+
+static void stuck(void *context, petra_status status) {
+  const petra_rank_links *links = context;
+  petra_ranks_end_all(links->ranks, status);
+}
+
+static petra_status allocate_lanes(petra_rank_links *links) {
+  const size_t count = (size_t)links->ranks->count;
+  PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));
+  PETRA_TRY(petra_allocate(&links->lane_in, count, sizeof *links->lane_in));
+  for (size_t r = 0; r < count; r++)
+    links->lane_out[r] = links->lane_in[r] = -1;
+  return PETRA_OK;
+}
+
+/* Nothing to connect: MPI has. */
+static petra_status open_wire(petra_rank_links *links, int id) {
+  snprintf(links->name, sizeof links->name, "MPI, from device to device");
+  PETRA_TRY(allocate_lanes(links));
+  for (int r = 0; r < links->ranks->count; r++) {
+    links->lane_out[r] = petra_peers_wire_lane(r, true);
+    links->lane_in[r] = petra_peers_wire_lane(r, false);
+  }
+  return petra_peers_wire_create(links->ranks->carrier, links->backend, id, &links->wire);
+}
+
+static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
+  const petra_carrier_watch watch = {.look = look,
+                                     .give_up = give_up,
+                                     .stuck = stuck,
+                                     .stuck_ns = STUCK_NS,
+                                     .what = "what its GPU does",
+                                     .context = links};
+  links->backend->peers->describe(links->backend, links->name, sizeof links->name);
+  PETRA_TRY(allocate_lanes(links));
+  petra_carrier_watch_set(links->ranks->carrier, &watch);
+  PETRA_TRY(connect_all(links, placement, plan));
+  return try_lanes(links);
+}
+
+petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
+                                   petra_backend *backend, int id) {
+  *links = (petra_rank_links){.ranks = placement->ranks, .backend = backend};
+  snprintf(links->name, sizeof links->name, "%s",
+           strcmp(backend->ops->name, "cuda") == 0 ? "MPI, through host memory" : "MPI");
+  PETRA_TRY(choose(links, plan));
+  if (links->kind == PETRA_LINKS_HOSTS)
+    return PETRA_OK;
+  return petra_ranks_agree(
+      links->ranks, links->kind == PETRA_LINKS_NCCL ? open_lanes(links, placement, plan) : open_wire(links, id), NULL);
+}
+
+static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
+  const petra_rank_links *links = context;
+  return links->backend->peers->exchange(links->backend, operations, count);
+}
+
+petra_peer_way petra_rank_links_way(petra_rank_links *links) {
+  if (links->kind == PETRA_LINKS_MPI_DEVICES)
+    return petra_peers_wire_way(links->wire);
+  return (petra_peer_way){.exchange = exchange, .context = links};
+}
+
+petra_status petra_rank_links_close(petra_rank_links *links) {
+  if (links->kind == PETRA_LINKS_MPI_DEVICES)
+    return petra_peers_wire_close(links->wire);
+  if (links->kind == PETRA_LINKS_HOSTS)
+    return PETRA_OK;
+  PETRA_TRY(petra_backend_synchronize(links->backend));
+  PETRA_TRY(petra_ranks_agree(links->ranks, PETRA_OK, NULL)); /* nobody closes what another one still uses */
+  petra_status status = links->backend->peers->close(links->backend);
+  petra_carrier_watch_set(links->ranks->carrier, NULL);
+  links->kind = PETRA_LINKS_HOSTS;
+  return status;
+}
+
+void petra_rank_links_fini(petra_rank_links *links) {
+  petra_peers_wire_destroy(links->wire);
+  if (links->kind == PETRA_LINKS_NCCL) {
+    petra_carrier_watch_set(links->ranks->carrier, NULL);
+    links->backend->peers->give_up(links->backend);
+  }
+  petra_free(links->lane_out);
+  petra_free(links->lane_in);
+  *links = (petra_rank_links){0};
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/rank_simulation.h"
+
+#include "base/mem.h"
+#include "distributed/overlap.h"
+#include "sim/worker_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
+
+static const double UNPROFILED = 1 / 0.9; /* placed.h */
+
+/* Of one rank, what it does. */
+typedef struct order {
+  petra_action *actions;
+  int64_t count, capacity;
+} order;
+
+/* What the executor over the ranks is given, by a statistic of the profile. */
+typedef struct variant {
+  petra_executor_virtual_options executor;
+  petra_stage_cost *costs;
+  petra_link_times times, shared;
+  int64_t ns[PETRA_PROFILE_MESSAGES], shared_ns[PETRA_PROFILE_MESSAGES];
+} variant;
+
+struct petra_placed {
+  petra_observer base; /* of the run over the stages */
+  const petra_plan *plan;
+  const petra_cluster *cluster;
+  int32_t *device_of; /* of each stage the rank, from 1; NULL: not placed */
+  int32_t *rank_of;   /* the same, from 0 */
+  double *shares;     /* per rank: of the others that compute while it does; NULL: no matter */
+  int32_t ranks;
+  order *orders; /* per rank */
+  bool ordered, measured_link;
+  int64_t bytes[PETRA_PROFILE_MESSAGES];
+  variant variant[STATISTICS];
+  petra_program_ops program;
+  petra_program_options options;
+};
+
+/* --- costs --- */
+
+static double statistic_of(const petra_spread *spread, petra_profile_statistic statistic) {
+  return statistic == PETRA_PROFILE_QUARTILE1   ? fmin(spread->quartile1, spread->mean)
+         : statistic == PETRA_PROFILE_QUARTILE3 ? fmax(spread->quartile3, spread->mean)
+                                                : spread->mean;
+}
+
+/* What a message of `bytes` takes of the rank that sends it, or gets it: the tensors, and what moving it takes from computing while a
+ * share of the others compute (who waits leaves its core). As petra_link_time_ns from the message sizes of the profile. */
+static int64_t message_ns(const petra_placed *p, int32_t stage, int64_t bytes, bool sends) {
+  const petra_profile *profile = p->plan->profile;
+  const double share = p->shares ? p->shares[p->rank_of[stage - 1]] : 1;
+  int64_t ns[PETRA_PROFILE_MESSAGES];
+  for (int32_t i = 0; i < profile->messages; i++) {
+    const petra_profile_message *m = &profile->message[i];
+    ns[i] = petra_nanoseconds((sends ? m->pack_s : m->unpack_s) + share * m->carry_s);
+  }
+  return petra_link_time_ns(&(petra_link_times){profile->messages, p->bytes, ns}, bytes);
+}
+
+/* What the rank of a stage spends on messages from and to other ranks, and with replicas on its gradients. */
+static void add_messages(const petra_placed *p, int32_t stage, petra_stage_cost *costs) {
+  petra_stage_cost *cost = &costs[stage - 1];
+  if (p->cluster->executor.replicas > 1)
+    cost->update_ns +=
+        message_ns(p, stage, cost->gradient_bytes, true) + message_ns(p, stage, cost->gradient_bytes, false);
+  if (stage > 1 && p->device_of[stage - 1] != p->device_of[stage - 2]) {
+    cost->forward_ns += message_ns(p, stage, costs[stage - 2].forward_bytes, false);
+    cost->backward_ns += message_ns(p, stage, cost->backward_bytes, true);
+  }
+  if (stage < p->plan->stages && p->device_of[stage - 1] != p->device_of[stage]) {
+    cost->forward_ns += message_ns(p, stage, cost->forward_bytes, true);
+    cost->backward_ns += message_ns(p, stage, costs[stage].backward_bytes, false);
+  }
+}
+
+/* A duration of the cluster (the profile's mean at the speed of a device) at a quartile. */
+static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
+  return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
+}
+
+static petra_status to_quartile(const petra_placed *p, int j, petra_profile_statistic statistic,
+                                petra_stage_cost *cost) {
+  petra_stage_cost mean = {0}, quartile = {0};
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &mean));
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, statistic, &quartile));
+  cost->forward_ns = at_quartile(cost->forward_ns, mean.forward_ns, quartile.forward_ns);
+  cost->backward_ns = at_quartile(cost->backward_ns, mean.backward_ns, quartile.backward_ns);
+  cost->reconstruct_ns = at_quartile(cost->reconstruct_ns, mean.reconstruct_ns, quartile.reconstruct_ns);
+  cost->weight_gradient_ns =
+      at_quartile(cost->weight_gradient_ns, mean.weight_gradient_ns, quartile.weight_gradient_ns);
+  if (cost->weight_gradient_ns > cost->backward_ns)
+    cost->weight_gradient_ns = cost->backward_ns;
+  cost->update_ns = at_quartile(cost->update_ns, mean.update_ns, quartile.update_ns);
+  return PETRA_OK;
+}
+
+/* A duration that was measured while all ranks compute, where a share of the others does. */
+static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, double share) {
+  return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
+}
+
+static petra_status to_share(const petra_placed *p, int j, double share, petra_stage_cost *cost) {
+  petra_stage_cost together = {0}, alone = {0};
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &together));
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_ALONE, &alone));
+  cost->forward_ns = at_share(cost->forward_ns, together.forward_ns, alone.forward_ns, share);
+  cost->backward_ns = at_share(cost->backward_ns, together.backward_ns, alone.backward_ns, share);
+  cost->reconstruct_ns = at_share(cost->reconstruct_ns, together.reconstruct_ns, alone.reconstruct_ns, share);
+  cost->weight_gradient_ns =
+      at_share(cost->weight_gradient_ns, together.weight_gradient_ns, alone.weight_gradient_ns, share);
+  if (cost->weight_gradient_ns > cost->backward_ns)
+    cost->weight_gradient_ns = cost->backward_ns;
+  cost->update_ns = at_share(cost->update_ns, together.update_ns, alone.update_ns, share);
+  return PETRA_OK;
+}
+
+/* By a statistic, and by p->shares where they matter. */
+static petra_status set_costs(petra_placed *p, petra_profile_statistic statistic) {
+  const petra_executor_virtual_options *given = &p->cluster->executor;
+  const petra_profile *profile = p->plan->profile;
+  petra_stage_cost *costs = p->variant[statistic].costs;
+  const int32_t stages = p->plan->stages;
+  for (int32_t j = 0; j < stages; j++) {
+    costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
+    if (statistic != PETRA_PROFILE_MEAN)
+      PETRA_TRY(to_quartile(p, j, statistic, &costs[j]));
+    if (p->shares)
+      PETRA_TRY(to_share(p, j, p->shares[p->rank_of[j]], &costs[j]));
+  }
+  for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
+    add_messages(p, stage, costs);
+  return PETRA_OK;
+}
+
+static void set_link(petra_placed *p, petra_profile_statistic statistic) {
+  const petra_profile *profile = p->plan->profile;
+  variant *v = &p->variant[statistic];
+  for (int32_t i = 0; i < profile->messages; i++) {
+    const petra_profile_message *m = &profile->message[i];
+    v->shared_ns[i] = petra_nanoseconds(statistic_of(&m->time, statistic));
+    v->ns[i] = profile->has_alone ? petra_nanoseconds(statistic_of(&m->alone, statistic)) : v->shared_ns[i];
+  }
+  v->times = (petra_link_times){profile->messages, p->bytes, v->ns};
+  v->shared = (petra_link_times){profile->messages, p->bytes, v->shared_ns};
+  v->executor.fabric.times = &v->times;
+  v->executor.fabric.shared = profile->has_alone ? &v->shared : NULL;
+  v->executor.fabric.latency_ns = v->ns[0];
+}
+
+static petra_status set_variant(petra_placed *p, petra_profile_statistic statistic) {
+  const int32_t stages = p->plan->stages;
+  variant *v = &p->variant[statistic];
+  PETRA_TRY(petra_allocate(&v->costs, (size_t)stages, sizeof *v->costs));
+  v->executor = p->cluster->executor;
+  v->executor.costs = v->costs;
+  v->executor.cost_count = stages;
+  PETRA_TRY(set_costs(p, statistic));
+  if (!p->device_of)
+    return PETRA_OK;
+  v->executor.engines = 1;
+  v->executor.rule.early = false; /* as stages compute: with their backward */
+  if (p->measured_link)
+    set_link(p, statistic);
+  return PETRA_OK;
+}
+
+/* --- the order --- */
+
+static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
+  petra_placed *p = (petra_placed *)base;
+  (void)now_ns;
+  for (int i = 0; i < count; i++) {
+    order *o = &p->orders[p->device_of[actions[i].stage - 1] - 1];
+    PETRA_TRY(petra_array_reserve(&o->actions, &o->capacity, o->count + 1, sizeof *o->actions));
+    o->actions[o->count++] = actions[i];
+  }
+  return PETRA_OK;
+}
+
+/* The program over the ranks; of its options only `data` is its own. */
+static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
+                 int64_t *round) {
+  const petra_placed *p = options->data;
+  const order *o = &p->orders[device - 1];
+  *round = 0;
+  if (cursor->round >= o->count)
+    return false;
+  *out = o->actions[cursor->round++];
+  return true;
+}
+
+static petra_status execute(const petra_executor_virtual_options *clock, const petra_plan *plan,
+                            const petra_program_ops *program, const petra_program_options *options,
+                            petra_observer *observers) {
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
+  return petra_worker_cost_run(clock, &counting, program, options, observers, NULL);
+}
+
+/* The shares of the run over the ranks, and its costs by them. */
+static petra_status settle(petra_placed *p, petra_profile_statistic statistic) {
+  petra_status status = PETRA_OK;
+  for (int32_t r = 0; r < p->ranks; r++)
+    p->shares[r] = 1;
+  for (int i = 0; i < SETTLES && status == PETRA_OK; i++) {
+    petra_overlap *overlap;
+    PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
+    status =
+        execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, petra_overlap_observer(overlap));
+    petra_overlap_shares(overlap, p->shares);
+    petra_overlap_destroy(overlap);
+    if (status == PETRA_OK)
+      status = set_costs(p, statistic);
+  }
+  return status;
+}
+
+petra_status petra_placed_order(petra_placed *p) {
+  static const petra_observer_ops ops = {.starting = starting};
+  if (p->ordered || !p->device_of)
+    return PETRA_OK;
+  p->base.ops = &ops;
+  p->base.next = NULL;
+  PETRA_TRY(execute(&p->cluster->executor, p->plan, p->plan->method.program, &p->plan->program, &p->base));
+  p->ordered = true;
+  for (int s = PETRA_PROFILE_MEAN; s < STATISTICS && p->shares; s++)
+    if (p->variant[s].costs)
+      PETRA_TRY(settle(p, (petra_profile_statistic)s));
+  return PETRA_OK;
+}
+
+/* --- runs over the ranks --- */
+
+petra_status petra_placed_run(petra_placed *p, petra_profile_statistic statistic, petra_rank_times *times) {
+  PETRA_TRY(petra_placed_order(p));
+  return execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, &times->base);
+}
+
+bool petra_placed_has_interval(const petra_placed *p) {
+  const petra_config *config = p->plan->config;
+  return config->cluster.cost.model == PETRA_COST_PROFILE && p->plan->profile && p->plan->profile->has_spread;
+}
+
+double petra_placed_high_s(const petra_placed *p, double mean_s, double quartile3_s) {
+  return p->ranks > 1 && isfinite(quartile3_s) ? fmax(quartile3_s, mean_s * UNPROFILED) : quartile3_s;
+}
+
+bool petra_placed_measured_link(const petra_placed *p) {
+  return p->measured_link;
+}
+
+const petra_executor_virtual_options *petra_placed_executor(const petra_placed *p, petra_profile_statistic statistic) {
+  return &p->variant[statistic].executor;
+}
+
+const petra_program_ops *petra_placed_program(const petra_placed *p) {
+  return &p->program;
+}
+
+const petra_program_options *petra_placed_options(const petra_placed *p) {
+  return &p->options;
+}
+
+/* --- creation --- */
+
+static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks) {
+  const petra_plan *plan = p->plan;
+  const petra_config *config = plan->config;
+  if (plan->method.program->arrival)
+    return petra_config_fail(config, "cluster.placement",
+                             "with method %s, which has no order that processes of several stages could go by; "
+                             "expected [], or a method with a fixed order",
+                             plan->method.name);
+  p->ranks = ranks;
+  PETRA_TRY(petra_allocate(&p->device_of, (size_t)plan->stages, sizeof *p->device_of));
+  PETRA_TRY(petra_allocate(&p->orders, (size_t)ranks, sizeof *p->orders));
+  PETRA_TRY(petra_allocate(&p->rank_of, (size_t)plan->stages, sizeof *p->rank_of));
+  for (int32_t j = 0; j < plan->stages; j++)
+    p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
+  p->program.next = next;
+  p->program.locked = false;
+  p->options.warmup = 0; /* it is in the order */
+  p->options.data = p;
+  p->options.device_of = p->device_of;
+  p->options.devices = ranks;
+  p->measured_link = plan->profile && plan->profile->messages > 0 && config->cluster.link.latency_s == 0 &&
+                     config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0;
+  if (p->measured_link && config->cluster.link.sharing != PETRA_LINK_FIFO)
+    return petra_config_fail(config, "cluster.link.sharing",
+                             "fair with the link that the profile has measured, whose messages go one after the other; "
+                             "expected fifo");
+  for (int32_t i = 0; plan->profile && i < plan->profile->messages; i++)
+    p->bytes[i] = plan->profile->message[i].bytes;
+  return PETRA_OK;
+}
+
+petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
+                                 int32_t ranks, petra_placed **out) {
+  petra_placed *p;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  p->plan = plan;
+  p->cluster = cluster;
+  p->program = *plan->method.program;
+  p->options = plan->program;
+  if (rank_of)
+    PETRA_TRY_GOTO(status, place(p, rank_of, ranks), fail);
+  PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEAN), fail);
+  for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_placed_has_interval(p); s++)
+    PETRA_TRY_GOTO(status, set_variant(p, (petra_profile_statistic)s), fail);
+  if (rank_of && ranks > 1 && plan->profile && plan->profile->has_alone)
+    PETRA_TRY_GOTO(status, petra_allocate(&p->shares, (size_t)ranks, sizeof *p->shares), fail);
+  *out = p;
+  return PETRA_OK;
+fail:
+  petra_placed_destroy(p);
+  return status;
+}
+
+void petra_placed_destroy(petra_placed *p) {
+  if (!p)
+    return;
+  for (int32_t r = 0; p->orders && r < p->ranks; r++)
+    petra_free(p->orders[r].actions);
+  for (int s = 0; s < STATISTICS; s++)
+    petra_free(p->variant[s].costs);
+  petra_free(p->orders);
+  petra_free(p->device_of);
+  petra_free(p->rank_of);
+  petra_free(p->shares);
+  petra_free(p);
+}

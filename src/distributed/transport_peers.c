@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/transport_peers.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/evaluate.h"
+#include "stage/archive.h"
+
+#include <stdio.h>
+
+enum { PARTS = 4, RECEIVING = 6 }; /* tensors of a message; a kind of action that no program has (backend.h) */
+_Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward messages have a kind each");
+
+struct petra_transport_peers {
+  petra_transport_peers_options options;
+  petra_peer_operation *operations; /* named, not given to the device yet */
+  int64_t count, capacity;
+  petra_message *leaving; /* those of them that are sent */
+  int64_t leaving_count, leaving_capacity;
+  int64_t messages, bytes;
+};
+
+static petra_status name(petra_transport_peers *p, int lane, petra_message *message) {
+  petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
+                                      message->gradients.tensor[0], message->gradients.tensor[1]};
+  PETRA_TRY(petra_array_reserve(&p->operations, &p->capacity, p->count + PARTS, sizeof *p->operations));
+  for (int i = 0; i < PARTS; i++)
+    if (parts[i])
+      p->operations[p->count++] = (petra_peer_operation){lane, parts[i]};
+  return PETRA_OK;
+}
+
+petra_status petra_transport_peers_flush(petra_transport_peers *p) {
+  petra_status status = PETRA_OK;
+  if (p->count > 0)
+    status = p->options.way.exchange(p->options.way.context, p->operations, (int)p->count);
+  p->count = 0;
+  while (p->leaving_count > 0)
+    petra_message_release(&p->leaving[--p->leaving_count]);
+  return status;
+}
+
+static petra_status add_leaving(petra_transport_peers *p, int lane, petra_message *message) {
+  PETRA_TRY(petra_array_reserve(&p->leaving, &p->leaving_capacity, p->leaving_count + 1, sizeof *p->leaving));
+  const int64_t before = p->count;
+  PETRA_TRY(name(p, lane, message));
+  for (int64_t i = before; i < p->count; i++)
+    p->bytes += (int64_t)p->operations[i].tensor->bytes;
+  p->messages++;
+  p->leaving[p->leaving_count++] = *message;
+  *message = (petra_message){0};
+  return PETRA_OK;
+}
+
+petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_address *to, petra_message *message) {
+  petra_status status = add_leaving(p, p->options.lane_out[p->options.rank_of[to->stage - 1]], message);
+  petra_message_release(message);
+  if (status == PETRA_OK && to->channel == PETRA_CHANNEL_EVALUATION)
+    status = petra_transport_peers_flush(p);
+  return status;
+}
+
+static petra_status create_parts(const petra_transport_peers *p, const petra_address *to, int32_t images,
+                                 petra_message *out) {
+  petra_stage *stage = petra_stages_get(&p->options.stages, to->stage);
+  petra_tensor **const parts[PARTS] = {&out->streams.tensor[0], &out->streams.tensor[1], &out->gradients.tensor[0],
+                                       &out->gradients.tensor[1]};
+  petra_tensor_form forms[PARTS];
+  petra_message_forms(stage, to->channel != PETRA_CHANNEL_BACKWARD, forms);
+  for (int i = 0; i < PARTS; i++) {
+    if (forms[i].presence != PETRA_PRESENT)
+      continue;
+    const int32_t shape[4] = {images, forms[i].shape[1], forms[i].shape[2], forms[i].shape[3]};
+    PETRA_TRY(petra_tensor_create(p->options.backend, forms[i].kind, shape, petra_stage_account(stage),
+                                  PETRA_MEMORY_MESSAGES, parts[i]));
+  }
+  return PETRA_OK;
+}
+
+/* Makes the tensors of a message that comes, and names them. */
+static petra_status receive(petra_transport_peers *p, const petra_address *to, int32_t images, petra_message *out) {
+  const int32_t sender = to->channel == PETRA_CHANNEL_BACKWARD ? to->stage + 1 : to->stage - 1;
+  *out = (petra_message){0};
+  petra_status status = create_parts(p, to, images, out);
+  if (status == PETRA_OK)
+    status = name(p, p->options.lane_in[p->options.rank_of[sender - 1]], out);
+  if (status != PETRA_OK)
+    petra_message_release(out);
+  return status;
+}
+
+/* As an action of its own, so that storage comes again in the order of microbatches and with it the launches. */
+petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_address *to) {
+  petra_backend *backend = p->options.backend;
+  petra_message message;
+  PETRA_TRY(petra_backend_begin(backend, to->stage, RECEIVING + (int32_t)to->channel));
+  petra_status status = receive(p, to, p->options.batch, &message);
+  petra_status end = petra_backend_end(backend);
+  PETRA_TRY(status);
+  status = p->options.local->ops->post(p->options.local, to, &message); /* which has it, also on failure */
+  return status != PETRA_OK ? status : end;
+}
+
+/* The message's tensors, some of which may still be on their way. */
+static petra_status take_tensors(petra_transport_peers *p, const petra_address *at, petra_message *out) {
+  PETRA_TRY(petra_transport_peers_flush(p)); /* what came in the same group, were it so */
+  if (at->channel != PETRA_CHANNEL_EVALUATION)
+    return p->options.local->ops->take(p->options.local, at, out);
+  const int64_t images =
+      petra_evaluation_batch(p->options.evaluation_images, p->options.batch, p->options.recalibrate, at->number);
+  PETRA_TRY(receive(p, at, (int32_t)images, out));
+  petra_status status = petra_transport_peers_flush(p);
+  if (status != PETRA_OK)
+    petra_message_release(out);
+  return status;
+}
+
+static petra_status await(const petra_transport_peers *p, const petra_address *at, const petra_message *message) {
+  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
+  petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
+                                      message->gradients.tensor[0], message->gradients.tensor[1]};
+  char what[96];
+  snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->channel], (long long)at->number, at->stage);
+  for (int i = 0; i < PARTS; i++)
+    if (parts[i] && p->options.way.await)
+      PETRA_TRY(p->options.way.await(p->options.way.context, parts[i], what));
+  return PETRA_OK;
+}
+
+petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_address *at, petra_message *out) {
+  petra_message message;
+  PETRA_TRY(take_tensors(p, at, &message));
+  petra_status status = await(p, at, &message);
+  if (status != PETRA_OK)
+    petra_message_release(&message);
+  else
+    *out = message;
+  return status;
+}
+
+petra_status petra_transport_peers_settle(petra_transport_peers *p) {
+  PETRA_TRY(petra_transport_peers_flush(p));
+  return p->options.way.settle ? p->options.way.settle(p->options.way.context) : PETRA_OK;
+}
+
+void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {
+  *messages = p->messages;
+  *bytes = p->bytes;
+}
+
+petra_status petra_transport_peers_create(const petra_transport_peers_options *options, petra_transport_peers **out) {
+  petra_transport_peers *p;
+  PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
+  p->options = *options;
+  *out = p;
+  return PETRA_OK;
+}
+
+void petra_transport_peers_destroy(petra_transport_peers *p) {
+  if (!p)
+    return;
+  while (p->leaving_count > 0)
+    petra_message_release(&p->leaving[--p->leaving_count]);
+  petra_free(p->leaving);
+  petra_free(p->operations);
+  petra_free(p);
+}

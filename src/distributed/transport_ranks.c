@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/transport_ranks.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/tensor_bytes.h"
+#include "exec/transport_local.h"
+#include "stage/archive.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Messages that a sender may be ahead of the schedule, or by arrival of the receiver; tensors in a message. */
+enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = 4 };
+
+/* In front of a message's tensors: the shape of each; zeros where there is none. */
+typedef struct packed_shapes {
+  int32_t shape[PARTS][4];
+} packed_shapes;
+
+/* One boundary, channel and direction that leaves or enters this rank. Where there is an order of all actions, an evaluation's
+ * messages go by the way of the forward ones, with its buffers: what is on it then stands in that order. */
+typedef struct boundary {
+  petra_way *way;
+  size_t capacity;     /* of its messages */
+  int64_t posted;      /* messages that were really sent */
+  int64_t sent, taken; /* by the schedule */
+  int64_t before;      /* of those sent: not on the way, but in the checkpoint that the run goes on from */
+  int64_t charged;     /* bytes of the way's buffers in the account of the stage that is here */
+} boundary;
+
+typedef struct transport_ranks {
+  petra_transport base;
+  petra_transport_ranks_options options;
+  boundary *at; /* by receiving stage (from 1) and channel */
+  int64_t copying_ns, took_ns;
+} transport_ranks;
+
+static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_channel channel) {
+  return &t->at[(stage - 1) * PETRA_CHANNELS + (int)channel];
+}
+
+static bool shares(const transport_ranks *t, petra_channel channel) {
+  return channel == PETRA_CHANNEL_EVALUATION && !t->options.by_arrival;
+}
+
+/* The boundary that has the way of a channel's messages, and their numbers on it. */
+static boundary *carrier_of(transport_ranks *t, const petra_address *address) {
+  return boundary_of(t, address->stage, shares(t, address->channel) ? PETRA_CHANNEL_FORWARD : address->channel);
+}
+
+static int64_t number_of(const transport_ranks *t, const petra_address *address) {
+  return shares(t, address->channel) ? -1 - address->number : address->number;
+}
+
+static int32_t sender_of(const petra_address *address) {
+  return address->channel == PETRA_CHANNEL_BACKWARD ? address->stage + 1 : address->stage - 1;
+}
+
+static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
+  parts[0] = &message->streams.tensor[0];
+  parts[1] = &message->streams.tensor[1];
+  parts[2] = &message->gradients.tensor[0];
+  parts[3] = &message->gradients.tensor[1];
+}
+
+static size_t bytes_of(const petra_tensor *tensor) {
+  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+}
+
+static const char *describe(const petra_address *address, char text[96]) {
+  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
+  snprintf(text, 96, "the %s %lld of stage %d", channels[address->channel], (long long)address->number, address->stage);
+  return text;
+}
+
+/* How many messages the receiver has to have done with before the next one is sent. By the order all of an evaluation that
+ * were sent so far have been taken, as the ranks do an evaluation at one place of it. */
+static int64_t awaited(transport_ranks *t, int32_t stage, petra_channel channel) {
+  const boundary *b = boundary_of(t, stage, channel);
+  if (t->options.by_arrival)
+    return channel == PETRA_CHANNEL_BACKWARD ? 0 : b->posted - AHEAD;
+  if (channel == PETRA_CHANNEL_BACKWARD)
+    return b->taken - b->before - AHEAD;
+  const boundary *forward = boundary_of(t, stage, PETRA_CHANNEL_FORWARD);
+  return forward->taken - forward->before + boundary_of(t, stage, PETRA_CHANNEL_EVALUATION)->posted - AHEAD;
+}
+
+/* The buffers of a way count as messages of the stage that is here. */
+static void charge(transport_ranks *t, boundary *b, int32_t stage) {
+  const int64_t held = petra_way_bytes(b->way);
+  petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, stage)), PETRA_MEMORY_MESSAGES,
+                    held - b->charged);
+  b->charged = held;
+}
+
+/* Writes the message into the way's next buffer and sends it. */
+static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
+  boundary *b = carrier_of(t, to);
+  packed_shapes shapes = {{{0}}};
+  petra_tensor **parts[PARTS];
+  char text[96], what[128];
+  void *buffer;
+  snprintf(what, sizeof what, "room for %s", describe(to, text));
+  PETRA_TRY(petra_way_buffer(b->way, awaited(t, to->stage, to->channel), what, &buffer));
+  charge(t, b, sender_of(to));
+  const int64_t began_ns = petra_clock_ns();
+  unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
+  parts_of(message, parts);
+  for (int i = 0; i < PARTS; i++)
+    if (*parts[i]) {
+      memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
+      if (bytes_of(*parts[i]) > (size_t)(end - at))
+        return petra_fail(PETRA_INTERNAL, "%s is larger than its way", text);
+      PETRA_TRY(petra_pack(*parts[i], at));
+      at += bytes_of(*parts[i]);
+    }
+  memcpy(buffer, &shapes, sizeof shapes);
+  t->copying_ns += petra_clock_ns() - began_ns;
+  boundary_of(t, to->stage, to->channel)->posted++;
+  return petra_way_send(b->way, number_of(t, to), (size_t)(at - (unsigned char *)buffer));
+}
+
+static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
+  transport_ranks *t = (transport_ranks *)base;
+  if (petra_stages_has(&t->options.stages, to->stage))
+    return t->options.local->ops->post(t->options.local, to, message);
+  if (t->options.peers)
+    return petra_transport_peers_post(t->options.peers, to, message);
+  petra_status status = send_away(t, to, message);
+  petra_message_release(message);
+  return status;
+}
+
+static petra_status unpack(const transport_ranks *t, const petra_address *from, const unsigned char *data, size_t size,
+                           petra_message *out) {
+  petra_stage *stage = petra_stages_get(&t->options.stages, from->stage);
+  petra_tensor_form forms[PARTS];
+  packed_shapes shapes;
+  petra_tensor **parts[PARTS];
+  size_t at = sizeof shapes;
+  if (size < sizeof shapes)
+    return petra_fail(PETRA_INTERNAL, "a message of %zu bytes has no shapes", size);
+  memcpy(&shapes, data, sizeof shapes);
+  parts_of(out, parts);
+  petra_message_forms(stage, from->channel != PETRA_CHANNEL_BACKWARD, forms);
+  for (int i = 0; i < PARTS; i++) {
+    if (shapes.shape[i][0] == 0)
+      continue;
+    PETRA_TRY(petra_tensor_create(t->options.backend, forms[i].kind, shapes.shape[i], petra_stage_account(stage),
+                                  PETRA_MEMORY_MESSAGES, parts[i]));
+    const size_t bytes = bytes_of(*parts[i]);
+    if (bytes > size - at)
+      return petra_fail(PETRA_INTERNAL, "a message of %zu bytes is shorter than its tensors", size);
+    PETRA_TRY(petra_unpack(*parts[i], data + at));
+    at += bytes;
+  }
+  return PETRA_OK;
+}
+
+/* Turns a message that came into its tensors. */
+static petra_status receive(transport_ranks *t, const petra_address *from, const void *data, size_t size,
+                            petra_message *out) {
+  boundary *b = carrier_of(t, from);
+  petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
+  charge(t, b, from->stage);
+  const int64_t began_ns = t->took_ns = petra_clock_ns();
+  petra_status status = unpack(t, from, data, size, &message);
+  t->copying_ns += petra_clock_ns() - began_ns;
+  if (status == PETRA_OK)
+    status = petra_way_done(b->way, number_of(t, from));
+  if (status != PETRA_OK)
+    petra_message_release(&message);
+  else
+    *out = message;
+  return status;
+}
+
+static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
+  transport_ranks *t = (transport_ranks *)base;
+  petra_way *way = carrier_of(t, from)->way;
+  char what[96];
+  const void *data;
+  size_t size;
+  if (t->options.peers && !petra_stages_has(&t->options.stages, sender_of(from)))
+    return petra_transport_peers_take(t->options.peers, from, out);
+  if (!way || petra_transport_local_has(t->options.local, from))
+    return t->options.local->ops->take(t->options.local, from, out);
+  PETRA_TRY(petra_way_take(way, number_of(t, from), describe(from, what), &data, &size));
+  return receive(t, from, data, size, out);
+}
+
+/* All messages that were sent to a stage by the schedule go into its mailbox. */
+static petra_status gather(transport_ranks *t, int32_t stage, petra_channel channel) {
+  const boundary *b = boundary_of(t, stage, channel);
+  while (b->way && petra_transport_local_count(t->options.local, stage, channel) < b->sent - b->taken) {
+    petra_address address = {.stage = stage, .channel = channel};
+    petra_message message;
+    const void *data;
+    size_t size;
+    PETRA_TRY(petra_way_next(b->way, "a message for a checkpoint", &address.number, &data, &size));
+    PETRA_TRY(receive(t, &address, data, size, &message));
+    PETRA_TRY(t->options.local->ops->post(t->options.local, &address, &message));
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
+  transport_ranks *t = (transport_ranks *)base;
+  if (t->options.peers && !tensors->archive->reading)
+    PETRA_TRY(petra_transport_peers_settle(t->options.peers));
+  for (int c = 0; c <= PETRA_CHANNEL_BACKWARD && !tensors->archive->reading; c++)
+    PETRA_TRY(gather(t, stage, (petra_channel)c));
+  return t->options.local->ops->archive(t->options.local, stage, tensors);
+}
+
+static void destroy(petra_transport *base) {
+  transport_ranks *t = (transport_ranks *)base;
+  for (int32_t j = 1; t->at && j <= t->options.stages.count; j++)
+    for (int c = 0; c < PETRA_CHANNELS; c++) {
+      const petra_address to = {.stage = j, .channel = (petra_channel)c};
+      const int32_t here = petra_stages_has(&t->options.stages, j) ? j : sender_of(&to);
+      const boundary *b = boundary_of(t, j, to.channel);
+      if (b->charged)
+        petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, here)), PETRA_MEMORY_MESSAGES,
+                          -b->charged);
+    }
+  petra_transport_peers_destroy(t->options.peers);
+  petra_transport_destroy(t->options.local);
+  petra_free(t->at);
+  petra_free(t);
+}
+
+int64_t petra_transport_ranks_took_ns(const petra_transport *base) {
+  return ((const transport_ranks *)base)->took_ns;
+}
+
+int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
+  return ((const transport_ranks *)base)->copying_ns;
+}
+
+/* By the schedule a stage sends its next message to stage `to`. */
+static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t number,
+                               bool before) {
+  boundary *b = boundary_of(t, to, channel);
+  const petra_address address = {to, channel, number};
+  b->sent++;
+  b->before += before;
+  if (before || !t->options.peers || petra_stages_has(&t->options.stages, from) ||
+      !petra_stages_has(&t->options.stages, to))
+    return PETRA_OK;
+  return petra_transport_peers_coming(t->options.peers, &address);
+}
+
+petra_status petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
+                                         const petra_action *action, bool before) {
+  transport_ranks *t = (transport_ranks *)base;
+  const int32_t stage = action->stage, last = program->stages;
+  const bool backward = action->kind == PETRA_ACTION_BACKWARD;
+  const bool forward = action->kind == PETRA_ACTION_FORWARD || (backward && petra_program_fused(program, stage));
+  if (forward && stage > 1)
+    boundary_of(t, stage, PETRA_CHANNEL_FORWARD)->taken++;
+  if (forward && stage < last)
+    PETRA_TRY(count_sent(t, stage, stage + 1, PETRA_CHANNEL_FORWARD, action->microbatch, before));
+  if (backward && stage < last)
+    boundary_of(t, stage, PETRA_CHANNEL_BACKWARD)->taken++;
+  if (backward && stage > 1)
+    PETRA_TRY(count_sent(t, stage, stage - 1, PETRA_CHANNEL_BACKWARD, action->microbatch, before));
+  return PETRA_OK;
+}
+
+bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_channel channel, int64_t *number,
+                                 int64_t *came_ns) {
+  return petra_way_first(boundary_of((transport_ranks *)base, stage, channel)->way, number, came_ns);
+}
+
+bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_channel channel) {
+  transport_ranks *t = (transport_ranks *)base;
+  return petra_way_has_room(boundary_of(t, stage, channel)->way, awaited(t, stage, channel));
+}
+
+void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
+  const transport_ranks *t = (const transport_ranks *)base;
+  int64_t direct = 0, direct_bytes = 0;
+  if (t->options.peers)
+    petra_transport_peers_count(t->options.peers, &direct, &direct_bytes);
+  *messages += direct;
+  *bytes += direct_bytes;
+}
+
+petra_status petra_transport_ranks_step(petra_transport *base) {
+  const transport_ranks *t = (transport_ranks *)base;
+  return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
+}
+
+int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
+  return petra_way_bytes_out(sizeof(packed_shapes) + (size_t)message_bytes);
+}
+
+int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
+  return petra_way_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes, AHEAD + 1); /* one is read into tensors */
+}
+
+/* The way of messages from one stage to a neighbour, if exactly one of them is here. */
+static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t bytes) {
+  const petra_transport_ranks_options *options = &t->options;
+  boundary *b = boundary_of(t, to, channel);
+  const int id = (int)(b - t->at);
+  const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
+  const bool out = petra_stages_has(&options->stages, from);
+  if (out == petra_stages_has(&options->stages, to) || options->peers)
+    return PETRA_OK;
+  return out ? petra_carrier_way_out(options->carrier, options->rank_of[to - 1], id, capacity, &b->way)
+             : petra_carrier_way_in(options->carrier, options->rank_of[from - 1], id, capacity, &b->way);
+}
+
+petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out) {
+  static const petra_transport_ops ops = {.post = post, .take = take, .archive = archive, .destroy = destroy};
+  transport_ranks *t;
+  petra_status status = petra_allocate(&t, 1, sizeof *t);
+  if (status != PETRA_OK) {
+    petra_transport_peers_destroy(options->peers);
+    petra_transport_destroy(options->local);
+    return status;
+  }
+  t->base.ops = &ops;
+  t->options = *options;
+  const int32_t stages = options->stages.count;
+  PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_CHANNELS, sizeof *t->at), fail);
+  for (int32_t j = 1; j < stages; j++) {
+    const int64_t up = options->forward_bytes[j - 1], down = options->backward_bytes[j];
+    PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_FORWARD, up), fail);
+    if (options->evaluates && options->by_arrival)
+      PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_EVALUATION, up), fail);
+    PETRA_TRY_GOTO(status, open_way(t, j + 1, j, PETRA_CHANNEL_BACKWARD, down), fail);
+  }
+  *out = &t->base;
+  return PETRA_OK;
+fail:
+  destroy(&t->base);
+  return status;
+}

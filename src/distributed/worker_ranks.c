@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "distributed/worker_ranks.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "distributed/transport_ranks.h"
+
+#include <stddef.h>
+
+typedef struct worker_ranks {
+  petra_worker base, before; /* `before` is for what a checkpoint has done */
+  petra_worker_ranks_options options;
+  petra_worker *counting;
+  petra_worker_ranks_times took;
+} worker_ranks;
+
+/* An action of a stage that is here, or an evaluation, which all ranks do together when the last stage has reached it. */
+static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
+                                 petra_action_result *result) {
+  const int64_t start_ns = petra_clock_ns(), waited_ns = petra_carrier_counted(w->options.carrier).wait_ns;
+  const int64_t copied_ns = petra_transport_ranks_copying_ns(w->options.transport);
+  PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
+  const int64_t end_ns = petra_clock_ns();
+  const int64_t waiting_ns = petra_carrier_counted(w->options.carrier).wait_ns - waited_ns;
+  w->took.busy_ns += end_ns - start_ns;
+  w->took.waited_ns += waiting_ns;
+  w->took.copied_ns += petra_transport_ranks_copying_ns(w->options.transport) - copied_ns;
+  petra_rank_times_add(w->options.times, action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns,
+                       end_ns - start_ns - waiting_ns);
+  if (!w->options.actions || !petra_stages_has(&w->options.stages, action->stage))
+    return PETRA_OK;
+  const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);
+  const bool waited = action->kind != PETRA_ACTION_EVALUATE && took_ns > start_ns; /* for its message */
+  const petra_trace_row row = {*action, (waited ? took_ns : start_ns) - w->options.origin_ns,
+                               end_ns - w->options.origin_ns, *result};
+  return petra_action_log_add(w->options.actions, &row);
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  worker_ranks *w = (worker_ranks *)base;
+  PETRA_NOTIFY(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
+  for (int i = 0; i < count; i++) {
+    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false));
+    const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
+    if (here || actions[i].kind == PETRA_ACTION_EVALUATE)
+      PETRA_TRY(perform_here(w, virtual_ns, &actions[i], &results[i]));
+    if (!here)
+      PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
+  }
+  PETRA_TRY(petra_transport_ranks_step(w->options.transport));
+  PETRA_NOTIFY(petra_stage_observer, w->options.groups, done, observer);
+  return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
+}
+
+static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                                   petra_action_result *results) {
+  worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true));
+  return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
+}
+
+petra_worker *petra_worker_ranks_counting(petra_worker *base) {
+  return &((worker_ranks *)base)->before;
+}
+
+static petra_status finish(petra_worker *base) {
+  return petra_worker_finish(((worker_ranks *)base)->options.worker);
+}
+
+petra_status petra_worker_ranks_create(const petra_worker_ranks_options *options, petra_worker **out) {
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  static const petra_worker_ops before_ops = {.perform = perform_before};
+  worker_ranks *w;
+  PETRA_TRY(petra_allocate(&w, 1, sizeof *w));
+  w->base.ops = &ops;
+  w->before.ops = &before_ops;
+  w->options = *options;
+  petra_status status = petra_worker_cost_create(&options->counting, &w->counting);
+  if (status != PETRA_OK)
+    petra_free(w);
+  else
+    *out = &w->base;
+  return status;
+}
+
+void petra_worker_ranks_destroy(petra_worker *base) {
+  worker_ranks *w = (worker_ranks *)base;
+  if (!w)
+    return;
+  petra_worker_cost_destroy(w->counting);
+  petra_free(w);
+}
+
+petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *base) {
+  return ((const worker_ranks *)base)->took;
+}
