@@ -132,7 +132,7 @@ def export(table, folder):
     path, temporary = os.path.join(folder, name), os.path.join(folder, f".{name}.tmp")
     try:
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            common.fail(f"{path}: cannot replace: this is no regular file; expected the name of a file", 1)
+            common.fail(f"{path}: cannot replace: not a regular file; expected the name of a file", 1)
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             rows = table.write(file)
         os.replace(temporary, path)

@@ -175,7 +175,7 @@ def read_petra(path):
     try:
         with h5py.File(path, "r") as file:
             if "parameters" not in file:
-                fail(f"{path}: not a file of weights: no group /parameters")
+                fail(f"{path}: not a weights file: no group /parameters")
             file["parameters"].visititems(take)
             label = file.attrs.get("model", "")
     except OSError as error:

@@ -59,15 +59,15 @@ KIT_FILES = bundle/petra bundle/test_device_backend bundle/test_device_training 
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh
 if HAVE_CUDA
 KIT_LINK = $(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@
-bundle/test_device_backend: $(tests_test_device_backend_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+bundle/test_device_backend: $(tests_test_device_backend_OBJECTS) libpetra.a tests/libtests.a tests/libpetra_cuda_host.a $(BUNDLE_OBJECTS)
 	$(KIT_LINK) $(tests_test_device_backend_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
-bundle/test_device_training: $(tests_test_device_training_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+bundle/test_device_training: $(tests_test_device_training_OBJECTS) libpetra.a tests/libtests.a tests/libpetra_cuda_host.a $(BUNDLE_OBJECTS)
 	$(KIT_LINK) $(tests_test_device_training_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
-bundle/test_device_identities: $(tests_test_device_identities_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+bundle/test_device_identities: $(tests_test_device_identities_OBJECTS) libpetra.a tests/libtests.a tests/libpetra_cuda_host.a $(BUNDLE_OBJECTS)
 	$(KIT_LINK) $(tests_test_device_identities_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
-bundle/test_device_precision: $(tests_test_device_precision_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+bundle/test_device_precision: $(tests_test_device_precision_OBJECTS) libpetra.a tests/libtests.a tests/libpetra_cuda_host.a $(BUNDLE_OBJECTS)
 	$(KIT_LINK) $(tests_test_device_precision_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
-bundle/bench_device: $(bench_bench_device_OBJECTS) libpetra.a $(BUNDLE_OBJECTS)
+bundle/bench_device: $(bench_bench_device_OBJECTS) libpetra.a tests/libtests.a tests/libpetra_cuda_host.a $(BUNDLE_OBJECTS)
 	$(KIT_LINK) $(bench_bench_device_OBJECTS) $(BUNDLE_OBJECTS) $(KIT_LIBS)
 MOSTLYCLEANFILES += $(KIT_FILES)
 endif

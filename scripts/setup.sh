@@ -28,13 +28,18 @@ test_jobs_count() {
   echo $(($(jobs_count) + 1))
 }
 
+# packages_wanted [quickstart]: all packages, or those that ./quickstart needs.
 packages_wanted() {
-  sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' packages.debian
+  if [ "${1:-}" = quickstart ]; then
+    sed '/^# to test/,$d' packages.debian
+  else
+    cat packages.debian
+  fi | sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d'
 }
 
 # The wanted packages that are not installed, on one line.
 packages_missing() {
-  for package in $(packages_wanted); do
+  for package in $(packages_wanted "$@"); do
     case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
       installed) ;;
       *) printf '%s ' "$package" ;;
@@ -42,13 +47,13 @@ packages_missing() {
   done
 }
 
-# Installs what is missing, as root or by a sudo that asks for no password; otherwise prints the one line that does it.
+# packages_install [quickstart]: installs what is missing, as root or by a sudo that asks for no password; otherwise prints the one line that does it.
 packages_install() {
   if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
     say "not a Debian system: packages are not checked; packages.debian lists what is needed"
     return 0
   fi
-  missing=$(packages_missing)
+  missing=$(packages_missing "$@")
   missing=${missing% }
   if [ -z "$missing" ]; then
     say "all packages are installed"
@@ -72,6 +77,7 @@ packages_install() {
     >>build-packages.log 2>&1 ||
     { tail -n 5 build-packages.log >&2; die "apt-get could not install all of: $missing (build-packages.log)"; }
   rm -f build-packages.log
+  packages_installed=yes
 }
 
 # run_logged LOG COMMAND...: runs it with its output in LOG; shows the end of it if it fails.
@@ -83,13 +89,14 @@ run_logged() {
   die "failed: $* (all of its output: $log)"
 }
 
-# build_plain FOLDER [CONFIGURE-OPTION...]: configures once, then builds, in a folder of its own.
+# build_plain FOLDER [CONFIGURE-OPTION...]: configures once, and again after packages were installed, then builds, in a folder
+# of its own.
 build_plain() {
   folder=$1
   shift
   mkdir -p "$folder"
   [ -x configure ] || run_logged "$folder/bootstrap.log" ./bootstrap
-  if [ ! -f "$folder/config.status" ]; then
+  if [ ! -f "$folder/config.status" ] || [ -n "${packages_installed:-}" ]; then
     say "configuring in $folder"
     (cd "$folder" && run_logged configure.log ../configure "$@") || exit 1
   fi

@@ -72,11 +72,10 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
   if (ended->kind != completes)
     return PETRA_OK;
   if (exchange->gradients == executor->options->accumulate)
-    return petra_fail(
-        PETRA_SCHEDULE,
-        "stage %d: more than %lld gradients without an update; with cluster.replicas an update takes as many "
-        "as method.accumulate says",
-        ended->stage, (long long)exchange->gradients);
+    return petra_fail(PETRA_SCHEDULE,
+                      "stage %d: more than %lld gradients without an update; with cluster.replicas an update takes "
+                      "exactly method.accumulate gradients",
+                      ended->stage, (long long)exchange->gradients);
   if (++exchange->gradients < executor->options->accumulate)
     return PETRA_OK;
   const petra_packet packet = {.stage = ended->stage, .exchange = true, .microbatch = ended->microbatch};
@@ -92,8 +91,7 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
 
 petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update) {
   return petra_fail(PETRA_SCHEDULE,
-                    "stage %d: an update after %lld gradients; with cluster.replicas it takes %lld, as many as "
-                    "method.accumulate says",
+                    "stage %d: an update after %lld gradients; expected %lld (method.accumulate) with cluster.replicas",
                     update->stage, (long long)executor->exchanges[update->stage - 1].gradients,
                     (long long)executor->options->accumulate);
 }

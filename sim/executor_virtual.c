@@ -172,7 +172,7 @@ static petra_status deliver(petra_executor_virtual *executor, const petra_packet
     return petra_arrival_message(executor, packet);
   petra_microbatch_set *arrived = &(packet->backward ? executor->backward : executor->forward)[packet->stage - 1];
   if (petra_microbatch_set_has(arrived, packet->microbatch))
-    return petra_fail(PETRA_SCHEDULE, "a message of microbatch %lld comes twice", (long long)packet->microbatch);
+    return petra_fail(PETRA_SCHEDULE, "a message of microbatch %lld arrives twice", (long long)packet->microbatch);
   return petra_microbatch_set_put(arrived, packet->microbatch);
 }
 
@@ -242,7 +242,7 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
       if (engine->waiting) {
         char text[40];
         petra_action_print(&engine->next.action, text, sizeof text);
-        return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for what never comes",
+        return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for something that never happens",
                           executor->program->name, text);
       }
     }

@@ -173,8 +173,8 @@ static petra_status add_failures(const petra_jitter_options *options, int32_t st
       return PETRA_OK;
     if (failures == MAX_FAILURES)
       return petra_fail(PETRA_CONFIG,
-                        "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d "
-                        "takes %g s and failed %d times; expected a mean not much below an action",
+                        "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d takes %g s "
+                        "and failed %d times; expected a mean that is not much shorter than an action",
                         options->failure_mean_s, stage, work_s, MAX_FAILURES);
     *total_s += until_s + options->restart_s;
   }

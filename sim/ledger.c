@@ -17,12 +17,12 @@ petra_status petra_accounting_parse(const char *what, const char *text, petra_ac
       *out = (petra_accounting)i;
       return PETRA_OK;
     }
-  return petra_fail(PETRA_USAGE, "%s: no accounting '%s'; expected paper or strict", what, text);
+  return petra_fail(PETRA_USAGE, "%s: unknown accounting '%s'; expected paper or strict", what, text);
 }
 
 static petra_status too_large(void) {
   return petra_fail(PETRA_CONFIG,
-                    "memory ledger: more bytes than a 63-bit count holds; expected smaller images, batch or delay");
+                    "memory ledger: the number of bytes exceeds 63 bits; expected smaller images, batch or delay");
 }
 
 static petra_status check(const petra_ledger_rule *rule, const petra_ledger_block *block) {

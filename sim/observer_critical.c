@@ -91,8 +91,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
                       .stage = row->action.stage,
                       .kind = row->action.kind};
   if (critical->records.count == PETRA_CRITICAL_MAX_ACTIONS)
-    return petra_fail(PETRA_CONFIG,
-                      "the critical path of more than %lld actions was asked for; expected fewer microbatches",
+    return petra_fail(PETRA_CONFIG, "--critical-path: more than %lld actions; expected fewer microbatches",
                       (long long)PETRA_CRITICAL_MAX_ACTIONS);
   *last = critical->records.count;
   return append(&critical->records, &one);
@@ -130,7 +129,7 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
     one = one->link;
   }
   if (!one)
-    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
+    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives but was not sent",
                       (long long)packet->microbatch);
   if (before)
     before->link = one->link;

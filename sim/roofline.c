@@ -36,14 +36,16 @@ petra_status petra_device_peaks_find(const char *name, const petra_device_peaks 
       return PETRA_OK;
     }
   return petra_fail(PETRA_CONFIG,
-                    "roofline: no device '%s'; expected a100, a100-40, a100-80, h100, h200, v100 or cpu-core", name);
+                    "roofline: unknown device '%s'; expected a100, a100-40, a100-80, h100, h200, v100 or cpu-core",
+                    name);
 }
 
 petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                    const petra_kernel *kernel, double *seconds) {
   double peak = kernel->matrix ? device->matrix_flops[arithmetic] : device->vector_flops;
   if (!(kernel->flops >= 0 && kernel->bytes >= 0 && isfinite(kernel->flops) && isfinite(kernel->bytes)))
-    return petra_fail(PETRA_CONFIG, "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers from 0",
+    return petra_fail(PETRA_CONFIG,
+                      "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers of at least 0",
                       kernel->flops, kernel->bytes);
   if (kernel->flops > 0 && !(peak > 0 && isfinite(peak)))
     return petra_fail(

@@ -44,7 +44,7 @@ static void open_backends(void) {
     const petra_status status =
         petra_backend_create(subjects[s].kind, subjects[s].precision, subjects[s].threads, true, &backends[s]);
     if (status == PETRA_UNSUPPORTED && is_narrow(s)) {
-      ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+      ck_assert_logged("needs AVX512-BF16 or AMX-BF16");
       printf("cpu in bf16 is left out: the processor has no instructions for it\n");
       backends[s] = NULL;
       continue;

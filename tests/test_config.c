@@ -308,9 +308,9 @@ START_TEST(bad_sets_give_one_line) {
       {"data.path=\"/data\" # b", ": '# b' is a comment of YAML"},
       {"run.epochs=5 #6", ": '#6' is a comment of YAML and would be lost; expected a value without it"},
       {"lr.milestones=[1, # a\n 2]", " is a comment of YAML"},
-      {"data.path=--- a", ": a mark of YAML's documents"},
-      {"data.path=a\n...", ": a mark of YAML's documents"},
-      {"data.path=%YAML 1.1\n---\na", ": a mark of YAML's documents"},
+      {"data.path=--- a", ": a document marker of YAML"},
+      {"data.path=a\n...", ": a document marker of YAML"},
+      {"data.path=%YAML 1.1\n---\na", ": a document marker of YAML"},
       {"data.path=a\nb", ": a line break"},
       {"data.path=|", ": '|' begins a block of YAML"},
       {"data.path=>-\n a", ": '>' begins a block of YAML"},
@@ -318,8 +318,8 @@ START_TEST(bad_sets_give_one_line) {
       {"data.path=a\xc2\x85"
        "b",
        ": a line break"},
-      {"data.path= a", ": begins or ends with a blank"},
-      {"data.path=a ", ": begins or ends with a blank"},
+      {"data.path= a", ": begins or ends with a space"},
+      {"data.path=a ", ": begins or ends with a space"},
       {"data.path=\xef\xbb\xbf"
        "a",
        ": holds the character U+FEFF"},
@@ -618,7 +618,7 @@ START_TEST(help_lists_every_key) {
   stream = open_memstream(&markdown, &size);
   petra_config_help_markdown(stream);
   fclose(stream);
-  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers, 18, 34 or 50; "));
+  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers (18, 34 or 50); "));
   ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
   ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
   int rows = 0, keys = 0;

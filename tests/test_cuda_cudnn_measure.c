@@ -273,7 +273,7 @@ START_TEST(no_room_on_the_device) {
     petra_cuda_host_memory(limit * 4096);
     ck_assert_str_eq(found(plans, &shapes[limit], &runs), "engine 1, 0.0 MiB workspace");
     ck_assert(runs == 0 && petra_cuda_host_count().device_bytes == 0);
-    ck_assert_logged("device.plans: convolution " SHAPE ": the device has no room to measure it");
+    ck_assert_logged("device.plans: convolution " SHAPE ": not measured, because the device has too little memory");
     ck_assert_int_eq(harness_lines, 1);
     ck_cuda(cudaGetLastError());
   }
@@ -346,7 +346,7 @@ START_TEST(choices_that_do_not_fit) {
     cuda_plans *plans = open_plans();
     ck_assert_str_eq(found(plans, &shape, &runs), "engine 2, 0.0 MiB workspace");
     ck_assert_int_eq(runs, 8);
-    ck_assert_logged("is not what cuDNN has in that place; measured anew");
+    ck_assert_logged("is not the one that cuDNN has at this rank; measured again");
     ck_assert_int_eq(harness_lines, 1);
     cuda_plans_destroy(plans);
     ck_assert_ptr_nonnull(
@@ -394,10 +394,10 @@ START_TEST(files_that_are_refused) {
   char text[1024], library[64];
   name_file();
   cuda_plans_describe(library, sizeof library);
-  check_refused("", PETRA_DATA, ", line 1: is damaged: expected \"petra plans 1\"");
+  check_refused("", PETRA_DATA, ", line 1: damaged: expected \"petra plans 1\"");
   check_refused("petra plans 2\n", PETRA_DATA, ", line 1: is damaged");
-  check_refused("petra plans 1\n", PETRA_DATA, ", line 2: is damaged: expected more lines");
-  check_refused("petra plans 1\nlib", PETRA_DATA, ", line 2: is damaged: expected \"library: ...\"");
+  check_refused("petra plans 1\n", PETRA_DATA, ", line 2: damaged: expected more lines");
+  check_refused("petra plans 1\nlib", PETRA_DATA, ", line 2: damaged: expected \"library: ...\"");
   snprintf(text, sizeof text, SETTING "%s\n", "cuDNN 9.8.0", "host device", "true", good);
   check_refused(text, PETRA_CONFIG, "was measured with library cuDNN 9.8.0, this is cuDNN 9.");
   snprintf(text, sizeof text, SETTING "%s\n", library, "NVIDIA B200", "true", good);
@@ -406,10 +406,10 @@ START_TEST(files_that_are_refused) {
   check_refused(text, PETRA_CONFIG, "was measured with deterministic false, this is true; expected ");
   for (int i = 0; i < HARNESS_COUNT(damaged); i++) {
     snprintf(text, sizeof text, "%s%s\n", setting(), damaged[i]);
-    check_refused(text, PETRA_DATA, ", line 5: is damaged: expected a shape and its choice");
+    check_refused(text, PETRA_DATA, ", line 5: damaged: expected a shape and its choice");
   }
   snprintf(text, sizeof text, "%s%s\n%s\n", setting(), good, good);
-  check_refused(text, PETRA_DATA, ", line 6: is damaged: expected a shape that no line before has");
+  check_refused(text, PETRA_DATA, ", line 6: damaged: expected a shape that no earlier line has");
   remove(file);
 }
 END_TEST

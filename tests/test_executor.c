@@ -366,9 +366,9 @@ static bool scripted(const petra_program_options *options, int32_t stage, petra_
 
 START_TEST(programs_that_cannot_run) {
   static const petra_program_ops program = {.name = "scripted", .next = scripted};
-  const char *const lines[] = {"program scripted: deadlock: 1B0 waits for what never comes",
-                               "a message of microbatch 0 comes twice",
-                               "program scripted: deadlock: 2B1 waits for what never comes"};
+  const char *const lines[] = {"program scripted: deadlock: 1B0 waits for something that never happens",
+                               "a message of microbatch 0 arrives twice",
+                               "program scripted: deadlock: 2B1 waits for something that never happens"};
   for (int s = 0; s < 3; s++)
     for (int engines = 1; engines <= 2; engines++) {
       const petra_program_options options = {.stages = 2, .microbatches = 2, .accumulate = 1, .batches = s};

@@ -181,9 +181,9 @@ static void expect_refusal(const char *text, const char *const *sets, int count)
 }
 
 START_TEST(what_cannot_be_divided_is_refused) {
-  expect_refusal("2 for the 3 of device.threads; expected a divisor",
+  expect_refusal("2 with device.threads: 3; expected a divisor",
                  (const char *const[]){NETWORK, "device.threads=3", "device.groups=2"}, 8);
-  expect_refusal("cores; expected at most as many",
+  expect_refusal("cores; expected at most that many",
                  (const char *const[]){NETWORK, "device.threads=0", "device.groups=1024"}, 8);
   expect_refusal("measured",
                  (const char *const[]){NETWORK, "device.threads=2", "device.groups=2", "cluster.cost.model=measured"},

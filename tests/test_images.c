@@ -227,8 +227,8 @@ START_TEST(headers) {
     }
   assert_bad_header("\x89PNG\r\n\x1a\n....", 12, "is a PNG image, expected a JPEG image");
   assert_bad_header("GIF89a", 6, "is a GIF image");
-  assert_bad_header("hello", 5, "no JPEG image");
-  assert_bad_header("\xff", 1, "no JPEG image");
+  assert_bad_header("hello", 5, "not a JPEG image");
+  assert_bad_header("\xff", 1, "not a JPEG image");
   assert_bad_header("\xff\xd8\xff\xd9", 4, "ends without a scan");
   assert_bad_header("\xff\xd8\xff\xe0\0\1", 6, "a segment of 1 bytes");
   assert_bad_header("\xff\xd8\xff\xda\0\2\xff\xd9", 8, "a scan before the frame header");

@@ -279,18 +279,18 @@ START_TEST(what_does_not_go_together_is_refused) {
     refused("method.name=petra-arrival", all[i], "optim.lr=1", "whose program arrival fixes no delay");
     refused("method.name=petra", all[i], "method.sync_period=4",
             "method.sync_period: 4, with which the delay is not fixed");
-    refused("method.name=petra", all[i], "method.schedule=own", "method.schedule: own, whose delays no formula gives");
+    refused("method.name=petra", all[i], "method.schedule=own", "method.schedule: own, whose delays are not known");
   }
   refused("method.name=delayed", corrected, "optim.lr=1", "backward reads the weights of its forward (stashed)");
   refused("method.name=pipedream-2bw", corrected, "method.accumulate=9",
           "backward reads the weights of its forward (double_buffer)");
   refused("method.name=delayed", MITIGATION("weight_prediction=spectrain"), "optim.lr=1",
-          "spectrain, which predicts the weights of backward anew, but backward reads those of its forward (stashed)");
+          "spectrain, which predicts new weights for backward, but backward reads those of its forward (stashed)");
   refused("method.name=petra", corrected, MITIGATION("weight_prediction=velocity"), "expected one of the two");
   refused("method.name=petra", spiked, MITIGATION("stage_momentum=0.95"), "both replace the momentum step");
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false",
           "expected optim.nesterov: true");
-  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 is below optim.momentum: 0.9");
   refused("method.name=pipedream-2bw", MITIGATION("sync_warmup_epochs=2"), "method.accumulate=10",
           "2 with method pipedream-2bw, whose double buffer");
   refused("method.name=1f1b", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "has no delay to mitigate");
@@ -305,7 +305,7 @@ START_TEST(what_does_not_go_together_is_refused) {
           "along the velocity of SGD");
   refused("method.name=petra", MITIGATION("gradient_shrinking=0.5"), "optim.name=muon", "grows with its gradient");
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.name=muon", "for sgd, adamw and nadamw");
-  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.name=adamw", "0.5 below optim.beta1: 0.9");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.name=adamw", "0.5 is below optim.beta1: 0.9");
 }
 END_TEST
 

@@ -130,7 +130,7 @@ START_TEST(bad_partitions) {
     const char *first, *second, *key, *line;
   } bad[] = {
       {"stages.partition=block", "stages.count=9", "stages.count",
-       ": stages.partition: block gives 10 stages, one a block; expected 0 or 10"},
+       ": stages.partition: block gives 10 stages, one per block; expected 0 or 10"},
       {"stages.partition=block", "stages.count=11", "stages.count", ": stages.partition: block gives 10 stages"},
       {"stages.partition=balanced", NULL, "stages.count",
        ": stages.partition: balanced needs the number of stages; expected 1 to 10"},
@@ -142,9 +142,9 @@ START_TEST(bad_partitions) {
       {"stages.partition=list", NULL, "stages.blocks",
        ": stages.partition: list needs the number of blocks of every stage"},
       {"stages.partition=list", "stages.blocks=[2, 3, 4]", "stages.blocks",
-       ": the stages hold 9 blocks together; the network has 10"},
+       ": the stages have 9 blocks together; the network has 10"},
       {"stages.partition=list", "stages.blocks=[2, 3, 6]", "stages.blocks",
-       ": the stages hold 11 blocks together; the network has 10"},
+       ": the stages have 11 blocks together; the network has 10"},
       {"stages.partition=list", "stages.blocks=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "stages.blocks",
        ": 11 stages for a network of 10 blocks"},
       {"stages.partition=list", "stages.blocks=[11]", "stages.blocks", ": a stage of 11 blocks; the network has 10"},

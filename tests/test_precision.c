@@ -59,7 +59,7 @@ static void after_one_update(const training_tensors *init, const training_tensor
 static bool processor_has_bf16(void) {
   petra_backend *backend;
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 1, true, &backend) != PETRA_OK) {
-    ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+    ck_assert_logged("needs AVX512-BF16 or AMX-BF16");
     printf("bf16 is left out: the processor has no instructions for it\n");
     return false;
   }

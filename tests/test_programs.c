@@ -108,7 +108,7 @@ START_TEST(options_that_cannot_run) {
        "expected a multiple of 3"},
       {&petra_program_interleaved,
        {.stages = 6, .chunks = -1, .microbatches = 8, .accumulate = 4},
-       "-1 chunks a device"},
+       "-1 chunks per device"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     harness_clear();
@@ -309,13 +309,13 @@ START_TEST(schedules_that_are_refused) {
       {"# nothing\n\n", "s: no device"},
       {"1:\n", "s: no action"},
       {"1: 1E0\n", "s: no F, B or W; expected some beside U and E"},
-      {"1: 1\x1b[2JF0\n", "s:1: '1\\x1b[2JF0' is no action"},
+      {"1: 1\x1b[2JF0\n", "s:1: '1\\x1b[2JF0' is not an action"},
       {"2: 2F0\n", "s:1: expected the line of device 1, beginning with '1:'"},
       {"# x\n1: 1B0\n\n3: 3B0\n", "s:4: expected the line of device 2"},
-      {"1: 1F0 1X0\n", "s:1: '1X0' is no action"},
-      {"1: 1F0\n2: 2B0 2B\n", "s:2: '2B' is no action"},
-      {"1: 1B0||1B1\n", "s:1: '1B0||1B1' is no action"},
-      {"1: 1B0 ||| 1B1\n", "s:1: '|||' is no action"},
+      {"1: 1F0 1X0\n", "s:1: '1X0' is not an action"},
+      {"1: 1F0\n2: 2B0 2B\n", "s:2: '2B' is not an action"},
+      {"1: 1B0||1B1\n", "s:1: '1B0||1B1' is not an action"},
+      {"1: 1B0 ||| 1B1\n", "s:1: '|||' is not an action"},
       {"1: 1F0 1B0 || 1U0\n2: 2B0 | 2U0\n", "s:2: both | and ||; expected rounds of the devices or of the network"},
       {"1: 1F99999999999\n", "stages up to 1 and microbatches up to 99999999999 with only 1 actions"},
       {"1: 1F0 100000B0\n", "stages up to 100000 and microbatches up to 0 with only 2 actions"},

@@ -208,7 +208,7 @@ START_TEST(numbers_of_actions_have_bounds) {
     petra_schedule *schedule = NULL;
     ck_assert_str_eq(petra_action_read(bad[i].text, &action), bad[i].expected);
     snprintf(text, sizeof text, "1: 1F0 1B0\n2: %s\n", bad[i].text);
-    snprintf(expected, sizeof expected, "f:2: '%s' is no action; expected %s", bad[i].text, bad[i].expected);
+    snprintf(expected, sizeof expected, "f:2: '%s' is not an action; expected %s", bad[i].text, bad[i].expected);
     harness_clear();
     ck_assert_int_eq(petra_schedule_parse("f", text, strlen(text), &schedule), PETRA_SCHEDULE);
     ck_assert_int_eq(harness_lines, 1);
@@ -340,7 +340,7 @@ START_TEST(contradictions_are_refused) {
     const char *sets[3], *line;
   } refused[] = {
       {{"method.forward_weights=stashed"},
-       "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
+       "method.forward_weights=stashed: stashed would store the weights that the forward reads; expected"},
       {{"method.keep=graph", "method.invert_weights=latest"},
        "latest with method.keep: graph, with which nothing is inverted; expected none"},
       {{"method.name=petra", "method.invert_weights=none"},
@@ -359,13 +359,12 @@ START_TEST(contradictions_are_refused) {
        "method petra-arrival, whose program arrival fixes no delay; expected 0"},
       {{"method.name=pipedream-2bw", "method.extra_delay=2"},
        "method pipedream-2bw, whose double buffer makes every delay one update; expected 0"},
-      {{"method.schedule=x", "method.extra_delay=2"},
-       "with method.schedule: x, whose order stands as it is; expected 0"},
+      {{"method.schedule=x", "method.extra_delay=2"}, "with method.schedule: x, whose order is fixed; expected 0"},
       {{"method.head=split", "method.extra_delay=2"},
-       "split with method.extra_delay, of which a split head's tick is a part; expected preset"},
+       "split with method.extra_delay, which already contains the tick of a split head; expected preset"},
       {{"method.head=fused", "method.extra_delay=2"},
        "fused with method.extra_delay: 2 at the last stage, whose forward and backward are then two actions"},
-      {{"method.extra_delay=[2, 1, 3]"}, "3 of stage 3 above the 1 of stage 2"},
+      {{"method.extra_delay=[2, 1, 3]"}, "3 of stage 3 is above the 1 of stage 2"},
       {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
   for (int i = 0; i < HARNESS_COUNT(refused); i++) {
     petra_config *config;

@@ -154,7 +154,7 @@ START_TEST(guarded) {
                           [REFUSES] = {PETRA_CONFIG, ": has what 100% is wrong", 0},
                           [CRASHES] = {PETRA_DATA, "damaged file: HDF5 crashes", 0},
                           [EXITS] = {PETRA_DATA, "damaged file: HDF5 crashes", 0},
-                          [LOOPS] = {PETRA_DATA, "takes longer", 0},
+                          [LOOPS] = {PETRA_DATA, "takes too long", 0},
                           [FLOODS] = {(petra_status)FLOODED, "out of memory", 0}};
   FILE *file = fopen(FILE_NAME, "w");
   ck_assert_int_ge(fputs("a file without a seal", file), 0);

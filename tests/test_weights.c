@@ -193,12 +193,12 @@ START_TEST(other_types) {
   make_foreign(H5T_NATIVE_INT, (const int[3]){1, 2, 3});
   harness_clear();
   ck_assert_int_eq(petra_weights_read(FILE_NAME, &weight, 1), PETRA_DATA);
-  ck_assert_logged("/parameters/v holds no floating point numbers");
+  ck_assert_logged("/parameters/v contains no floating-point numbers");
   hid_t file = H5Fcreate(FILE_NAME, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   H5Fclose(file);
   harness_clear();
   ck_assert_int_eq(petra_weights_read(FILE_NAME, &weight, 1), PETRA_DATA);
-  ck_assert_logged("not a file of weights: no group /parameters");
+  ck_assert_logged("not a weights file: no group /parameters");
   ck_assert_int_eq(harness_lines, 1);
   unlink(FILE_NAME);
 }
@@ -223,7 +223,7 @@ START_TEST(writing_fails) {
   ck_assert_int_eq(file_size(".test_weights.folder.tmp"), -1);
   rmdir("test_weights.folder");
   ck_assert_int_eq(mkfifo("test_weights.pipe", 0666), 0);
-  refuse_writing("test_weights.pipe", "cannot replace: this is no regular file");
+  refuse_writing("test_weights.pipe", "cannot replace: not a regular file");
   remove("test_weights.pipe");
   model *written = make_model(1);
   memcpy(written->weights[1].name, written->weights[0].name, sizeof written->weights[0].name);

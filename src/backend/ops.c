@@ -33,8 +33,8 @@ static petra_status check_present(const checker *check, const char *name, const 
   if (!tensor)
     return petra_fail(PETRA_INTERNAL, "%s: tensor %s is missing", check->op, name);
   if (tensor->backend != check->backend)
-    return petra_fail(PETRA_INTERNAL, "%s: tensor %s belongs to another backend than %s, which is asked", check->op,
-                      name, check->backend->ops->name);
+    return petra_fail(PETRA_INTERNAL, "%s: tensor %s belongs to another backend; expected one of %s", check->op, name,
+                      check->backend->ops->name);
   return PETRA_OK;
 }
 
@@ -98,8 +98,7 @@ static petra_status check_like(const checker *check, const char *name, const pet
 static petra_status check_summed(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_numbers(check, name, tensor));
   if (petra_kind_is_inner(tensor->kind) && !kind_fits(check->backend, tensor->kind, petra_kind_of_stream(tensor->kind)))
-    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected one of any other kind", check->op, name,
-                      kind_names[tensor->kind]);
+    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected any other kind", check->op, name, kind_names[tensor->kind]);
   return PETRA_OK;
 }
 
@@ -278,7 +277,7 @@ static petra_status check_divided(const checker *check, const petra_tensor *x, c
                                   const petra_tensor *second) {
   const int32_t *shape = x->shape;
   if (!check->backend->divides_streams)
-    return petra_fail(PETRA_INTERNAL, "%s: two streams are asked of %s, which makes one at a time", check->op,
+    return petra_fail(PETRA_INTERNAL, "%s: two streams were requested from %s, which makes one at a time", check->op,
                       check->backend->ops->name);
   OF_KIND(first, ACTIVATION, shape[0], PETRA_ANY, shape[2], shape[3])
   OF_KIND(second, ACTIVATION, shape[0], shape[1] - first->shape[1], shape[2], shape[3])

@@ -105,7 +105,7 @@ static petra_status make(petra_tensor_archive *tensors, const char *name, const 
   petra_tensor *known = of_earlier_part(tensors, about[7]);
   *shared = known != NULL;
   if (known && (known->kind != like.kind || memcmp(known->shape, like.shape, sizeof like.shape) != 0))
-    return petra_archive_refuse(tensors->archive, name, "is another tensor than in an earlier part");
+    return petra_archive_refuse(tensors->archive, name, "differs from the tensor in an earlier part");
   if (known) {
     *out = petra_tensor_retain(known);
     return PETRA_OK;
@@ -185,7 +185,7 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
   for (int i = 0; i < count; i++) {
     char item[80];
     if (index[i] < -1 || index[i] > tensors->count - tensors->first) {
-      status = petra_archive_refuse(archive, name, "refers to a tensor that is not there");
+      status = petra_archive_refuse(archive, name, "refers to a tensor that is missing");
       goto done;
     }
     snprintf(item, sizeof item, "%s.%d", name, i);

@@ -92,7 +92,7 @@ petra_status petra_guard(const char *path, petra_status (*read)(void *context), 
   if (seal == PETRA_SEAL_WHOLE)
     return read(context);
   if (pipe(lines) != 0)
-    return petra_fail(PETRA_IO, "%s: cannot be read in a process of its own: %s", path, strerror(errno));
+    return petra_fail(PETRA_IO, "%s: cannot be read in a separate process: %s", path, strerror(errno));
   pid_t child = fork();
   if (child == 0) {
     close(lines[0]);
@@ -103,12 +103,12 @@ petra_status petra_guard(const char *path, petra_status (*read)(void *context), 
   int status = child < 0 ? -1 : wait_for(child, lines[0], line, sizeof line);
   close(lines[0]);
   if (status < 0)
-    return petra_fail(PETRA_IO, "%s: cannot be read in a process of its own: %s", path, strerror(reason));
+    return petra_fail(PETRA_IO, "%s: cannot be read in a separate process: %s", path, strerror(reason));
   if (WIFEXITED(status) && WEXITSTATUS(status) == PETRA_OK)
     return read(context);
   if (WIFEXITED(status) && line[0])
     return petra_fail((petra_status)WEXITSTATUS(status), "%s", line);
   if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))
-    return petra_fail(PETRA_DATA, "%s: damaged file: reading it takes longer than a file of its size can take", path);
+    return petra_fail(PETRA_DATA, "%s: damaged file: reading it takes too long for its size", path);
   return petra_fail(PETRA_DATA, "%s: damaged file: HDF5 crashes or runs out of memory on it", path);
 }

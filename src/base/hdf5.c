@@ -114,8 +114,9 @@ static petra_status check_values(const char *path, const char *name, hid_t set, 
   if (space < 0 || list < 0)
     status = petra_fail(PETRA_DATA, "%s: %s: damaged data set", path, name);
   else if (H5Pget_layout(list) == H5D_VIRTUAL)
-    status = petra_fail(
-        PETRA_DATA, "%s: %s is a virtual data set, a view of others; expected one with values of its own", path, name);
+    status = petra_fail(PETRA_DATA,
+                        "%s: %s is a virtual data set, a view of others; expected a data set that contains its values",
+                        path, name);
   else if (H5Pget_external_count(list) > 0) {
     H5Pget_external(list, 0, sizeof other - 1, other, NULL, NULL);
     status = petra_fail(PETRA_DATA, "%s: %s keeps its values in another file (%s); expected them in this file", path,

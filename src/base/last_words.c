@@ -31,7 +31,8 @@ static void end_for_library(int status, void *unused) {
   if (status >= 0 && status <= MAX_STATUS)
     return;
   petra_log_keep_no_more();
-  petra_log(PETRA_LOG_ERROR, "a library ended the program (exit status %d); it may have had no memory", status);
+  petra_log(PETRA_LOG_ERROR, "a library ended the program (exit status %d), perhaps because it was out of memory",
+            status);
   _exit(petra_status_exit_code(PETRA_BACKEND));
 }
 #endif

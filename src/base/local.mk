@@ -15,11 +15,11 @@ libpetra_a_SOURCES += \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
 	src/base/seal.c src/base/seal.h \
-	src/base/simplex.c src/base/simplex.h \
 	src/base/status.c src/base/status.h \
 	src/base/stop.c src/base/stop.h \
 	src/base/text.c src/base/text.h \
 	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
-	src/base/utf8.c src/base/utf8.h
+	src/base/utf8.c src/base/utf8.h \
+	src/base/xxh64.c src/base/xxh64.h
 EXTRA_DIST += src/base/README.md

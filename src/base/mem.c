@@ -65,8 +65,7 @@ petra_status petra_reserve(size_t bytes) {
   size_t size = bytes < SIZE_MAX - PETRA_RESERVE_BYTES ? bytes + PETRA_RESERVE_BYTES : SIZE_MAX;
   void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu bytes in reserve for a library could not be allocated",
-                      size);
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: could not reserve %zu bytes for a library", size);
   munmap(room, size);
   return PETRA_OK;
 }

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 
-#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +60,7 @@ static void pack(const seal *s, unsigned char *out) {
 }
 
 static petra_status damaged(const char *name, const char *what) {
-  return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
+  return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected the file as petra wrote it", name, what);
 }
 
 /* Finds the seal in the first `got` bytes of a file; its state is NONE if there is none. Returns false if it is
@@ -83,7 +82,7 @@ static bool find_seal(const unsigned char *in, size_t got, seal *out) {
 
 static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
   if (!find_seal(in, got, out))
-    return damaged(name, "its seal does not hold");
+    return damaged(name, "its seal does not match");
   if (out->state == PETRA_SEAL_NONE)
     return PETRA_OK;
   if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
@@ -107,49 +106,60 @@ petra_status petra_seal_check_image(const char *name, const void *image, size_t 
   PETRA_TRY(unpack(name, image, size, &s));
   if (s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
       s.digest != XXH64((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES, 0))
-    return damaged(name, "its seal does not hold");
+    return damaged(name, "its seal does not match");
   return PETRA_OK;
 }
 
 /* --- on the disk --- */
 
-/* Adds the bytes from .. to - 1 of the file. Returns 0 or an errno value, EIO at the end of the file. */
-static int add_range(int fd, uint64_t from, uint64_t to, XXH64_state_t *hash) {
+typedef struct range {
+  uint64_t from, to; /* bytes from .. to - 1 of the file */
+} range;
+
+/* Adds the bytes of the range. Returns 0 or an errno value, EIO at the end of the file. */
+static int add_range(int fd, range r, XXH64_state_t *hash) {
   char chunk[CHUNK_BYTES];
-  while (from < to) {
-    size_t some = to - from < CHUNK_BYTES ? (size_t)(to - from) : CHUNK_BYTES;
-    ssize_t got = pread(fd, chunk, some, (off_t)from);
+  while (r.from < r.to) {
+    size_t some = r.to - r.from < CHUNK_BYTES ? (size_t)(r.to - r.from) : CHUNK_BYTES;
+    ssize_t got = pread(fd, chunk, some, (off_t)r.from);
     if (got < 0 && errno == EINTR)
       continue;
     if (got <= 0)
       return got < 0 ? errno : EIO;
     XXH64_update(hash, chunk, (size_t)got);
-    from += (uint64_t)got;
+    r.from += (uint64_t)got;
   }
   return 0;
 }
 
-static int digest_part(int fd, const seal *s, int i, uint64_t *out) {
-  XXH64_state_t hash;
-  XXH64_reset(&hash, 0);
-  int failure = add_range(fd, s->part[i].offset, s->part[i].offset + s->part[i].bytes, &hash);
-  *out = XXH64_digest(&hash);
+/* The digest of the ranges, one after the other. */
+static int digest_ranges(int fd, const range *ranges, uint64_t count, uint64_t *out) {
+  XXH64_state_t *hash = XXH64_createState();
+  if (!hash)
+    return ENOMEM;
+  int failure = 0;
+  XXH64_reset(hash, 0);
+  for (uint64_t i = 0; i < count && !failure; i++)
+    failure = add_range(fd, ranges[i], hash);
+  *out = XXH64_digest(hash);
+  XXH64_freeState(hash);
   return failure;
+}
+
+static int digest_part(int fd, const seal *s, int i, uint64_t *out) {
+  const range part = {s->part[i].offset, s->part[i].offset + s->part[i].bytes};
+  return digest_ranges(fd, &part, 1, out);
 }
 
 /* Computes the digest of everything but the seal and the parts. */
 static int digest_rest(int fd, const seal *s, uint64_t *out) {
-  XXH64_state_t hash;
-  uint64_t from = PETRA_SEAL_BYTES;
-  int failure = 0;
-  XXH64_reset(&hash, 0);
-  for (uint64_t i = 0; i <= s->count && !failure; i++) {
-    failure = add_range(fd, from, i < s->count ? s->part[i].offset : s->bytes, &hash);
-    if (i < s->count)
-      from = s->part[i].offset + s->part[i].bytes;
+  range rest[PETRA_SEAL_PARTS + 1] = {{.from = PETRA_SEAL_BYTES}};
+  for (uint64_t i = 0; i < s->count; i++) {
+    rest[i].to = s->part[i].offset;
+    rest[i + 1].from = s->part[i].offset + s->part[i].bytes;
   }
-  *out = XXH64_digest(&hash);
-  return failure;
+  rest[s->count].to = s->bytes;
+  return digest_ranges(fd, rest, s->count + 1, out);
 }
 
 static int write_seal(int fd, const seal *s) {
@@ -213,7 +223,7 @@ static petra_status open_sealed(const char *path, int *fd, seal *out) {
 }
 
 petra_status petra_seal_check(const char *path, petra_seal *out) {
-  seal s;
+  seal s = {0};
   int fd;
   PETRA_TRY(open_sealed(path, &fd, &s));
   uint64_t found = s.digest;
@@ -256,7 +266,7 @@ petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
 }
 
 petra_status petra_seal_check_parts(const char *path) {
-  seal s;
+  seal s = {0};
   int fd;
   petra_status status = PETRA_OK;
   PETRA_TRY(open_sealed(path, &fd, &s));

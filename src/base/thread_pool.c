@@ -67,8 +67,8 @@ static petra_status start(petra_thread_pool *pool, int threads) {
     pool->count += !error;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return error ? petra_fail(PETRA_NO_MEMORY, "thread %d of %d that work side by side could not be started: %s",
-                            pool->count + 2, threads, strerror(error))
+  return error ? petra_fail(PETRA_NO_MEMORY, "compute thread %d of %d could not be started: %s", pool->count + 2,
+                            threads, strerror(error))
                : PETRA_OK;
 }
 

@@ -172,8 +172,9 @@ int petra_threads_given(int wanted) {
   if (given < wanted) {
     char reason[128];
     describe_limit(wanted, reason, sizeof reason);
-    petra_log(PETRA_LOG_WARNING, "device.threads: an operation is to have %d threads, but %s; it runs on %d", wanted,
-              reason, given);
+    petra_log(PETRA_LOG_WARNING,
+              "device.threads: %d threads per operation were requested, but %s; operations run on %d", wanted, reason,
+              given);
   }
   return given;
 }

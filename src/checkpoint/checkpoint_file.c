@@ -236,7 +236,8 @@ petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
   petra_seal seal;
   PETRA_TRY(petra_seal_check(path, &seal));
   if (seal != PETRA_SEAL_WHOLE)
-    return petra_fail(PETRA_DATA, "%s: no checkpoint, or one of an earlier petra: it has no seal", path);
+    return petra_fail(PETRA_DATA, "%s: not a checkpoint, or one that an earlier version of petra wrote: it has no seal",
+                      path);
   PETRA_TRY(allocate(path, true, &c));
   petra_hdf5_begin(&c->file.errors);
   petra_status status = petra_hdf5_open(&c->file);

@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "base/xxh64.h"
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
-#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct checkpoints {
   int64_t resumed_order;  /* petra_checkpoint_begin's */
   int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
-  XXH64_state_t order;     /* of all actions done */
+  XXH64_state_t *order;    /* of all actions done */
   int64_t every, every_ns; /* options.every: microbatches that stage 1 reads, or time; 0: not so */
   int64_t read;            /* microbatches that stage 1 has read */
   int64_t written;         /* of these, at the last checkpoint */
@@ -79,12 +79,12 @@ static void prepare_line(const checkpoints *c) {
   if (c->options.every.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
   else if (c->written > 0)
-    petra_stop_say("stopping once a checkpoint is written; the same signal again ends the run at once, and --resume "
-                   "then begins at microbatch %lld of %lld",
+    petra_stop_say("stopping after the next checkpoint; a second signal ends the run at once, and --resume then starts "
+                   "at microbatch %lld of %lld",
                    (long long)c->written, (long long)program_of(c)->microbatches);
   else
-    petra_stop_say("stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, "
-                   "without one");
+    petra_stop_say("stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a "
+                   "checkpoint");
 }
 
 /* The last line of a run that a signal ends. */
@@ -120,7 +120,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
 static petra_status write_here(checkpoints *c) {
   return write_one(
       c, &(petra_checkpoint_begin){
-             .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(&c->order)});
+             .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(c->order)});
 }
 
 /* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal. */
@@ -193,12 +193,12 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   c->read += reads(c, actions, count);
-  add_to_order(&c->order, actions, count);
+  add_to_order(c->order, actions, count);
   if (c->done < c->resumed && c->done + count == c->resumed &&
-      (c->read != c->written || (int64_t)XXH64_digest(&c->order) != c->resumed_order))
+      (c->read != c->written || (int64_t)XXH64_digest(c->order) != c->resumed_order))
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: its %lld actions, with %lld microbatches read, are not the first ones of this "
-                      "run, with %lld; expected a checkpoint of this run",
+                      "%s: item /begin: its %lld actions read %lld microbatches, but the first actions of this run "
+                      "differ and read %lld; expected a checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed, (long long)c->written, (long long)c->read);
   if (c->options.measure && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
@@ -222,7 +222,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   petra_worker *worker = again ? c->counting : c->options.worker;
   if (again && c->done + count > c->resumed)
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: its %lld actions end in the middle of what starts together; expected a "
+                      "%s: item /begin: its %lld actions end in the middle of actions that start together; expected a "
                       "checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
@@ -235,7 +235,7 @@ static petra_status finish(petra_worker *base) {
   const checkpoints *c = of_worker(base);
   if (c->done < c->resumed)
     return petra_fail(PETRA_DATA,
-                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      "%s: item /begin: %lld actions, but the run has %lld; expected a checkpoint of this run",
                       c->options.state.files->path, (long long)c->resumed, (long long)c->done);
   return petra_worker_finish(c->options.worker);
 }
@@ -277,7 +277,7 @@ static petra_status resume(checkpoints *c) {
 
 typedef struct order_check {
   petra_observer base;
-  XXH64_state_t order;
+  XXH64_state_t *order;
   int64_t left; /* actions */
 } order_check;
 
@@ -285,7 +285,7 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
                                   const petra_action_result *results, int count) {
   order_check *c = (order_check *)base;
   (void)now_ns, (void)results;
-  add_to_order(&c->order, actions, count);
+  add_to_order(c->order, actions, count);
   c->left -= count;
   return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
 }
@@ -295,17 +295,19 @@ petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_e
   static const petra_observer_ops ops = {.started = check_started};
   const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
   order_check c = {.base.ops = &ops, .left = begin->actions};
-  XXH64_reset(&c.order, 0);
+  PETRA_TRY(petra_xxh64_create(&c.order));
   const petra_status status =
       petra_worker_cost_run(executor, &counting, plan->method.program, &plan->program, &c.base, NULL);
+  const int64_t order = (int64_t)XXH64_digest(c.order);
+  XXH64_freeState(c.order);
   PETRA_TRY(c.left <= 0 ? PETRA_OK : status);
-  if (c.left == 0 && (int64_t)XXH64_digest(&c.order) == begin->order)
+  if (c.left == 0 && order == begin->order)
     return PETRA_OK;
-  return petra_config_fail(plan->config, "run.epochs",
-                           "%lld microbatches in all, and the run that wrote %s had another number: near its end the "
-                           "shorter of the two leaves out actions that the longer one has done by then; expected a run "
-                           "as long, or one from the beginning",
-                           (long long)plan->program.microbatches, path);
+  return petra_config_fail(
+      plan->config, "run.epochs",
+      "%lld microbatches in all, but the run that wrote %s had another number: near its end, the shorter run omits "
+      "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
+      (long long)plan->program.microbatches, path);
 }
 
 int64_t petra_checkpoints_every(const petra_period *every, int64_t batches) {
@@ -347,9 +349,10 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
   c->base.ops = &ops;
   c->again.ops = &worker_ops;
   c->options = *options;
-  XXH64_reset(&c->order, 0);
   set_period(c);
-  petra_status status = options->resume ? resume(c) : PETRA_OK;
+  petra_status status = petra_xxh64_create(&c->order);
+  if (status == PETRA_OK && options->resume)
+    status = resume(c);
   if (status == PETRA_OK)
     status = begin_watch(c);
   if (status != PETRA_OK) {
@@ -366,6 +369,7 @@ void petra_checkpoints_destroy(petra_observer *base) {
   if (!c)
     return;
   petra_worker_cost_destroy(c->made);
+  XXH64_freeState(c->order);
   petra_free(c->measured);
   petra_free(c);
 }

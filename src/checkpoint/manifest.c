@@ -44,10 +44,9 @@ petra_status petra_checkpoint_compare(const char *path, const char *found, const
   PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
   return order == 0
              ? PETRA_OK
-             : petra_fail(
-                   PETRA_CONFIG,
-                   "%s: was written with %s: %s, and the config has %s; expected the config of the run that is resumed",
-                   path, difference.key, difference.a, difference.b);
+             : petra_fail(PETRA_CONFIG,
+                          "%s: was written with %s: %s, but the config has %s; expected the config of the resumed run",
+                          path, difference.key, difference.a, difference.b);
 }
 
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {
@@ -71,13 +70,13 @@ static petra_status check_arrival(const petra_archive *archive, const petra_conf
   const int64_t actions = petra_arrival_actions(program, begin->read);
   if (by_arrival && begin->arrived_ns < 0)
     return petra_config_fail(config, "run.mode",
-                             "execute, but %s was written with run.mode: emulate by a method that takes messages as "
-                             "they come; expected run.mode: emulate",
+                             "execute, but %s was written with run.mode: emulate by a method that runs actions as "
+                             "messages arrive; expected run.mode: emulate",
                              archive->path);
   if (!by_arrival && begin->arrived_ns >= 0)
     return petra_config_fail(config, "run.mode",
-                             "emulate, but %s was written with run.mode: execute by a method that takes messages as "
-                             "they come; expected run.mode: execute",
+                             "emulate, but %s was written with run.mode: execute by a method that runs actions as "
+                             "messages arrive; expected run.mode: execute",
                              archive->path);
   return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
 }
@@ -102,20 +101,19 @@ static petra_status check_length(petra_archive *archive, const petra_plan *plan,
   if (begin->read >= program->microbatches + !*other_length)
     return petra_config_fail(
         plan->config, "run.epochs",
-        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+        "%lld microbatches in all, but the checkpoint was written after %lld; expected a longer run",
         (long long)program->microbatches, (long long)begin->read);
   if (begin->read == microbatches && *other_length)
     return petra_config_fail(plan->config, "run.epochs",
-                             "%lld microbatches in all, and the run that wrote %s had already read all of its %lld; "
-                             "expected a run as long, or one from the beginning",
+                             "%lld microbatches in all, but the run that wrote %s had already read all of its %lld; "
+                             "expected a run of the same length, or one from the beginning",
                              (long long)program->microbatches, archive->path, (long long)microbatches);
   if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, begin->read))
-    return petra_config_fail(
-        plan->config, "run.epochs",
-        "%lld microbatches in all, and the run that wrote %s had %lld, none of which made an "
-        "update after the checkpoint: end-to-end gradients of probes may be at other weights than in "
-        "the longer run; expected a run as long, or one from the beginning",
-        (long long)program->microbatches, archive->path, (long long)microbatches);
+    return petra_config_fail(plan->config, "run.epochs",
+                             "%lld microbatches in all, but the run that wrote %s had %lld, and none of them made an "
+                             "update after the checkpoint: end-to-end gradients of probes may use other weights than "
+                             "in the longer run; expected a run of the same length, or one from the beginning",
+                             (long long)program->microbatches, archive->path, (long long)microbatches);
   return PETRA_OK;
 }
 
@@ -130,10 +128,10 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_pla
   PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->arrived_ns, -1, INT64_MAX));
   if (begin->batches != program->batches)
-    return petra_config_fail(config, "data.path",
-                             "%lld microbatches an epoch, and the run that wrote %s had %lld; expected the data that "
-                             "the run began with",
-                             (long long)program->batches, archive->path, (long long)begin->batches);
+    return petra_config_fail(
+        config, "data.path",
+        "%lld microbatches per epoch, but the run that wrote %s had %lld; expected the data that the run began with",
+        (long long)program->batches, archive->path, (long long)begin->batches);
   PETRA_TRY(check_length(archive, plan, begin, other_length));
   return check_arrival(archive, config, program, by_arrival, begin);
 }
@@ -144,8 +142,8 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
   for (int split = 0; split < 2; split++)
     if (begin->data[split] != data[split])
       return petra_config_fail(config, "data.path",
-                               "the samples of the %s split are not those that %s was written with; expected the data "
-                               "that the run began with",
+                               "the samples of the %s split differ from those that %s was written with; expected the "
+                               "data that the run began with",
                                names[split], archive->path);
   return PETRA_OK;
 }

@@ -149,7 +149,7 @@ static petra_status compare_configs(comparison *c) {
   c->config = json_array();
   petra_status status = petra_config_report_differences(configs, c->count, note_key, c);
   petra_free(configs);
-  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "no memory for what differs in the configs")
+  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "out of memory while comparing the configs")
                                           : status;
 }
 
@@ -302,7 +302,7 @@ static void print_weights(const petra_weights_difference *w) {
   if (w->differing > w->shapes)
     printf(", %sby at most %.3g", w->shapes > 0 ? "the others " : "", w->largest);
   if (w->more > 0)
-    printf("; %lld in the other file alone", (long long)w->more);
+    printf("; %lld only in the other file", (long long)w->more);
   putchar('\n');
 }
 
@@ -310,15 +310,15 @@ static void print_beside(const beside *other, const char *name) {
   const petra_weights_difference *w = &other->weights;
   printf("losses   A and %s: ", name);
   if (other->losses == 0)
-    printf("no microbatch that both have a loss of\n");
+    printf("no microbatch has a loss in both runs\n");
   else if (other->equal == other->losses)
-    printf("equal to the bit in all %lld microbatches that both have\n", (long long)other->losses);
+    printf("equal to the bit in all %lld microbatches of both runs\n", (long long)other->losses);
   else
     printf("equal to the bit in the first %lld of %lld microbatches\n", (long long)other->equal,
            (long long)other->losses);
   printf("weights  A and %s: ", name);
   if (!other->has_weights)
-    printf("not both have a weights.h5\n");
+    printf("weights.h5 is missing in one of the runs or in both\n");
   else if (w->differing + w->more == 0)
     printf("equal to the bit, all %lld tensors\n", (long long)w->tensors);
   else
@@ -384,12 +384,13 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_compare = {
     .name = "compare",
-    .summary = "what differs between runs: config by key, results, weights to the bit",
+    .summary = "compares runs: configs by key, results, losses and weights to the bit",
     .arguments = "RUN RUN... [--json]",
-    .help =
-        "Prints the keys in which the configs of two or more runs (folders or their run.h5) differ, their results side "
-        "by side, and\n"
-        "of each run beside the first whether losses and weights (weights.h5) are equal to the bit.\n",
+    .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and the "
+            "results\n"
+            "side by side. For each run after the first, prints whether its losses and its weights (weights.h5) are "
+            "equal to\n"
+            "those of the first run to the bit.",
     .inputs_least = 2,
     .inputs_max = PETRA_MAX_INPUTS,
     .run = run};

@@ -58,25 +58,28 @@ const petra_command petra_command_data = {
     .name = "data",
     .summary = "verifies, converts or generates data sets",
     .arguments = "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
-    .help =
-        "verify    reads every image of the config's data set (data.*) and prints how many there are, their sizes, "
-        "the means and\n"
-        "          deviations of their channels and how many images the classes have; of tokens how many there are, "
-        "how many\n"
-        "          different ones, their entropy and, where it is known, the least loss. Everything that is wrong, "
-        "and what petra\n"
-        "          train would refuse of it, has a line on standard error; the exit status is then 1.\n"
-        "convert   writes the config's data set as an HDF5 file for data.set: hdf5, or tokens. Images of an image "
-        "folder are "
-        "written as\n"
-        "          evaluation sees them: resized to data.resize, the centre of data.image_size cut out.\n"
-        "generate  the same for the generated images (data.set: shapes), whatever the config's set is.\n"
-        "data.limit and data.eval_limit limit all three. data.workers is the number of threads.\n",
+    .help = "verify    Reads the whole data set of the config (data.*). For images, prints their number, their sizes, "
+            "the means\n"
+            "          and deviations of the channels, and the images per class. For tokens, prints their number, the "
+            "number\n"
+            "          of different tokens, their entropy and, if it is known, the lowest possible loss. Every error "
+            "in the\n"
+            "          data, and everything that petra train would refuse, is one line on standard error; the exit "
+            "status is\n"
+            "          then 1.\n"
+            "convert   Writes the data set of the config as an HDF5 file for data.set: hdf5, or tokens. Images of an "
+            "image\n"
+            "          folder are written as an evaluation sees them: resized to data.resize, then cropped to the "
+            "centre of\n"
+            "          data.image_size.\n"
+            "generate  Writes generated images (data.set: shapes) in the same way, whatever the data set of the config "
+            "is.\n"
+            "data.limit and data.eval_limit apply to all three actions. data.workers is the number of threads.",
     .takes_config = true,
     .actions = "verify, convert or generate",
     .options =
-        (const petra_option[]){PETRA_OPTION("output", "FILE", output, "the file to write, in place of what is there"),
-                               {0}},
+        (const petra_option[]){
+            PETRA_OPTION("output", "FILE", output, "the file to write; an existing file is replaced"), {0}},
     .run = run};
 
 /* Records of a data set, some at a time, by several threads. */

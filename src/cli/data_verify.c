@@ -212,7 +212,7 @@ static petra_status examine_tokens(split_report *report, const petra_config *con
 static void print_tokens(const split_report *report) {
   const petra_dataset *set = report->set;
   const token_findings *found = report->more;
-  printf("%lld tokens, %lld windows of %d an epoch\n", (long long)report->labels, (long long)set->count, set->context);
+  printf("%lld tokens, %lld windows of %d per epoch\n", (long long)report->labels, (long long)set->count, set->context);
   printf("       vocabulary of %d, of which %d occur; entropy of single tokens: %.4f nats\n", set->classes,
          found->occurring, found->entropy);
 }

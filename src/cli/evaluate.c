@@ -76,9 +76,9 @@ static petra_status run(const petra_arguments *arguments) {
     goto done;
   }
   if (config->model.new_head) {
-    status = petra_config_fail(config, "model.new_head",
-                               "true: a head of random weights is not to be evaluated; expected false, with which the "
-                               "head of model.weights is read");
+    status = petra_config_fail(
+        config, "model.new_head",
+        "true would evaluate a head of random weights; expected false, which reads the head of model.weights");
     goto done;
   }
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
@@ -106,13 +106,17 @@ done:
 
 const petra_command petra_command_evaluate = {
     .name = "evaluate",
-    .summary = "accuracy of weights on the evaluation set",
+    .summary = "evaluates weights on the evaluation set",
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
-    .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
-            "statistics of the\n"
-            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its samples; of "
-            "tokens also perplexity and bits a token.\n"
-            "Of weights that run.keep: best kept it names their epoch.\n\n"
-            "With data.recalibrate also with statistics that are estimated from so many training microbatches.\n",
+    .help =
+        "Evaluates the weights of model.weights on the evaluation split of the data set, with the running statistics "
+        "of\n"
+        "batch norm. Prints loss, top-1 and top-5 accuracy; for tokens also perplexity and bits per token. A partial "
+        "last\n"
+        "batch counts with its number of samples. If run.keep: best wrote the weights, their epoch is printed too.\n"
+        "\n"
+        "With data.recalibrate, the evaluation is repeated with batch-norm statistics that are estimated from that "
+        "many\n"
+        "training microbatches.",
     .takes_config = true,
     .run = run};

@@ -23,21 +23,18 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_export = {
     .name = "export",
-    .summary = "the tables of a run's log as CSV files",
+    .summary = "writes the tables of a run's log as CSV files",
     .arguments = "RUN --csv DIR [--json]",
     .help =
-        "Writes every table of the log of RUN (a folder or its run.h5, also while the run goes on) into a file of its "
-        "own in DIR,\n"
-        "such as train_by_microbatch.csv: a header line with the names and units of the columns, then a line a row. "
-        "Files of these\n"
-        "names are replaced. Gradients that probes kept (probe.gradients) are tensors and left out. Needs Python with "
-        "h5py, as petra "
-        "report\n"
-        "does (Debian: python3-h5py).\n",
+        "Writes every table of the log of RUN (a folder or its run.h5, also during the run) into a file of its own in "
+        "DIR,\n"
+        "such as train_by_microbatch.csv. The first line of a file contains the names and units of the columns; every\n"
+        "other line is a row. Existing files with these names are replaced. Gradients that probes stored\n"
+        "(probe.gradients) are tensors and are left out. The command needs Python with h5py, as petra report does\n"
+        "(Debian: python3-h5py).",
     .inputs_least = 1,
     .inputs_max = 1,
-    .options = (const petra_option[]){PETRA_OPTION("csv", "DIR", csv,
-                                                   "the folder to write to; it is made where it is "
-                                                   "missing"),
-                                      {0}},
+    .options =
+        (const petra_option[]){PETRA_OPTION("csv", "DIR", csv, "the folder to write to; created if it does not exist"),
+                               {0}},
     .run = run};

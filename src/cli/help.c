@@ -195,9 +195,8 @@ static void print_peak(FILE *out, double flops) {
 }
 
 static void print_optimisers(FILE *out) {
-  fputs("\n`optim.name`: the keys that each optimiser has beside `optim.lr`, `optim.decay_norm_and_bias` and "
-        "`optim.clip`, with its\n"
-        "defaults.\n\n| optimiser | keys |\n|---|---|\n",
+  fputs("\n`optim.name`: the keys of each optimiser with their defaults. Every optimiser also has `optim.lr`,\n"
+        "`optim.decay_norm_and_bias` and `optim.clip`.\n\n| optimiser | keys |\n|---|---|\n",
         out);
   for (int i = 0; petra_optimiser_names[i]; i++) {
     const char *separator = " ";
@@ -214,18 +213,17 @@ void petra_presets_print(bool markdown, FILE *out) {
   const petra_device_peaks *device;
   fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
         out);
-  fputs(
-      "`cluster.cost.device`: peaks of convolutions and products in TFLOP/s by `cluster.cost.arithmetic`, and of the\n"
-      "device's memory in GB/s.\n\n"
-      "| device | fp32 | tf32 | bf16 | memory | source |\n|---|---|---|---|---|---|\n",
-      out);
+  fputs("`cluster.cost.device`: peak rates of convolutions and matrix products in TFLOP/s for each\n"
+        "`cluster.cost.arithmetic`, and peak memory bandwidth in GB/s.\n\n"
+        "| device | fp32 | tf32 | bf16 | memory | source |\n|---|---|---|---|---|---|\n",
+        out);
   for (int d = 0; (device = petra_device_peaks_at(d)); d++) {
     fprintf(out, "| %s |", device->name);
     for (int a = 0; a < PETRA_COST_ARITHMETICS; a++)
       print_peak(out, device->matrix_flops[a]);
     fprintf(out, " %g | %s |\n", 1e-9 * device->bandwidth_Bps, device->source);
   }
-  fputs("\n`cluster.link.preset`: in each direction.\n\n"
+  fputs("\n`cluster.link.preset`: rates per direction.\n\n"
         "| link | `bandwidth_Bps` | source | `latency_s` | source |\n|---|---|---|---|---|\n",
         out);
   for (int p = 1; p < petra_link_preset_count(); p++) { /* 0: none */

@@ -124,7 +124,8 @@ const petra_command petra_command_info = {
     .summary = "prints version, backends, libraries and devices",
     .arguments = "[--json]",
     .help =
-        "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
-        "versions, the threads that OpenMP gives, the processor with the cores that this process may use, and\n"
-        "CUDA: its libraries and devices.\n",
+        "Prints the properties of this build and machine: the backends with their precisions, the libraries with "
+        "their\n"
+        "versions, the number of OpenMP threads, the processor and the number of cores that this process may use, and\n"
+        "CUDA with its libraries and devices.",
     .run = run};

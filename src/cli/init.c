@@ -52,12 +52,11 @@ const petra_command petra_command_init = {
     .name = "init",
     .summary = "writes initial weights (weights.h5)",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
-    .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). "
-            "They can be\n"
-            "given to a run as model.weights. With model.weights set, those are read, checked and written again. A "
-            "folder that "
-            "holds a\n"
-            "run is left as it is.\n",
+    .help = "Writes DIR/weights.h5: the weights that `petra train` starts with for the same config (run.seed, model). "
+            "Use the\n"
+            "file as model.weights of a run. If model.weights is set, petra reads and checks these weights and writes "
+            "them\n"
+            "again. A folder that contains a run is left as it is.",
     .takes_config = true,
     .options =
         (const petra_option[]){

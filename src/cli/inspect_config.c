@@ -165,12 +165,11 @@ static petra_status memory_print(const petra_plan *plan, petra_accounting accoun
   printf("\n");
   PETRA_TRY_GOTO(status, print_rows(rows), done);
   if (plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE) /* no convolutions */
-    puts(
-        "\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward even where inputs are not kept");
+    puts("\nMB: 10^6 bytes, GB: 10^9; input buffer: inputs that wait for their backward, even if the method stores no "
+         "inputs");
   else
     puts("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's network; input "
-         "buffer: inputs\n"
-         "that wait for their backward even where inputs are not kept");
+         "buffer: inputs\nthat wait for their backward, even if the method stores no inputs");
 done:
   free_rows(rows);
   return status;
@@ -297,7 +296,7 @@ static petra_status print_estimate(petra_plan *plan) {
   petra_estimate estimate;
   PETRA_TRY(petra_plan_load_profile(plan));
   PETRA_TRY(petra_estimate_of(plan, plan->config->run.max_microbatches, &estimate));
-  puts("\na run (petra train):");
+  puts("\nestimate for petra train:");
   petra_estimate_print(plan, &estimate, 0, 0, stdout);
   return PETRA_OK;
 }
@@ -307,11 +306,10 @@ static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
   if (*end || end == text || size < 1 || size > largest_image)
-    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
+    return petra_fail(PETRA_USAGE, "--image-size: '%s' is not an image size; expected 1 to %ld pixels", text,
                       largest_image);
   if (plan->model.input.kind != PETRA_TENSOR_ACTIVATION)
-    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, and no images",
-                      petra_family_title(plan->model.family));
+    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, not images", petra_family_title(plan->model.family));
   const petra_stream_shape input = petra_image_stream((int32_t)size, (int32_t)size);
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
@@ -323,12 +321,12 @@ static petra_status resize(petra_plan *plan, const char *text) {
 static petra_status check_memory(const petra_plan *plan) {
   if (*plan->config->method.schedule)
     return petra_config_fail(plan->config, "method.schedule",
-                             "with --memory, which counts from the delays of the method's own order; expected none");
+                             "--memory counts from the delays of the method's own order; expected no method.schedule");
   if (plan->method.program->arrival)
-    return petra_config_fail(plan->config, "method.name",
-                             "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
-                             "method with an order, or petra simulate",
-                             plan->method.name);
+    return petra_config_fail(
+        plan->config, "method.name",
+        "%s with --memory, which needs fixed delays; expected a method with a fixed order, or petra simulate",
+        plan->method.name);
   return petra_plan_check_norms(plan);
 }
 

@@ -9,7 +9,7 @@
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
 #include "distributed/best_weights.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 #include "plan/describe.h"
 #include "run/simulation.h"
 
@@ -78,9 +78,9 @@ static petra_status pace_print(const petra_runlog_summary *summary) {
     petra_table_cell(table, "stage %d (rank %lld) ms", j + 1, (long long)summary->of_stage[j]);
     figures(table, summary->pace_stage_s + (size_t)j * PETRA_PACE_COLUMNS, 1e3);
   }
-  printf("\npace: measured, and as petra simulate predicts it from the costs; low, high: with all costs at their "
-         "quartiles,\nhigh of the whole is at least a ninth above, for what is in no profile;\nratio: predicted over "
-         "measured; of a stage: in actions, a microbatch\n");
+  printf("\npace: measured, and predicted by petra simulate from the costs; low, high: predicted with all costs at "
+         "their\nquartiles (high of the run is at least a ninth above the prediction, for work that no profile "
+         "covers);\nratio: predicted / measured; stages: time in actions per microbatch\n");
   return petra_table_print(table, stdout);
 }
 
@@ -171,7 +171,7 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
       petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]);
     petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]);
   }
-  printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
+  printf("\npeak memory in MB (10^6 bytes): the peak of each category, and the peak of their sum\n");
   return petra_table_print(table, stdout);
 }
 
@@ -195,7 +195,8 @@ static petra_status print_ranks(const petra_runlog_summary *summary) {
     petra_table_cell(table, "%lld", (long long)summary->sent[r * PETRA_RUNLOG_RANK_SENT]);
     petra_table_cell(table, "%.3f", 1e-6 * (double)summary->sent[r * PETRA_RUNLOG_RANK_SENT + 1]);
   }
-  printf("\nranks: seconds of the wall clock in actions; turning tensors into messages and back; waiting for others\n");
+  printf(
+      "\nranks: wall-clock seconds in actions; in conversions between tensors and messages; in waiting for others\n");
   return petra_table_print(table, stdout);
 }
 
@@ -247,7 +248,7 @@ static void print_kept(const petra_runlog_summary *summary, const petra_config *
   if (config->run.keep != PETRA_KEEP_BEST)
     return;
   if (row < 0) {
-    puts("weights  of the best evaluation; there was none yet");
+    puts("weights  of the best evaluation (none yet)");
     return;
   }
   const petra_runlog_epoch *best = &summary->epoch[row];
@@ -269,7 +270,7 @@ static petra_status print_what(const petra_runlog_summary *summary, const char *
   PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
   petra_status status = print_config_of(summary, config);
   if (status == PETRA_OK) {
-    printf("state    %s\n", summary->complete ? "complete" : "not complete: going on, or cut off");
+    printf("state    %s\n", summary->complete ? "complete" : "not complete: still running, or interrupted");
     print_length(summary);
     print_kept(summary, config);
   }

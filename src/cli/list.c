@@ -194,17 +194,17 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_list = {
     .name = "list",
-    .summary = "the runs below a folder: method, stages, state, optimiser, data, evaluation, when",
+    .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date",
     .arguments = "[FOLDER] [--json]",
-    .help =
-        "Prints a line for each folder in or below FOLDER (default: runs) that has a run.h5: the method with what of "
-        "it was\n"
-        "chosen otherwise than by its name, J (stages), mode, state, optimiser, data set, loss and top-1 accuracy of "
-        "the last\n"
-        "evaluation, and when the run was begun (UTC). State: complete; running at so many microbatches, where a "
-        "process of\n"
-        "this machine holds the lock of the folder; else stopped at so many (killed, failed, or going on on another "
-        "machine).\n"
-        "Links to folders are not followed.\n",
+    .help = "Prints one line for each folder in or below FOLDER (default: runs) that contains a run.h5: the method and "
+            "the keys\n"
+            "of method that differ from its preset, J (stages), mode, state, optimiser, data set, loss and top-1 "
+            "accuracy of\n"
+            "the last evaluation, and the start of the run (UTC).\n"
+            "The state is one of:\n"
+            "  complete\n"
+            "  running at N    a process of this machine holds the lock of the folder; N microbatches are done\n"
+            "  stopped at N    the run was killed, has failed, or is running on another machine\n"
+            "Links to folders are not followed.",
     .inputs_max = 1,
     .run = run};

@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 #include "group/ranks.h"
 
 #include <assert.h>
@@ -30,33 +30,33 @@ static const petra_command *const commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static void print_usage(void) {
   printf(
-      "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
+      "petra %s: trains networks that are split into stages, with exact or delayed gradients\n\n"
       "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]\n\n",
       petra_version());
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-  printf("\n`petra help SUBCOMMAND` tells more; `petra train --help-config` prints every key of a config.\n"
-         "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
+  printf("\n`petra help SUBCOMMAND` explains a subcommand; `petra train --help-config` prints every key of a config.\n"
+         "Exit status: 0 success, 1 failure during the run, 2 wrong command line or config.\n");
 }
 
 /* Of every subcommand, or of those that take a config. */
 static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]'; a text with\n"
-            "                   ' #' or ': ' in two kinds: --set 'data.path=\"/data/my #1 set\"')"};
+    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML:\n"
+            "                   quote a list or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a\n"
+            "                   text with ' #' or ': ' twice (--set 'data.path=\"/data/my #1 set\"')"};
 static const petra_option json_option =
-    PETRA_OPTION("json", NULL, json, "prints one JSON object on standard output and nothing else there");
-static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "no warnings");
-static const petra_option quiet_writer_option = PETRA_OPTION(
-    "quiet", NULL, quiet, "nothing on standard output (but --json), no progress, no warnings: errors only");
-static const petra_option help_config_option = {.name = "help-config",
-                                                .help = "prints every key of a config: type, default, range, meaning"};
+    PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
+static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
+static const petra_option quiet_writer_option =
+    PETRA_OPTION("quiet", NULL, quiet, "prints only errors, and the object of --json");
+static const petra_option help_config_option = {
+    .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
 static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
 static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
-static const petra_option help_option = {.name = "help", .help = "this text"};
+static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
 enum {
   OPTIONS_MAX = PETRA_OPTIONS_MAX,
@@ -214,7 +214,7 @@ static petra_status read_operands(const petra_command *command, int count, char 
   if (maximum == 0 && count > 0)
     return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
   if (count > maximum && maximum == 1)
-    return petra_fail(PETRA_USAGE, "one %s is expected, got '%s' and '%s'",
+    return petra_fail(PETRA_USAGE, "expected one %s, got '%s' and '%s'",
                       command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
   if (count < command->inputs_least || count > maximum)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
@@ -273,10 +273,10 @@ static petra_status fit_to_replace(const char *option, const char *path, const p
     return PETRA_OK;
   for (int i = 0; i < arguments->input_count; i++)
     if (stat(arguments->inputs[i], &input) == 0 && target.st_dev == input.st_dev && target.st_ino == input.st_ino)
-      return petra_fail(PETRA_USAGE, "--%s: %s is what is to be read; expected another name", option, path);
+      return petra_fail(PETRA_USAGE, "--%s: %s is also an input; expected another name", option, path);
   for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
     if (strcmp(slash ? slash + 1 : path, of_runs[i]) == 0)
-      return petra_fail(PETRA_USAGE, "--%s: %s is there, and has the name of a file of a run; expected another name",
+      return petra_fail(PETRA_USAGE, "--%s: %s exists and has the name of a file of a run; expected another name",
                         option, path);
   return PETRA_OK;
 }
@@ -382,7 +382,7 @@ static petra_status close_stdout(petra_status status, bool lasting) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
   if (status == PETRA_OK && lasting && reader_has_gone()) {
-    petra_log(PETRA_LOG_WARNING, "standard output was closed by its reader; the command went on to its end");
+    petra_log(PETRA_LOG_WARNING, "the reader closed standard output; the command continued to its end");
     return status;
   }
   if (status == PETRA_OK && reader_has_gone()) {

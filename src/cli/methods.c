@@ -56,10 +56,11 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_methods = {
     .name = "methods",
-    .summary = "prints the methods and what each expands to",
+    .summary = "prints the methods and their settings",
     .arguments = "[--json]",
-    .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that\n"
-            "forward and backward read, what is kept between them, whether backward computes the graph again,\n"
-            "whether the last stage's forward and backward are two actions (split) or one (fused). Each choice\n"
-            "can be replaced alone by a key of the config's method section.\n",
+    .help = "Prints the presets for method.name: the program that orders the actions, the weights that forward and "
+            "backward\n"
+            "read, what is stored between them, whether backward computes the graph again, and whether forward and "
+            "backward\n"
+            "of the last stage are two actions (split) or one (fused). The keys of method override each setting.",
     .run = run};

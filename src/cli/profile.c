@@ -204,8 +204,9 @@ static petra_status print_link(const petra_profile *profile, const char *message
   }
   printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
          alone_ratio(profile));
-  printf("\nmessages between %d processes, which measured the stages at the same time; both ways: one of the same size "
-         "the other way; pack, unpack: from and to tensors; carry: taken from what a process computes meanwhile%s%s\n",
+  printf("\nmessages between %d processes, which measured the stages at the same time; both ways: with a message of "
+         "the same size in the other direction; pack, unpack: conversion from and to tensors; carry: time that a "
+         "computing process loses meanwhile%s%s\n",
          (int)profile->ranks, messages ? "; " : "", messages ? messages : "");
   return petra_table_print(table, stdout);
 }
@@ -222,7 +223,7 @@ static void print_fit(const petra_kernel_fit *fit) {
          fit->rates.elementwise_bytes, fit->times, 100 * expm1(fit->rms), 100 * expm1(fit->worst));
   for (int i = 0; i < PETRA_FIT_RATES; i++)
     if (fit->unlimited[i])
-      printf("these times give no upper limit of %s: twice as much fits as well\n", petra_fit_rate_name(i));
+      printf("these times give no upper limit for %s: twice the value fits as well\n", petra_fit_rate_name(i));
 }
 
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {
@@ -236,8 +237,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config)));
-  printf("\nMilliseconds a microbatch of %d %s: means of %d repetitions%s; spread: interquartile range over "
-         "median.\n",
+  printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,
          p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
@@ -254,8 +254,8 @@ static void warn_of_spread(const profiling *p) {
     return;
   petra_plan_stage_summary(&p->plan, unsure.stage, &summary);
   petra_log(PETRA_LOG_WARNING,
-            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages so "
-            "unsure); expected a quiet machine, or more repetitions than profile.repetitions: %lld",
+            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages with "
+            "such a spread); expected an idle machine, or more repetitions than profile.repetitions: %lld",
             unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), 1e3 * spread->quartile1,
             1e3 * spread->quartile3, 1e3 * spread->median, unsure.count, unsure.count == 1 ? "" : "s",
             (long long)p->config->profile.repetitions);
@@ -344,19 +344,25 @@ done:
 
 const petra_command petra_command_profile = {
     .name = "profile",
-    .summary = "measures what the stages of a config cost on this device",
+    .summary = "measures the time of each stage of a config on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
     .help =
-        "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
-        "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
-        "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
-        "Samples are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
-        "stage serves every partition of the network.\n"
-        "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "
-        "of\n"
-        "the peaks of cluster.cost.device (on a host cpu-core), which are printed with how far they are off.\n"
-        "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
+        "Measures forward, backward, reconstruction, weight gradient and update of every stage on this device, with "
+        "the\n"
+        "backend, precision, threads and batch of the config, and writes a cost profile. `petra simulate` and `petra\n"
+        "train` use it with cluster.cost.model: profile and cluster.cost.profile: FILE. The samples are random; "
+        "nothing is\n"
+        "trained.\n"
+        "\n"
+        "petra runs profile.warmup microbatches, then measures profile.repetitions microbatches. The costs are the "
+        "means; a\n"
+        "warning is printed if the times vary widely. A profile with one block per stage serves every partition of "
+        "the\n"
+        "network. petra also fits the means with the launch time and the efficiencies of cluster.cost.model: kernels, "
+        "as\n"
+        "fractions of the peaks of cluster.cost.device (on a host: cpu-core), and prints them with the error of the "
+        "fit.\n"
+        "Under mpirun, all processes measure the stages at the same time and then the messages between them.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -11,22 +11,21 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_report = {
     .name = "report",
-    .summary = "one page of figures of runs and of a sweep, for a browser",
+    .summary = "draws runs and sweeps on one page for a browser",
     .arguments = "RUN... [SWEEP]... --output FILE.html [--json] [--quiet]",
     .help =
-        "Draws runs (folders or their run.h5) and sweeps (folders with a summary.csv) on one page that needs nothing "
-        "else: what was\n"
-        "run and how the configs differ, loss and accuracy, fidelity of gradients, lags, memory, the timeline, "
-        "predicted beside\n"
-        "measured, and means of sweeps with their 95 % intervals. What runs have no data for is left out, and said "
-        "so. -o is short\n"
-        "for --output. Needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly): the one that "
-        "./configure found,\n"
-        "or python3; the environment variable PETRA_PYTHON (or PYTHON) names another.\n",
+        "Draws runs (folders or their run.h5) and sweeps (folders with a summary.csv) on one page that needs no other\n"
+        "file. The page shows: the runs and how their configs differ, loss and accuracy, fidelity of gradients, lags,\n"
+        "memory, the timeline, predicted and measured times, and the means of sweeps with their 95 % confidence\n"
+        "intervals. If the runs have no data for a section, the page leaves it out and says so. -o is short for "
+        "--output.\n"
+        "\n"
+        "This needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly). petra uses the Python "
+        "that\n"
+        "./configure found, or python3; the environment variable PETRA_PYTHON (or PYTHON) overrides it.",
     .inputs_least = 1,
     .inputs_max = PETRA_MAX_INPUTS,
-    .options = (const petra_option[]){PETRA_OPTION("output", "FILE", output,
-                                                   "the page to write, in place of what is "
-                                                   "there"),
-                                      {0}},
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "FILE", output, "the page to write; an existing file is replaced"), {0}},
     .run = run};

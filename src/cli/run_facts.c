@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "plan/describe.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 

@@ -208,7 +208,7 @@ static void warn_without_backward(const petra_schedule *schedule) {
     microbatches += action->stage == 1 && action->kind == PETRA_ACTION_FORWARD;
   }
   petra_log(PETRA_LOG_WARNING,
-            "none of %lld microbatches comes back to stage 1: the order ends before; expected a larger "
+            "none of %lld microbatches returns to stage 1 before the schedule ends; expected a larger "
             "run.max_microbatches, or run.drain: true",
             (long long)microbatches);
 }
@@ -257,21 +257,32 @@ const petra_command petra_command_schedule = {
     .summary = "prints the schedule of a method, or checks one from a file",
     .arguments = "CONFIG.yaml | FILE.schedule [--gantt] [--json]",
     .help =
-        "Prints what every device does, in its order, one line a device: 2F0 is the forward of microbatch 0 at\n"
-        "stage 2; B is the backward, W a weight gradient that is split from it, U an update with the last\n"
-        "microbatch that it covers, E the moment whose weights are evaluated. Microbatches: run.max_microbatches,\n"
-        "or where that is 0 as many as fill the pipeline twice (--gantt: once) and 8 more. | ends a round: nothing of "
-        "the next one begins before. || ends one of the whole\n"
-        "network: nothing behind it begins before every device has done what it has before its || of the same\n"
-        "number.\n\n"
-        "A file, or a pipe, whose first line begins with '1:' is a schedule in that form. It is checked, and\n"
-        "printed if it can run; else the first wrong action is named. method.schedule names such a file, to run it.\n\n"
-        "--gantt draws when everything runs under unit costs: F 1, B 2 (1 where W, which takes 1, is split off), 1\n"
-        "more with reconstruction or recomputation; a | follows where an update ends.\n"
-        "--json: {\"devices\": [[\"1F0\", ...], ...]}.\n",
+        "Prints the actions of each device in order, one line per device. The actions are:\n"
+        "  2F0    forward of microbatch 0 at stage 2\n"
+        "  2B0    backward\n"
+        "  2W0    weight gradient, if it is separate from the backward\n"
+        "  2U0    update; microbatch 0 is the last one that it covers\n"
+        "  2E0    the evaluation uses the weights at this point\n"
+        "  |      end of a round: the next round begins after all actions before it\n"
+        "  ||     end of a round of the whole network: no action after it begins before every device has completed "
+        "the\n"
+        "         actions before its || of the same number\n"
+        "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the pipeline "
+        "twice\n"
+        "(--gantt: once), plus 8.\n"
+        "\n"
+        "If the first line of the file or pipe begins with '1:', it is a schedule in this form. petra checks it, and "
+        "prints\n"
+        "it if it can run; otherwise the error names the first wrong action. To run such a file, set method.schedule.\n"
+        "\n"
+        "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes 1), "
+        "and\n"
+        "reconstruction or recomputation takes 1 more. A | marks the end of an update.\n"
+        "--json prints {\"devices\": [[\"1F0\", ...], ...]}.",
     .takes_config = true,
     .options =
-        (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt,
-                                            "a chart over time, of at most 100,000 cells (rows times units of time)"),
-                               {0}},
+        (const petra_option[]){
+            PETRA_OPTION("gantt", NULL, gantt,
+                         "draws a chart over time, with at most 100,000 cells (rows times units of time)"),
+            {0}},
     .run = run};

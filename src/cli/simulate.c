@@ -48,13 +48,13 @@ static petra_status fit_print(const petra_fit *fit) {
       petra_utf8_print(stdout, "%s: %.6g (%.6g times %.6g)\n", factor->keys[k], factor->start[k] * factor->factor,
                        factor->start[k], factor->factor);
     if (factor->undetermined)
-      printf("  these measurements say nothing of it: half and twice as much fit as well\n");
+      printf("  the measurements do not determine it: half the value and twice the value fit as well\n");
   }
   printf("%d factor%s fitted to %d measurement%s: times are %.1f %% off (root mean square), %.1f %% at most\n",
          fit->factors, fit->factors == 1 ? "" : "s", fit->measurements, fit->measurements == 1 ? "" : "s",
          100 * expm1(fit->rms), 100 * expm1(fit->worst));
   if (fit->factors >= fit->measurements)
-    printf("there are no more measurements than factors: that they fit says nothing\n");
+    printf("there are no more measurements than factors, so a good fit is no evidence\n");
   return PETRA_OK;
 }
 
@@ -255,7 +255,7 @@ static petra_status print_table(const petra_simulated *result) {
     printf("%lld x ", (long long)config->cluster.replicas);
   printf("%lld %s\nmethod   ", (long long)config->data.batch, words_of(result)->samples);
   PETRA_TRY(petra_describe_method(config, stdout));
-  printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
+  printf("; program %s, %lld engine%s per device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(petra_describe_costs(config, stdout));
   fputs("\nlinks    ", stdout);
@@ -269,7 +269,8 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   if (isfinite(f->low_s))
     printf(" (%.6g .. %.6g with all costs at their quartiles%s)", f->low_s, f->high_s,
-           f->ranks > 1 ? "; the upper one is at least a ninth above, for what is in no profile" : "");
+           f->ranks > 1 ? "; the upper one is at least a ninth above the prediction, for work that no profile covers"
+                        : "");
   if (isfinite(labels_per_s(result)))
     printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
@@ -332,7 +333,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
     petra_stop_catch();
-    petra_stop_say("stopped; a simulation has nothing to go on from");
+    petra_stop_say("stopped; a simulation cannot be resumed");
   }
   if (arguments->fit || arguments->vary) {
     status = fit(arguments, config);
@@ -352,47 +353,53 @@ done:
 
 const petra_command petra_command_simulate = {
     .name = "simulate",
-    .summary = "simulates what a method costs on a modelled cluster, without computing anything",
+    .summary = "simulates the time and memory of a method on a modelled cluster",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] "
                  "[--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
     .help =
-        "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
-        "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
-        "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
-        "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage\n"
-        "(and 8 for each tick of method.extra_delay), up to whole updates, and two of these at least.\n"
-        "With run.drain: auto the pipeline ends as in `petra train`.\n\n"
-        "--fit FILE --vary KEYS looks for numbers of the config with which the simulated times per microbatch are\n"
-        "those of FILE: comma-separated values, the first line being config keys and, last, seconds; a line is a\n"
-        "measurement of the config with these settings. KEYS are multiplied by factors, a comma between factors, a\n"
-        "+ between keys that share one. It prints the values, how far the times are from the measured ones, and\n"
-        "how many measurements there are for how many factors.\n",
+        "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the time "
+        "per\n"
+        "microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file unless "
+        "--output\n"
+        "or --trace is given.\n"
+        "\n"
+        "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation covers\n"
+        "run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick of\n"
+        "method.extra_delay, rounded up to whole updates, and at least two updates. With run.drain: auto the pipeline\n"
+        "ends as in `petra train`.\n"
+        "\n"
+        "--fit FILE --vary KEYS fits numbers of the config to measured times per microbatch. FILE contains "
+        "comma-separated\n"
+        "values. Its first line contains config keys and, as the last column, seconds. Every other line is a "
+        "measurement\n"
+        "of the config with these settings. The fit multiplies the numbers of KEYS by factors: separate keys by "
+        "commas,\n"
+        "or by + if they share a factor. petra prints the fitted values, the errors of the times, and the numbers of\n"
+        "measurements and factors.",
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION_MORE("output", "DIR", output,
-                              "writes run.h5 and config.yaml into DIR (default: nothing is written)",
-                              "With run.trace_actions: true the log has every action (analysis/plot_timeline.py draws "
-                              "them)."),
             PETRA_OPTION_MORE(
-                "overwrite", NULL, overwrite, "replaces the run that DIR holds; else that is left as it is",
-                "The earlier run is set aside, and removed at the end of the simulation. If there is none, "
-                "the earlier run is as it was."),
+                "output", "DIR", output, "writes run.h5 and config.yaml into DIR (default: writes nothing)",
+                "With run.trace_actions: true the log contains every action (analysis/plot_timeline.py draws them)."),
+            PETRA_OPTION_MORE(
+                "overwrite", NULL, overwrite,
+                "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is",
+                "The earlier run is moved aside, and removed at the end of the simulation. If the simulation fails, "
+                "the earlier run is restored."),
             PETRA_OPTION("trace", "FILE", trace,
-                         "writes a trace of every action for Chrome's or Perfetto's viewer; a line says so if it may "
-                         "be above 500 MB"),
+                         "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
+                         "may exceed 500 MB"),
             PETRA_OPTION_MORE(
                 "critical-path", NULL, critical_path,
-                "tells which actions and messages the makespan is made of; keeps every action in memory",
-                "It tells how many nanoseconds are forward, backward, weight gradient, update, and transmission, "
-                "latency "
-                "and queueing of messages along the critical path; they sum exactly to the makespan. It keeps about 40 "
-                "bytes an action, of at most 50 million actions."),
-            PETRA_OPTION_MORE(
-                "memory", "measured|paper|strict", memory, "accounting of the stages' memory",
-                "measured (the default) is what a training run would allocate; paper counts as table 3 of "
-                "the paper does, strict counts every stream."),
-            PETRA_OPTION("fit", "FILE", fit, "measured times that numbers of the config are fitted to"),
-            PETRA_OPTION("vary", "KEYS", vary, "the numbers that --fit may change"),
+                "prints the actions and messages that determine the makespan; stores every action in memory",
+                "It prints the nanoseconds of forward, backward, weight gradient, update, and of transmission, latency "
+                "and queueing of messages along the critical path. Their sum is exactly the makespan. It stores about "
+                "40 bytes per action, for at most 50 million actions."),
+            PETRA_OPTION_MORE("memory", "measured|paper|strict", memory, "selects the accounting of memory",
+                              "measured (the default) is the memory that a training would allocate; paper counts as "
+                              "table 3 of the paper does; strict counts every stream."),
+            PETRA_OPTION("fit", "FILE", fit, "the measured times to fit the config to"),
+            PETRA_OPTION("vary", "KEYS", vary, "the keys whose numbers --fit changes"),
             {0}},
     .run = run};

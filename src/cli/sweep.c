@@ -33,12 +33,13 @@ static petra_status read_arguments(petra_sweep *sweep, const petra_arguments *ar
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
   if (arguments->slurm && (arguments->json || arguments->cell))
-    return petra_fail(PETRA_USAGE, "--slurm prints a script: it goes with neither --json nor --cell");
+    return petra_fail(PETRA_USAGE, "--slurm prints a script and cannot be combined with --json or --cell");
   if (arguments->slurm && strcmp(arguments->input, "-") == 0)
     return petra_fail(PETRA_USAGE,
                       "--slurm with a grid from standard input, which the tasks cannot read; expected a file");
   if (arguments->cell && (arguments->json || arguments->jobs))
-    return petra_fail(PETRA_USAGE, "--cell runs one cell and no summary: it goes with neither --json nor --jobs");
+    return petra_fail(PETRA_USAGE,
+                      "--cell runs one cell without a summary and cannot be combined with --json or --jobs");
   if (arguments->jobs)
     PETRA_TRY(read_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
   return PETRA_OK;
@@ -105,7 +106,7 @@ static petra_status report(const petra_sweep *sweep, int stopped) {
     if (sweep->cell[c].state == PETRA_CELL_FAILED)
       petra_log(PETRA_LOG_ERROR, "%s: %s", sweep->cell[c].directory, sweep->cell[c].reason);
   if (stopped)
-    return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command goes on from here",
+    return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command continues the sweep",
                       sweep->directory, stopped, strsignal(stopped));
   if (failed > 0 && sweep->only < 0)
     return petra_fail(PETRA_CHILD,
@@ -163,34 +164,33 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_sweep = {
     .name = "sweep",
-    .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
+    .summary = "runs a grid of configs with several seeds and summarises it; can be resumed",
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
     .help =
-        "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
-        "and writes\n"
-        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination,\n"
-        "kept up to date while cells run. A grid:\n"
-        "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
+        "Runs every cell of a grid with petra train or petra simulate, each as a separate process in DIR/CELL. Writes\n"
+        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % confidence interval over the seeds of each\n"
+        "combination. Both files are updated while cells run. A grid:\n"
+        "  base: config.yaml              (or config: {...}; a relative path is relative to the grid)\n"
         "  command: train                 (or simulate)\n"
         "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
         "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
         "  seeds: [1, 2, 3]\n"
-        "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
-        "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
-        "every cell.\n",
+        "petra checks all cells before it runs any. Complete cells are not run again. Other cells are run, from their\n"
+        "checkpoint if they have one. A complete cell with another config is an error. --set overrides a key of every "
+        "cell.",
     .takes_config = true,
     .options =
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output,
-                         "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
-                         "                   named as the grid's file; with config: {...} run.output/run.name)"),
-            PETRA_OPTION("jobs", "N", jobs,
-                         "so many cells at once (default 1); 0: runs none and summarises what is there, with\n"
-                         "                   the --set of the sweep that ran it, also while others run cells;\n"
-                         "                   beside a sweep, which writes the files, on the terminal alone"),
-            PETRA_OPTION("slurm", NULL, slurm,
-                         "prints a script for sbatch that runs the open cells, in place of running them"),
-            PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),
+                         "where files go; must be a folder for the sweep alone (default: a folder in run.output of "
+                         "the\n                   base, named after the grid; with config: {...} run.output/run.name)"),
+            PETRA_OPTION(
+                "jobs", "N", jobs,
+                "runs N cells at once (default 1); 0 runs none and summarises the complete cells, with\n               "
+                "    the --set arguments of the last sweep in DIR; this also works while others run\n                  "
+                " cells, but while a sweep runs, 0 prints the summary and writes no files"),
+            PETRA_OPTION("slurm", NULL, slurm, "runs nothing; prints a script for sbatch that runs the open cells"),
+            PETRA_OPTION("cell", "N", cell, "runs only cell N (numbered from 1) and writes no summary"),
             {0}},
     .writes = true,
     .lasting = true,

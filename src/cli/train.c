@@ -44,7 +44,7 @@ static void print_end(petra_run *run) {
   if (petra_run_plan(run)->config->cluster.replicas > 1)
     printf(" in %lld replicas", (long long)petra_run_plan(run)->config->cluster.replicas);
   if (losses == 0)
-    printf(", too few for a loss to come back");
+    printf(", too few to produce a loss");
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5%s}\n", petra_run_directory(run),
@@ -70,7 +70,7 @@ static petra_status rehearse(const petra_arguments *arguments, const petra_confi
                   (json_int_t)result->plan->program.microbatches, "time_per_microbatch_s",
                   petra_json_real(result->pace.measured), "predicted_s", petra_json_real(result->pace.predicted)));
   } else if (ranks->rank == 0 && !arguments->quiet) {
-    printf("%lld microbatches with %s on %d stage%s, slept", (long long)result->plan->program.microbatches,
+    printf("%lld microbatches with %s on %d stage%s, rehearsed", (long long)result->plan->program.microbatches,
            result->plan->method.name, result->plan->stages, result->plan->stages == 1 ? "" : "s");
     if (isfinite(result->pace.measured))
       printf(": %.6g s per microbatch, simulated %.6g s", result->pace.measured, result->pace.predicted);
@@ -98,10 +98,10 @@ static petra_status report_complete(const petra_arguments *arguments, const petr
 static petra_status read_config(const petra_arguments *arguments, petra_config **out) {
   const int launched = petra_launcher_size(NULL);
   if (arguments->resume && arguments->overwrite)
-    return petra_fail(PETRA_USAGE, "--resume and --overwrite; expected one of them");
+    return petra_fail(PETRA_USAGE, "both --resume and --overwrite; expected one of them");
   if (arguments->input && strcmp(arguments->input, "-") == 0 && launched > 1)
-    return petra_fail(
-        PETRA_USAGE, "a config from standard input reaches the first of %d processes alone; expected a file", launched);
+    return petra_fail(PETRA_USAGE,
+                      "a config from standard input reaches only the first of %d processes; expected a file", launched);
   PETRA_TRY(petra_arguments_config(arguments, "train", out));
   return (*out)->run.mode == PETRA_MODE_EXECUTE
              ? PETRA_OK
@@ -170,37 +170,45 @@ done:
 
 const petra_command petra_command_train = {
     .name = "train",
-    .summary = "trains a network cut into stages, emulated on this device or on the processes of mpirun",
+    .summary = "trains a network that is split into stages, emulated in one process or on the processes of mpirun",
     .arguments =
         "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume | --overwrite] [--trace FILE] [--json] [--quiet]",
     .help =
-        "Trains the network of the config with the method of the config. All J stages are emulated on this device,\n"
-        "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
-        "some of them. Writes into DIR: config.yaml (every key with its value), run.h5 (losses, accuracies, stages,\n"
-        "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5; on the way\n"
-        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint), and with\n"
-        "run.keep: best best.h5, which becomes weights.h5. Tells first what the run will take, as far as a profile\n"
-        "or counting can.\n"
-        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run after writing a checkpoint, and the last line is the "
-        "command\n"
-        "that resumes it. The same signal again ends it at once.\n"
-        "Of a complete run --resume says so, with --json by {\"output\": DIR, \"complete\": true}, and changes "
-        "nothing.\n",
+        "Trains the network of the config with the method of the config. By default all J stages are emulated in this\n"
+        "process, in the order of a virtual clock. With run.mode: execute under mpirun, each process computes some of\n"
+        "the stages.\n"
+        "\n"
+        "The run writes these files into DIR:\n"
+        "  config.yaml                      every key with its value\n"
+        "  run.h5                           losses, accuracies, stages, memory, probes; readable during the run\n"
+        "  weights.h5                       the final weights, or with run.keep: best those of the best evaluation\n"
+        "  best.h5                          with run.keep: best; it becomes weights.h5 at the end\n"
+        "  checkpoint.h5 and checkpoint/    as run.checkpoint_every says; removed at the end unless "
+        "run.keep_checkpoint\n"
+        "Before the run, petra prints an estimate of its time (with a profile), memory and disk space.\n"
+        "\n"
+        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run after a checkpoint is written; the last line of the output "
+        "is\n"
+        "the command that resumes the run. A second signal ends the run at once.\n"
+        "If the run is already complete, --resume says so and changes nothing; with --json it prints\n"
+        "{\"output\": DIR, \"complete\": true}.",
     .takes_config = true,
     .options =
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
             PETRA_OPTION("trace", "FILE", trace,
-                         "writes a trace of every action for Chrome's or Perfetto's viewer; a line says so if it may "
-                         "be above 500 MB"),
-            PETRA_OPTION_MORE("resume", NULL, resume,
-                              "goes on from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none",
-                              "Of a complete run nothing is left to do, unless it is to become longer and kept its "
-                              "checkpoint (run.keep_checkpoint)."),
-            PETRA_OPTION_MORE("overwrite", NULL, overwrite,
-                              "replaces the run that DIR holds; else that is left as it is, and no run begins",
-                              "The earlier run is set aside, and removed after the first loss of the new one, or its "
-                              "first checkpoint. If the new run ends before that, the earlier one is as it was."),
+                         "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
+                         "may exceed 500 MB"),
+            PETRA_OPTION_MORE(
+                "resume", NULL, resume,
+                "resumes from checkpoint.h5 in DIR, with the same bits; starts at the beginning if there is none",
+                "A complete run is left as it is. To make it longer, it must have kept its checkpoint "
+                "(run.keep_checkpoint)."),
+            PETRA_OPTION_MORE(
+                "overwrite", NULL, overwrite,
+                "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is",
+                "The earlier run is moved aside, and removed after the first loss or the first checkpoint of the new "
+                "run. If the new run ends before that, the earlier run is restored."),
             {0}},
     .ranks = true,
     .lasting = true,

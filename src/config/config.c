@@ -126,7 +126,7 @@ static petra_status check_ends(const petra_config_origin *origin, int index, con
                       root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
   return origin->set && string && root->data.scalar.length != strlen(text)
              ? petra_config_fail_value(origin, 1, &petra_config_keys[index],
-                                       "begins or ends with a blank, which YAML drops")
+                                       "begins or ends with a space, which YAML drops")
              : PETRA_OK;
 }
 
@@ -163,7 +163,7 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   if (!is_empty(root))
     status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
   else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
-    petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin.file);
+    petra_log(PETRA_LOG_WARNING, "%s: contains no key, so every key has its default", origin.file);
   yaml_document_delete(&document);
 done:
   petra_free(read);
@@ -199,9 +199,10 @@ static petra_status apply_optimiser(petra_config *config) {
   if ((int)kind == config->optimiser)
     return PETRA_OK;
   if (kind != PETRA_OPTIMISER_SGD && !config->fresh[lr])
-    return petra_config_fail(config, "optim.name",
-                             "%s without optim.lr: no rate suits every problem; expected optim.lr beside it",
-                             config->optim.name);
+    return petra_config_fail(
+        config, "optim.name",
+        "%s without optim.lr, which has no default for this optimiser; expected optim.lr beside it",
+        config->optim.name);
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     bool some;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run's configuration: YAML over one table of keys (config_keys.c), strict. Every key has a default; an unknown
+/* The run's configuration: YAML over one table of keys (keys.c), strict. Every key has a default; an unknown
  * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
 #ifndef PETRA_CONFIG_CONFIG_H
 #define PETRA_CONFIG_CONFIG_H

@@ -202,14 +202,14 @@ static petra_status check_token(const petra_config_origin *origin, const yaml_to
   petra_config_quoted(origin, quoted, sizeof quoted);
   if (token->type == YAML_DOCUMENT_START_TOKEN || token->type == YAML_DOCUMENT_END_TOKEN ||
       token->type == YAML_VERSION_DIRECTIVE_TOKEN || token->type == YAML_TAG_DIRECTIVE_TOKEN)
-    return petra_config_fail_at(origin, 1, "", "a mark of YAML's documents; expected a value without it%s", quoted);
+    return petra_config_fail_at(origin, 1, "", "a document marker of YAML; expected a value without it%s", quoted);
   if (scalar &&
       (token->data.scalar.style == YAML_LITERAL_SCALAR_STYLE || token->data.scalar.style == YAML_FOLDED_SCALAR_STYLE))
     return petra_config_fail_at(
         origin, 1, "", "'%c' begins a block of YAML and would be lost; expected a value without it%s", text[0], quoted);
   if (scalar && has_line_break(text, length))
-    return petra_config_fail_at(origin, 1, "",
-                                "a line break, which YAML would make a blank; expected a value of one line%s", quoted);
+    return petra_config_fail_at(
+        origin, 1, "", "a line break, which YAML would turn into a space; expected a value of one line%s", quoted);
   return PETRA_OK;
 }
 
@@ -270,8 +270,7 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, yam
     const yaml_node_t *other = yaml_document_get_node(document, p->key);
     if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
       return petra_config_fail_at(origin, petra_config_line(key), path,
-                                  "the key is there twice; expected it once (first in line %d)",
-                                  petra_config_line(other));
+                                  "a repeated key; expected it once (first in line %d)", petra_config_line(other));
   }
   return PETRA_OK;
 }
@@ -336,7 +335,7 @@ static petra_status check_chain(const petra_config_loader *in, const petra_confi
     print_chain(&next, chain, sizeof chain);
     if (same)
       return petra_config_fail_at(in->origin, line, key, "a cycle: %s; expected a file that is not among them", chain);
-    return petra_config_fail_at(in->origin, line, key, "%s: more than %d files; expected at most as many", chain,
+    return petra_config_fail_at(in->origin, line, key, "%s: more than %d files; expected at most that many", chain,
                                 MAX_FILES);
   }
   return PETRA_OK;

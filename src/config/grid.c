@@ -122,7 +122,8 @@ static petra_status check_names(const petra_grid *grid) {
                           "%s: the name of cell %d is %zu bytes long ('%.40s...'); expected at most %d: use named rows",
                           grid->file, c + 1, length, names[c], PETRA_GRID_NAME - 1);
     else if (strncmp(names[c], "summary.", 8) == 0)
-      status = petra_fail(PETRA_CONFIG, "%s: a cell named '%s', which is for files of the sweep; expected another name",
+      status = petra_fail(PETRA_CONFIG,
+                          "%s: a cell named '%s', which is reserved for files of the sweep; expected another name",
                           grid->file, names[c]);
   }
   if (status == PETRA_OK)
@@ -149,7 +150,7 @@ static petra_status check_keys(const petra_grid *grid) {
         if (grid->axis[a].key == value->key)
           return petra_config_fail_at(
               &origin, value->line, key_path(value->key),
-              "row '%s' sets what %s in line %d varies; expected one of the two", grid->row[r].name,
+              "row '%s' sets a key that %s in line %d varies; expected one of the two", grid->row[r].name,
               strcmp(key_path(value->key), "run.seed") == 0 ? "'seeds'" : "an axis", grid->axis[a].line);
     }
   return PETRA_OK;

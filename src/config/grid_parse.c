@@ -99,7 +99,7 @@ static petra_status read_axis(const parser *in, int key, const char *path, int l
         node->type == YAML_MAPPING_NODE ? " and, before it, a key with dots, such as method.name" : "");
   size_t count = items_of(node);
   if (count == 0)
-    return petra_config_fail_at(&in->origin, line, path, "an empty list; expected one value at least");
+    return petra_config_fail_at(&in->origin, line, path, "an empty list; expected at least one value");
   if (count > PETRA_GRID_MAX_CELLS)
     return petra_config_fail_at(&in->origin, line, path, "%zu values; expected at most %d", count,
                                 PETRA_GRID_MAX_CELLS);
@@ -113,7 +113,7 @@ static petra_status read_axis(const parser *in, int key, const char *path, int l
       if (strcmp(axis->value[i].text, axis->value[j].text) == 0) {
         char shown[PETRA_CONFIG_SHOWN];
         return petra_config_fail_at(
-            &in->origin, axis->value[i].line, path, "'%s' is there twice; expected each value once",
+            &in->origin, axis->value[i].line, path, "'%s' is repeated; expected each value once",
             petra_utf8_show(shown, sizeof shown, axis->value[i].text, strlen(axis->value[i].text)));
       }
   }
@@ -160,7 +160,7 @@ static petra_status read_row_name(const parser *in, const yaml_node_t *node, pet
   for (const petra_grid_row *other = in->grid->row; other < row; other++)
     if (strcmp(other->name, text) == 0)
       return petra_config_fail_at(&in->origin, petra_config_line(node), "rows: name",
-                                  "'%s' is there twice (first in line %d); expected each once", shown, other->line);
+                                  "'%s' is repeated (first in line %d); expected each once", shown, other->line);
   return petra_duplicate_string(&row->name, text);
 }
 
@@ -232,7 +232,7 @@ static petra_status read_base(const parser *in, const yaml_node_t *node, int lin
   PETRA_TRY(read_text(in, node, line, "base", "the file of a config", &text));
   if (strcmp(text, "-") == 0)
     return petra_config_fail_at(&in->origin, line, "base",
-                                "standard input cannot be read once a cell; expected the file of a config");
+                                "standard input cannot be read once per cell; expected the file of a config");
   if (*text == '/')
     return petra_duplicate_string(&in->grid->base, text);
   size_t size = strlen(folder) + strlen(text) + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one table of config keys. Type, default, range, choices, role and help of each member of petra_config are in
- * config_keys.c and nowhere else. Private to the config and its fuzzer. */
+ * keys.c and nowhere else. Private to the config and its fuzzer. */
 #ifndef PETRA_CONFIG_KEYS_H
 #define PETRA_CONFIG_KEYS_H
 

@@ -3,7 +3,7 @@
 
 /* Bandwidths are those of the standard or the data sheet, in each direction, not what a program achieves. No vendor
  * states the latency from program to program, so that latencies without a source are assumptions, in round numbers. The
- * order is that of the key's choices (config_keys.c). */
+ * order is that of the key's choices (keys.c). */
 static const char assumed[] = "assumption";
 static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},

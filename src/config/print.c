@@ -144,9 +144,9 @@ petra_status petra_config_print(const petra_config *config, FILE *out) {
 }
 
 void petra_config_help(FILE *out) {
-  fputs("Keys of a config. In the file, 'run.epochs' is the key 'epochs' of the section 'run';\n"
-        "on the command line, it is --set run.epochs=5. 'base: other.yaml' at the top of the file takes all\n"
-        "keys of that file (found beside this one) first; it may have a base of its own.\n",
+  fputs("Keys of a config. In the file, 'run.epochs' is the key 'epochs' of the section 'run'. On the command line,\n"
+        "--set run.epochs=5 sets it. 'base: other.yaml' at the top of the file reads all keys of that file first; the\n"
+        "path is relative to this file, and a base can have a base.\n",
         out);
   for (int i = 0; i < petra_config_key_count; i++) {
     char expected[PETRA_CONFIG_TEXT];
@@ -171,39 +171,43 @@ static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
 
 /* Prints "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
 static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
-  const char *separator = "";
+  int printed = 0;
   for (int i = 0; i < petra_config_key_count; i++)
     if (petra_config_keys[i].role >= first && petra_config_keys[i].role <= last) {
-      fprintf(out, "%s`%s`", separator, petra_config_keys[i].path);
-      separator = ", ";
+      fprintf(out, "%s`%s`", printed == 0 ? "" : printed % 4 == 0 ? ",\n" : ", ", petra_config_keys[i].path);
+      printed++;
     }
 }
 
 void petra_config_help_markdown(FILE *out) {
-  fputs(
-      "# Keys of a config\n\n"
-      "What `petra train --help-config-markdown` prints. A config is a YAML file of sections: `run.epochs` is the key\n"
-      "`epochs` of the section `run`. Every key has a default, so that a file names only what it changes. On the "
-      "command line\n"
-      "`--set run.epochs=5` overrides a key; the value is YAML of one line. A comment in it, a blank at an end of a\n"
-      "string, or a `|` or `>` that begins it is refused and not dropped; quotes keep both: `--set "
-      "'data.path=\"/data/my #1 set\"'`.\n"
-      "An unknown key, a key given twice, a value of another type or out of range is an error that names the line; "
-      "types\n"
-      "are strict: `1.5`, `010` and `\"1\"` are no integers. Anchors,\n"
-      "aliases, tags and a second document are not allowed.\n\n"
-      "`base: other.yaml`, beside the sections, takes all keys of that file first (relative to the folder of the file "
-      "that\n"
-      "names it); those of this file override them one by one. A base may have a base of its own. Errors name the file "
-      "and\n"
-      "the line where a key stands; the `config.yaml` of a run has all keys and no base.\n\n",
-      out);
-  fputs("A checkpoint (`petra train --resume`) goes on only with the values that it was written with, but for these "
-        "keys,\n"
-        "which change nothing that was computed before: ",
+  fputs("# Keys of a config\n"
+        "\n"
+        "`petra train --help-config-markdown` prints this page.\n"
+        "\n"
+        "A config is a YAML file with sections: `run.epochs` is the key `epochs` of the section `run`.\n"
+        "Every key has a default, so a config contains only the keys that it changes.\n"
+        "\n"
+        "On the command line, `--set run.epochs=5` overrides a key. The value is YAML on one line. petra\n"
+        "refuses a comment in the value, a space at either end of a string, and a string that begins with\n"
+        "`|` or `>`, because YAML would drop them. Quotes preserve them:\n"
+        "`--set 'data.path=\"/data/my #1 set\"'`.\n"
+        "\n"
+        "An unknown key, a repeated key, a value of another type and a value out of range are errors; the\n"
+        "message names the line. Types are strict: `1.5`, `010` and `\"1\"` are not integers. Anchors,\n"
+        "aliases, tags and a second document are not allowed.\n"
+        "\n"
+        "`base: other.yaml`, at the level of the sections, reads all keys of that file first. Its path is\n"
+        "relative to the folder of the file that contains it. The keys of the file override those of its\n"
+        "base one by one. A base can have a base. Errors name the file and the line of the key. The\n"
+        "`config.yaml` of a run contains all keys and no base.\n"
+        "\n",
+        out);
+  fputs("A run resumes (`petra train --resume`) only with the values that its checkpoint was written with.\n"
+        "The exceptions are these keys, which do not change what was computed before:\n",
         out);
   print_keys(out, PETRA_ROLE_LENGTH, PETRA_ROLE_PLACE);
-  fputs(". To a sweep, two\nconfigs are the same where they differ in nothing but where files go: ", out);
+  fputs(".\n\nFor a sweep, two configs are equal if they differ only in these keys, which determine where files go:\n",
+        out);
   print_keys(out, PETRA_ROLE_PLACE, PETRA_ROLE_PLACE);
   fputs(".\n\n", out);
   fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);

@@ -193,7 +193,7 @@ static bool is_file_name(const petra_config_scalar *value) {
 static petra_status check_string(const petra_config_key *key, const petra_config_origin *origin,
                                  const petra_config_scalar *value) {
   if (is_null(value))
-    return fail_scalar(origin, key, value, "is no string (the empty string is \"\")");
+    return fail_scalar(origin, key, value, "is not a string (the empty string is \"\")");
   if (memchr(value->text, 0, value->length))
     return fail_scalar(origin, key, value, "holds a NUL character");
   if (key->choices && find_choice(key, value) < 0)
@@ -357,7 +357,7 @@ petra_status petra_config_number(const petra_config *config, const char *key, do
   const petra_config_key *found = &petra_config_keys[index];
   const void *member = (const char *)config + found->offset;
   if (found->type != PETRA_KEY_REAL)
-    return petra_config_fail(config, key, "takes no real number; expected a key that does");
+    return petra_config_fail(config, key, "is not a number with a fraction; expected a key that is");
   *out = *(const double *)member;
   return PETRA_OK;
 }

@@ -2,8 +2,8 @@
 #include "data/dataset.h"
 
 #include "base/mem.h"
+#include "base/xxh64.h"
 
-#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <endian.h>
 #include <xxhash.h>
 
@@ -82,12 +82,14 @@ static petra_status add_images(XXH64_state_t *hash, const petra_dataset *set) {
 }
 
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out) {
-  XXH64_state_t hash;
-  XXH64_reset(&hash, 0);
-  add_number(&hash, set->samples);
-  add_number(&hash, set->count);
-  add_number(&hash, set->classes);
-  PETRA_TRY(set->samples == PETRA_SAMPLE_TOKENS ? add_tokens(&hash, set) : add_images(&hash, set));
-  *out = XXH64_digest(&hash);
-  return PETRA_OK;
+  XXH64_state_t *hash;
+  PETRA_TRY(petra_xxh64_create(&hash));
+  add_number(hash, set->samples);
+  add_number(hash, set->count);
+  add_number(hash, set->classes);
+  const petra_status status = set->samples == PETRA_SAMPLE_TOKENS ? add_tokens(hash, set) : add_images(hash, set);
+  if (status == PETRA_OK)
+    *out = XXH64_digest(hash);
+  XXH64_freeState(hash);
+  return status;
 }

@@ -144,7 +144,7 @@ petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *l
   findings at = {.names = &names};
   petra_status status = walk(root, take_class, &at);
   if (status == PETRA_OK && names.count == 0)
-    status = petra_fail(PETRA_DATA, "%s: holds no folders, expected one for each class, with its images in it", root);
+    status = petra_fail(PETRA_DATA, "%s: contains no folders, expected one for each class, with its images", root);
   if (status == PETRA_OK && names.count > INT32_MAX)
     status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, names.count,
                         INT32_MAX);

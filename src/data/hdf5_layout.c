@@ -99,7 +99,7 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
   if (set < 0 && H5Lexists(r->file, full, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no data set %s", r->path, full);
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: %s is no data set, or a damaged one", r->path, full);
+    return petra_fail(PETRA_DATA, "%s: %s is not a data set, or is damaged", r->path, full);
   hid_t space = H5Dget_space(set), type = H5Dget_type(set);
   int found = H5Sget_simple_extent_ndims(space);
   bool integers = type >= 0 && H5Tget_class(type) == H5T_INTEGER;
@@ -141,7 +141,7 @@ static petra_status place_of(const reader *r, hid_t set, const char *name, int64
                       r->path, r->split, name);
   haddr_t offset = H5Dget_offset(set);
   if (offset == HADDR_UNDEF || H5Dget_storage_size(set) != (hsize_t)bytes)
-    return petra_fail(PETRA_DATA, "%s: /%s/%s: damaged data set: its place in the file is not that of its values",
+    return petra_fail(PETRA_DATA, "%s: /%s/%s: damaged data set: its position in the file is not that of its values",
                       r->path, r->split, name);
   if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
     return petra_fail(PETRA_DATA, "%s: truncated: /%s/%s ends at byte %" PRId64 ", the file at %" PRId64, r->path,
@@ -186,8 +186,8 @@ static petra_status read_labels(reader *r) {
   PETRA_TRY(open_set(r, "labels", 1, &set, extent));
   petra_status status = PETRA_OK;
   if ((int64_t)extent[0] != r->layout.count)
-    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected as many", r->path,
-                        r->split, (unsigned long long)extent[0], r->layout.count);
+    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected one per image",
+                        r->path, r->split, (unsigned long long)extent[0], r->layout.count);
   else
     status = petra_allocate_raw(&r->layout.labels, (size_t)r->layout.count, sizeof *r->layout.labels);
   if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)

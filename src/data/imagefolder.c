@@ -180,11 +180,10 @@ static petra_status check(const petra_config *config) {
   struct stat about;
   const char *path = config->data.path;
   if (!petra_jpeg_decoder_get())
-    return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build has "
-                                         "not; install it (Debian: libjpeg-dev), "
-                                         "then configure and build again");
+    return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build lacks; install "
+                                         "it (Debian: libjpeg-dev), then configure and build again");
   if (config->data.resize < config->data.image_size)
-    return petra_config_fail(config, "data.resize", "%lld is below data.image_size: %lld, expected at least as much",
+    return petra_config_fail(config, "data.resize", "%lld is below data.image_size: %lld, expected at least that",
                              (long long)config->data.resize, (long long)config->data.image_size);
   if (!path || !*path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder that holds train and val");

@@ -37,7 +37,7 @@ static petra_status not_a_jpeg(const uint8_t *bytes, size_t size, const char *pa
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (size >= others[i].length && memcmp(bytes, others[i].start, others[i].length) == 0)
       return petra_fail(PETRA_DATA, "%s: is %s, expected a JPEG image", path, others[i].name);
-  return petra_fail(PETRA_DATA, "%s: no JPEG image: expected that it begins with the bytes ff d8 ff", path);
+  return petra_fail(PETRA_DATA, "%s: not a JPEG image: expected the bytes ff d8 ff at its beginning", path);
 }
 
 static int two_bytes(const uint8_t *at) {

@@ -140,14 +140,14 @@ static petra_status find(petra_best *best, const petra_plan *plan, int64_t logge
     return logged < plan->config->run.eval_every
                ? PETRA_OK
                : petra_fail(PETRA_DATA,
-                            "%s: is not there, nor is %s, and %lld epochs of the run are done; expected one of them, "
-                            "with the weights of the best evaluation, or a run from the beginning (--overwrite)",
+                            "%s: neither this file nor %s exists, but %lld epochs of the run are done; expected one of "
+                            "them, with the weights of the best evaluation, or a run from the beginning (--overwrite)",
                             best->path, best->weights_path, (long long)logged);
   PETRA_TRY(petra_weights_read_moment(path, &best->moment));
   if (best->moment.epoch > epochs)
     return petra_config_fail(plan->config, "run.keep",
-                             "best: %s has the weights of epoch %d, and the run is to have %lld; expected as many "
-                             "(run.epochs, run.max_microbatches)",
+                             "best: %s has the weights of epoch %d, but the run ends after epoch %lld; expected at "
+                             "least as many epochs (run.epochs, run.max_microbatches)",
                              path, best->moment.epoch, (long long)epochs);
   return PETRA_OK;
 }
@@ -218,11 +218,11 @@ petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows,
   const int64_t row = petra_best_of(rows, count, samples);
   const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);
   if (row < 0 || best->moment.epoch != logged.epoch || best->moment.value != logged.value)
-    return petra_fail(PETRA_DATA,
-                      "%s: has the weights of epoch %d, and the best evaluation of this run is that of epoch %d; "
-                      "expected a folder that nothing else wrote into, and a run that goes on bit for bit "
-                      "(device.threads)",
-                      best->path, best->moment.epoch, logged.epoch);
+    return petra_fail(
+        PETRA_DATA,
+        "%s: has the weights of epoch %d, but the best evaluation of this run is that of epoch %d; expected a folder "
+        "that nothing else wrote to, and a run that resumes with the same bits (device.threads)",
+        best->path, best->moment.epoch, logged.epoch);
   if (best->in_weights)
     return PETRA_OK;
   return rename(best->path, best->weights_path) == 0

@@ -4,9 +4,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
+#include "base/xxh64.h"
 #include "data/sampler.h"
 
-#define XXH_STATIC_LINKING_ONLY /* so that a state can be a variable */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,36 +44,42 @@ done:
 
 static petra_status print_set(const char *name, const petra_dataset *set, FILE *out) {
   petra_sampler sampler;
-  XXH64_state_t hash;
+  XXH64_state_t *hash;
   if (!set)
     return PETRA_OK;
   petra_sampler_init(&sampler, set, &(petra_sampler_options){0});
-  XXH64_reset(&hash, 0);
-  PETRA_TRY(hash_samples(set, &sampler, &hash));
-  print_about(name, set, out);
-  fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)XXH64_digest(&hash));
-  return PETRA_OK;
+  PETRA_TRY(petra_xxh64_create(&hash));
+  const petra_status status = hash_samples(set, &sampler, hash);
+  if (status == PETRA_OK) {
+    print_about(name, set, out);
+    fprintf(out, ", hash of %d of them %016llx\n", RECORDS, (unsigned long long)XXH64_digest(hash));
+  }
+  XXH64_freeState(hash);
+  return status;
 }
 
 /* A file that a key names; "" or a missing `path`: nothing. */
 static petra_status print_file(const char *key, const char *path, FILE *out) {
   char block[4096];
-  XXH64_state_t hash;
+  XXH64_state_t *hash;
   size_t got;
   if (!*path)
     return PETRA_OK;
   FILE *file = fopen(path, "rb");
   if (!file)
     return petra_fail(PETRA_IO, "%s: %s", path, strerror(errno));
-  XXH64_reset(&hash, 0);
-  while ((got = fread(block, 1, sizeof block, file)) > 0)
-    XXH64_update(&hash, block, got);
-  const bool failed = ferror(file);
+  petra_status status = petra_xxh64_create(&hash);
+  if (status == PETRA_OK) {
+    while ((got = fread(block, 1, sizeof block, file)) > 0)
+      XXH64_update(hash, block, got);
+    if (ferror(file))
+      status = petra_fail(PETRA_IO, "%s: cannot be read", path);
+    else
+      fprintf(out, "hash of the file of %s: %016llx\n", key, (unsigned long long)XXH64_digest(hash));
+    XXH64_freeState(hash);
+  }
   fclose(file);
-  if (failed)
-    return petra_fail(PETRA_IO, "%s: cannot be read", path);
-  fprintf(out, "hash of the file of %s: %016llx\n", key, (unsigned long long)XXH64_digest(&hash));
-  return PETRA_OK;
+  return status;
 }
 
 /* What the order of actions and the stages of each rank follow from. */

@@ -22,12 +22,11 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
     return petra_config_fail(config, "probe.per_epoch",
-                             "the references of %s are weights at moments of one clock, which processes that do what "
-                             "comes first find out when the run is over and these are gone; expected 0, or run.mode: "
-                             "emulate",
+                             "the references of %s need the weights at moments of one clock, which processes that run "
+                             "by arrival know only after the run; expected 0, or run.mode: emulate",
                              plan->method.name);
   if (config->cluster.gpus.count > 0 && config->cluster.gpus.count != ranks->count)
-    return petra_config_fail(config, "cluster.gpus", "%lld numbers for %d process%s; expected one a process, or []",
+    return petra_config_fail(config, "cluster.gpus", "%lld numbers for %d process%s; expected one per process, or []",
                              (long long)config->cluster.gpus.count, ranks->count, ranks->count == 1 ? "" : "es");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(config, "cluster.cost.model",
@@ -48,18 +47,17 @@ static petra_status set_bytes(petra_execution *e) {
     e->forward_bytes[j] = summary.forward_bytes;
     e->backward_bytes[j] = summary.backward_bytes;
     if (summary.forward_bytes > MESSAGE_MAX || summary.backward_bytes > MESSAGE_MAX)
-      return petra_config_fail(
-          e->plan->config, "data.batch",
-          "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
-          "run.mode: execute, a smaller batch",
-          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MAX);
+      return petra_config_fail(e->plan->config, "data.batch",
+                               "stage %d sends %lld bytes up and %lld down per microbatch; expected at most %lld with "
+                               "run.mode: execute: a smaller data.batch",
+                               j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes,
+                               (long long)MESSAGE_MAX);
     if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MAX)
-      return petra_config_fail(
-          e->plan->config, "cluster.replicas",
-          "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less than "
-          "%lld with run.mode: execute, more stages",
-          e->placement.replicas, j + 1, (long long)(summary.gradient_bytes / e->placement.replicas),
-          (long long)MESSAGE_MAX);
+      return petra_config_fail(e->plan->config, "cluster.replicas",
+                               "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less "
+                               "than %lld with run.mode: execute: more stages",
+                               e->placement.replicas, j + 1,
+                               (long long)(summary.gradient_bytes / e->placement.replicas), (long long)MESSAGE_MAX);
   }
   return PETRA_OK;
 }
@@ -125,8 +123,8 @@ static petra_status check_hosts(petra_execution *e) {
   PETRA_TRY(petra_ranks_hosts(e->ranks, &hosts));
   if (profile->hosts > 0 && profile->hosts != hosts)
     petra_log(PETRA_LOG_WARNING,
-              "%s: was measured on %d host%s, and this run is on %d: what is predicted from it has other messages and "
-              "shares other memory; expected a profile of as many hosts",
+              "%s: was measured on %d host%s, but this run uses %d: its predictions assume other messages and another "
+              "sharing of memory; expected a profile of as many hosts",
               e->plan->config->cluster.cost.profile, (int)profile->hosts, profile->hosts == 1 ? "" : "s", (int)hosts);
   return PETRA_OK;
 }

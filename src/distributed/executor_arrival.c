@@ -320,7 +320,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   executor_wall *x = (executor_wall *)base;
   const size_t stages = (size_t)options->stages;
   if (!program->arrival)
-    return petra_fail(PETRA_UNSUPPORTED, "program %s has an order; the wall clock runs what has none", program->name);
+    return petra_fail(PETRA_UNSUPPORTED, "program %s has a fixed order; expected a program by arrival", program->name);
   x->program = options;
   x->worker = worker;
   x->observers = observers;

@@ -98,7 +98,7 @@ void petra_peers_wire_destroy(petra_peers_wire *p) {
 petra_status petra_peers_wire_create(petra_carrier *carrier, petra_backend *backend, int id, petra_peers_wire **out) {
   petra_peers_wire *p;
   if (id >= petra_carrier_ways(carrier))
-    return petra_fail(PETRA_UNSUPPORTED, "way %d between ranks; this MPI library has tags for %d", id,
+    return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
                       petra_carrier_ways(carrier));
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
   *p = (petra_peers_wire){.carrier = carrier, .backend = backend, .id = id};

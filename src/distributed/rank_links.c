@@ -69,13 +69,13 @@ static verdict decide(const petra_plan *plan, choice *c) {
   const petra_transport_choice wanted = config->cluster.transport;
   if (plan->method.program->arrival) {
     c->wire = false;
-    snprintf(c->why_not, sizeof c->why_not, "%s takes messages as they come, which no schedule tells before",
+    snprintf(c->why_not, sizeof c->why_not, "%s runs actions as messages arrive, and no schedule gives them in advance",
              plan->method.name);
   }
   const bool can = !*c->why_not;
   if (wanted == PETRA_TRANSPORT_NCCL && !can)
     return (verdict){petra_config_fail(config, "cluster.transport",
-                                       "%s; expected a GPU for every process alone and a petra with NCCL, or mpi",
+                                       "%s; expected a GPU of its own for every process and a petra with NCCL, or mpi",
                                        c->why_not),
                      PETRA_LINKS_HOSTS};
   if (can && wanted != PETRA_TRANSPORT_MPI)

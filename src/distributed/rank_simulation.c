@@ -273,8 +273,8 @@ static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks
   const petra_config *config = plan->config;
   if (plan->method.program->arrival)
     return petra_config_fail(config, "cluster.placement",
-                             "with method %s, which has no order that processes of several stages could go by; "
-                             "expected [], or a method with a fixed order",
+                             "with method %s, which has no fixed order for processes of several stages; expected [], "
+                             "or a method with a fixed order",
                              plan->method.name);
   p->ranks = ranks;
   PETRA_TRY(petra_allocate(&p->device_of, (size_t)plan->stages, sizeof *p->device_of));
@@ -291,9 +291,9 @@ static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks
   p->measured_link = plan->profile && plan->profile->messages > 0 && config->cluster.link.latency_s == 0 &&
                      config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0;
   if (p->measured_link && config->cluster.link.sharing != PETRA_LINK_FIFO)
-    return petra_config_fail(config, "cluster.link.sharing",
-                             "fair with the link that the profile has measured, whose messages go one after the other; "
-                             "expected fifo");
+    return petra_config_fail(
+        config, "cluster.link.sharing",
+        "fair with the measured link of the profile, on which messages go one after another; expected fifo");
   for (int32_t i = 0; plan->profile && i < plan->profile->messages; i++)
     p->bytes[i] = plan->profile->message[i].bytes;
   return PETRA_OK;

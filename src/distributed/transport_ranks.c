@@ -112,7 +112,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
     if (*parts[i]) {
       memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
       if (bytes_of(*parts[i]) > (size_t)(end - at))
-        return petra_fail(PETRA_INTERNAL, "%s is larger than its way", text);
+        return petra_fail(PETRA_INTERNAL, "%s is larger than its channel allows", text);
       PETRA_TRY(petra_pack(*parts[i], at));
       at += bytes_of(*parts[i]);
     }

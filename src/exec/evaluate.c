@@ -259,7 +259,8 @@ petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_eval
   if (!petra_stages_has(stages, stages->count))
     return PETRA_OK;
   PETRA_TRY(check_finite("the weights or the running statistics have diverged", plain));
-  PETRA_TRY(check_finite("the weights have diverged (with statistics estimated anew, data.recalibrate)", recalibrated));
+  PETRA_TRY(
+      check_finite("the weights have diverged (with newly estimated statistics, data.recalibrate)", recalibrated));
   const petra_scores scores = scores_of(plain);
   *out = (petra_evaluation){plain->images, scores.loss, scores.top1, scores.top5, {NAN, NAN, NAN}};
   if (evaluator->options.recalibrate > 0)

@@ -82,8 +82,9 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   }
   waiting *one = &l->waiting[at];
   if (one->microbatch != microbatch)
-    return petra_fail(PETRA_INTERNAL, "replica %d tells the loss of microbatch %lld where another told that of %lld",
-                      from->replica, (long long)microbatch, (long long)one->microbatch);
+    return petra_fail(PETRA_INTERNAL,
+                      "replica %d reports the loss of microbatch %lld, but another replica that of %lld", from->replica,
+                      (long long)microbatch, (long long)one->microbatch);
   l->parts[at * l->replicas + from->replica] = *loss;
   return ++one->reported == l->replicas ? report_first(l) : PETRA_OK;
 }

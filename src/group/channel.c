@@ -93,7 +93,8 @@ static petra_status progress_in(petra_way *way) {
     header head;
     memcpy(&head, b->memory, sizeof head);
     if (size < HEADER || head.bytes != size - HEADER)
-      return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on way %d does not say its size", size, way->id);
+      return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on channel %d does not contain its size", size,
+                        way->id);
     b->number = head.number;
     b->bytes = (size_t)head.bytes;
     b->came_ns = petra_clock_ns();
@@ -324,7 +325,7 @@ static petra_status create_way(petra_carrier *carrier, int other, int id, bool o
   petra_way *way;
   petra_status status = PETRA_OK;
   if (id < 0 || id >= petra_carrier_ways(carrier))
-    return petra_fail(PETRA_UNSUPPORTED, "way %d between ranks; this MPI library has tags for %d", id,
+    return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
                       petra_carrier_ways(carrier));
   PETRA_TRY(petra_allocate(&way, 1, sizeof *way));
   *way = (petra_way){.carrier = carrier, .peer = other, .id = id, .out = out, .capacity = capacity};

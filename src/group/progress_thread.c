@@ -392,7 +392,7 @@ static petra_status transfer_all(petra_carrier *carrier, int rank, unsigned char
   transfer t = {carrier->options.wire, PETRA_WIRE_NONE};
   char what[64];
   petra_status status = PETRA_OK;
-  snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to take what it is sent", rank);
+  snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to receive its messages", rank);
   petra_carrier_lock(carrier);
   for (size_t at = 0; at < size && status == PETRA_OK; at += PIECE) {
     const size_t piece = size - at < PIECE ? size - at : PIECE;
@@ -526,7 +526,7 @@ petra_status petra_carrier_create(const petra_carrier_options *options, petra_ca
     snprintf(p->name, sizeof p->name, "rank %d", r);
   }
   if (pthread_create(&carrier->thread, NULL, move, carrier) != 0)
-    PETRA_TRY_GOTO(status, petra_fail(PETRA_NO_MEMORY, "no thread could be started to move messages"), fail);
+    PETRA_TRY_GOTO(status, petra_fail(PETRA_NO_MEMORY, "the thread that moves messages could not be started"), fail);
   carrier->running = true;
   *out = carrier;
   return PETRA_OK;

@@ -65,7 +65,7 @@ static petra_status check_launcher(const petra_launch *launch) {
                       launch->size, launch->name);
   if (petra_launcher_lacks_pmi())
     return petra_fail(PETRA_UNSUPPORTED,
-                      "srun launched %d processes without a PMI, by which MPI finds the others; expected srun "
+                      "srun launched %d processes without a PMI, which MPI needs to find them; expected srun "
                       "--mpi=pmix, or another of srun --mpi=list that the MPI library knows",
                       launch->size);
   return PETRA_OK;
@@ -74,10 +74,11 @@ static petra_status check_launcher(const petra_launch *launch) {
 static petra_status check_world(const petra_launch *launch, const petra_wire *wire) {
   return petra_launcher_fits(launch, wire->ranks)
              ? PETRA_OK
-             : petra_fail(PETRA_UNSUPPORTED,
-                          "%d processes were launched (by %s), but %s finds %d: this launcher is not one of this MPI "
-                          "library; expected the library's own mpirun, or srun --mpi=pmix if it knows PMIx",
-                          launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
+             : petra_fail(
+                   PETRA_UNSUPPORTED,
+                   "%d processes were launched (by %s), but %s finds %d: this launcher does not belong to this MPI "
+                   "library; expected the library's own mpirun, or srun --mpi=pmix if the library knows PMIx",
+                   launch->size, launch->name, petra_wire_mpi_version(), wire->ranks);
 }
 
 static petra_status start_wire(double timeout_s, petra_wire **out) {
@@ -190,8 +191,8 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   else if (strcmp(text, found->text) != 0) {
     first_difference(found->text, text, difference);
     found->status = petra_fail(PETRA_CONFIG,
-                               "%s has another run than rank 0: %s; expected the same config, petra, data, "
-                               "number of threads and kind of processor everywhere",
+                               "%s differs from rank 0: %s; expected the same config, petra, data, number of threads "
+                               "and kind of processor everywhere",
                                r.name, difference);
   }
   return PETRA_OK;

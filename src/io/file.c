@@ -74,7 +74,7 @@ petra_status petra_file_check_replaceable(const char *path) {
   if (stat(path, &about) != 0 || S_ISREG(about.st_mode) ||
       S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
     return PETRA_OK;
-  return petra_fail(PETRA_IO, "%s: cannot replace: this is no regular file; expected the name of a file", path);
+  return petra_fail(PETRA_IO, "%s: cannot replace: not a regular file; expected the name of a file", path);
 }
 
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {
@@ -127,8 +127,8 @@ petra_status petra_make_folder(const char *path) {
     kept = *slash;
     *slash = 0;
     if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
-      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
-                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+      status = petra_fail(PETRA_IO, "%s: cannot create this folder: %s", part,
+                          errno == EEXIST ? "a file with that name exists" : strerror(errno));
     *slash = kept;
   }
   petra_free(part);

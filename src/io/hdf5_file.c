@@ -258,7 +258,7 @@ petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, 
   hid_t type = -1;
   hid_t attribute = open_scalar(file->id, name, H5T_STRING, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this",
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file of this kind that petra wrote",
                       file->path, name);
   petra_status status = read_string(attribute, type, file->path, name, out);
   H5Tclose(type);
@@ -271,7 +271,7 @@ static petra_status get_integer(const petra_hdf5_file *file, const char *name, h
   hid_t type = -1;
   hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file that petra wrote for this",
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file of this kind that petra wrote",
                       file->path, name);
   int result = H5Aread(attribute, memory_type, out);
   H5Tclose(type);

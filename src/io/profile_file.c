@@ -301,10 +301,10 @@ static petra_status open_column(const reader *r, const column *c, const table *t
   hid_t set = -1;
   PETRA_TRY(petra_hdf5_open_set(r->file->path, r->file->id, path, true, &set));
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
+    return petra_fail(PETRA_DATA, "%s: %s is not a data set", r->file->path, path);
   if (!petra_hdf5_extent(set, expected, c->width > 1 ? 2 : 1, extent) || extent[1] != c->width) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type; expected a list of %s, %d a %s", r->file->path,
+    return petra_fail(PETRA_DATA, "%s: %s has another shape or type; expected a list of %s, %d per %s", r->file->path,
                       path, expected == H5T_INTEGER ? "integers" : "floating point numbers", c->width, t->dimension);
   }
   *count = extent[0];

@@ -136,7 +136,7 @@ static petra_status open_tensor(const char *path, hid_t group, const petra_weigh
   petra_status status =
       H5Tget_class(type) == H5T_FLOAT
           ? check_shape(path, weight, set)
-          : petra_fail(PETRA_DATA, "%s: %s/%s holds no floating point numbers", path, GROUP, weight->name);
+          : petra_fail(PETRA_DATA, "%s: %s/%s contains no floating-point numbers", path, GROUP, weight->name);
   H5Tclose(type);
   if (status != PETRA_OK) {
     H5Dclose(set);
@@ -202,7 +202,7 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   if (H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0)
     group = H5Gopen2(file->id, GROUP, H5P_DEFAULT);
   if (group < 0)
-    return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", r->path, GROUP);
+    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", r->path, GROUP);
   petra_status status = check_all(r, group);
   for (int i = 0; i < r->count && status == PETRA_OK; i++)
     if (!r->weights[i].passed_by)
@@ -242,7 +242,7 @@ static bool get_value(int64_t file, petra_weights_moment *moment) {
 static petra_status read_moment(void *context, const petra_hdf5_file *file) {
   moment_reader *r = context;
   if (H5Lexists(file->id, GROUP, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", r->path, GROUP);
+    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", r->path, GROUP);
   if (H5Aexists(file->id, "epoch") <= 0)
     return PETRA_OK;
   PETRA_TRY(petra_hdf5_get_i32(file, "epoch", &r->moment.epoch));

@@ -39,7 +39,7 @@ static petra_status read_values(const tensors *all, hid_t set, hid_t type, tenso
   H5Sclose(space);
   t->element_bytes = H5Tget_size(type) == sizeof(float) ? sizeof(float) : sizeof(double);
   if (t->rank < 0 || elements < 0 || H5Tget_class(type) != H5T_FLOAT || !petra_hdf5_can_hold(set))
-    return petra_fail(PETRA_DATA, "%s: %s/%s is no tensor of floating point numbers", all->path, GROUP, t->name);
+    return petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor of floating-point numbers", all->path, GROUP, t->name);
   t->elements = (size_t)elements;
   PETRA_TRY(petra_allocate_raw(&t->values, t->elements, t->element_bytes));
   const hid_t memory = t->element_bytes == sizeof(float) ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
@@ -80,7 +80,7 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   tensors *all = context;
   hid_t group = H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0 ? H5Gopen2(file->id, GROUP, H5P_DEFAULT) : -1;
   if (group < 0)
-    return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", all->path, GROUP);
+    return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", all->path, GROUP);
   if (H5Lvisit(group, H5_INDEX_NAME, H5_ITER_INC, visit, all) < 0 && all->status == PETRA_OK)
     all->status = petra_fail(PETRA_DATA, "%s: %s cannot be listed", all->path, GROUP);
   H5Gclose(group);

@@ -84,7 +84,7 @@ petra_status petra_model_refuse_keys(const petra_config *config, const char *con
     bool changed;
     PETRA_TRY(petra_config_changed(config, *keys, &changed));
     if (changed)
-      return petra_config_fail(config, *keys, "model.family: %s has no use for it; expected its default",
+      return petra_config_fail(config, *keys, "model.family: %s does not use it; expected its default",
                                petra_config_choice_name("model.family", (int)config->model.family));
   }
   return PETRA_OK;
@@ -97,7 +97,7 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
       .family = family, .depth = (int32_t)config->model.depth, .width = (int32_t)config->model.width, .input = *input};
   if (input->kind != petra_family_reads(family))
     return petra_config_fail(
-        config, "data.set", "%s has %s, but model.family: %s is a network on %s",
+        config, "data.set", "%s has %s, but model.family: %s is a network for %s",
         petra_config_choice_name("data.set", (int)config->data.set), families[family].tokens ? "images" : "tokens",
         petra_config_choice_name("model.family", (int)family), families[family].tokens ? "tokens" : "images");
   petra_status status = families[family].transformer ? petra_transformer_make(model, config, vocabulary)

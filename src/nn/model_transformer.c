@@ -91,9 +91,10 @@ static void make_head(petra_model *model, const petra_stream_shape *stream) {
 static petra_status check_patches(const petra_config *config, const petra_model *model) {
   const int32_t patch = (int32_t)config->model.patch;
   if (model->input.height % patch || model->input.width % patch)
-    return petra_config_fail(config, "model.patch",
-                             "images of %d x %d are no whole number of patches of %d x %d; expected a divisor of both",
-                             model->input.width, model->input.height, patch, patch);
+    return petra_config_fail(
+        config, "model.patch",
+        "images of %d x %d do not contain a whole number of patches of %d x %d; expected a divisor of both",
+        model->input.width, model->input.height, patch, patch);
   return PETRA_OK;
 }
 
@@ -118,17 +119,16 @@ static petra_status check(const petra_config *config, const petra_model *model, 
   PETRA_TRY(petra_model_refuse_keys(config, others));
   PETRA_TRY(petra_model_refuse_keys(config, reads_tokens(model) ? of_tokens : of_images));
   if (model->width < 2)
-    return petra_config_fail(
-        config, "model.width",
-        "%d feature: a layer norm of one feature gives the same output for every input, so that nothing before it "
-        "could learn; expected at least 2",
-        model->width);
+    return petra_config_fail(config, "model.width",
+                             "%d feature: a layer norm of one feature gives the same output for every input, so "
+                             "nothing before it can learn; expected at least 2",
+                             model->width);
   if (config->model.width % config->model.heads)
     return petra_config_fail(config, "model.heads", "%d heads for %d features; expected a divisor of model.width",
                              (int)config->model.heads, model->width);
   PETRA_TRY(check_precision(config, model));
   if (reads_tokens(model) && vocabulary < 2)
-    return petra_config_fail(config, "data.set", "a vocabulary of %d tokens; expected 2 at least", vocabulary);
+    return petra_config_fail(config, "data.set", "a vocabulary of %d tokens; expected at least 2", vocabulary);
   return reads_tokens(model) ? PETRA_OK : check_patches(config, model);
 }
 

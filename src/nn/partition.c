@@ -22,7 +22,7 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
                              "stages.partition: list needs the number of blocks of every stage, such as [2, 3, 5]");
   if (list->count > model->block_count)
     return petra_config_fail(config, "stages.blocks",
-                             "%lld stages for a network of %d blocks; expected at most one stage a block",
+                             "%lld stages for a network of %d blocks; expected at most one stage per block",
                              (long long)list->count, model->block_count);
   int64_t sum = 0;
   for (int64_t i = 0; i < list->count; i++) {
@@ -32,7 +32,7 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
     sum += list->values[i];
   }
   if (sum != model->block_count)
-    return petra_config_fail(config, "stages.blocks", "the stages hold %lld blocks together; the network has %d",
+    return petra_config_fail(config, "stages.blocks", "the stages have %lld blocks together; the network has %d",
                              (long long)sum, model->block_count);
   PETRA_TRY(allocate(partition, model, list->count));
   for (int64_t i = 0; i < list->count; i++)
@@ -105,7 +105,7 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
                              "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
   if (stages > blocks)
     return petra_config_fail(config, "stages.count",
-                             "%lld stages for a network of %d blocks; expected at most one stage a block",
+                             "%lld stages for a network of %d blocks; expected at most one stage per block",
                              (long long)stages, blocks);
   PETRA_TRY(allocate(partition, model, stages));
   if (costs)
@@ -127,7 +127,7 @@ petra_status petra_partition_init(petra_partition *partition, const petra_config
   if (config->stages.count != 0 && config->stages.count != model->block_count)
     return petra_config_fail(
         config, "stages.count",
-        "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
+        "stages.partition: block gives %d stages, one per block; expected 0 or %d, or partition: balanced",
         model->block_count, model->block_count);
   PETRA_TRY(allocate(partition, model, model->block_count));
   for (int j = 0; j < model->block_count; j++)

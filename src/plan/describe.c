@@ -50,7 +50,7 @@ petra_status petra_describe_costs(const petra_config *config, FILE *out) {
     fprintf(out, "measured by petra profile (%s)", config->cluster.cost.profile);
     break;
   case PETRA_COST_MEASURED:
-    fputs("what each action really takes", out);
+    fputs("the measured time of each action", out);
     break;
   }
   for (size_t i = 0; i < sizeof changed / sizeof *changed; i++)
@@ -98,7 +98,7 @@ const char *petra_describe_messages(const petra_config *config) {
 void petra_describe_numbers(const petra_config *config, FILE *out) {
   const char *messages = petra_describe_messages(config);
   if (messages)
-    fprintf(out, "numbers  bf16 inside of blocks, %s\n", messages);
+    fprintf(out, "numbers  bf16 inside blocks, %s\n", messages);
 }
 
 static void print_links(const petra_config *config, FILE *out) {
@@ -116,7 +116,7 @@ static void print_links(const petra_config *config, FILE *out) {
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
   const char *messages = petra_describe_messages(config);
   if (measured)
-    fputs("as the profile measured them between processes", out);
+    fputs("as the profile measured between processes", out);
   else
     print_links(config, out);
   if (messages)

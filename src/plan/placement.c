@@ -45,7 +45,7 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
   int64_t sum = 0;
   if (list->count != ranks)
     return petra_config_fail(plan->config, "cluster.placement",
-                             "%lld numbers for %d process%s%s; expected one a process, or [] to balance them",
+                             "%lld numbers for %d process%s%s; expected one per process, or [] to balance them",
                              (long long)list->count, ranks, ranks == 1 ? "" : "es",
                              plan->config->cluster.replicas > 1 ? " of each replica" : "");
   for (int r = 0; r < ranks; r++) {
@@ -83,8 +83,8 @@ petra_status petra_placement_init(petra_placement *placement, const petra_plan *
   *placement = (petra_placement){.ranks = ranks, .replicas = replicas};
   if (ranks->count % replicas != 0)
     return petra_config_fail(plan->config, "cluster.replicas",
-                             "%d replicas of %d process%s; expected as many processes for each replica", replicas,
-                             ranks->count, ranks->count == 1 ? "" : "es");
+                             "%d replicas of %d process%s; expected the same number of processes for each replica",
+                             replicas, ranks->count, ranks->count == 1 ? "" : "es");
   placement->places = ranks->count / replicas;
   placement->replica = ranks->rank / placement->places;
   if (placement->places > devices)

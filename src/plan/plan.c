@@ -45,7 +45,7 @@ petra_status petra_plan_check_batch(const petra_config *config, const petra_data
   if (train->count >= samples)
     return PETRA_OK;
   return petra_config_fail(config, "data.batch",
-                           "a %s of %lld %s, but the training set has %lld; expected at most as many",
+                           "a %s of %lld %s, but the training set has %lld; expected at most that many",
                            config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)samples,
                            petra_sample_words_of(train->samples)->samples, (long long)train->count);
 }
@@ -123,13 +123,12 @@ static petra_status check_norms(const petra_config *config, const petra_model *m
     const petra_unit *unit = &b->units[u];
     if (config->data.batch * unit->height_out * unit->width_out > 1)
       continue;
-    return petra_config_fail(
-        config, "data.batch",
-        "%lld image of %d x %d pixels a microbatch%s: the batch norm %s/%s%s has (1, %d, 1, 1), one value for each "
-        "channel, which is its own mean, so that nothing before it could learn; expected a batch of at least 2, or "
-        "larger images",
-        (long long)config->data.batch, model->input.width, model->input.height,
-        config->cluster.replicas > 1 ? " and replica" : "", b->name, unit->norm, where, unit->out);
+    return petra_config_fail(config, "data.batch",
+                             "%lld image of %d x %d pixels per microbatch%s: the batch norm %s/%s%s has (1, %d, 1, 1), "
+                             "one value per channel, which is its own mean, so nothing before it can learn; expected a "
+                             "batch of at least 2, or larger images",
+                             (long long)config->data.batch, model->input.width, model->input.height,
+                             config->cluster.replicas > 1 ? " and replica" : "", b->name, unit->norm, where, unit->out);
   }
   return PETRA_OK;
 }
@@ -167,14 +166,15 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(check_precision(config));
   PETRA_TRY(check_recalibration(plan));
   if (config->model.new_head && !*config->model.weights)
-    return petra_config_fail(config, "model.new_head",
-                             "true, but no model.weights is given, of which the head could be new");
+    return petra_config_fail(
+        config, "model.new_head",
+        "true, but there is no model.weights whose head it could replace; expected model.weights, or false");
   plan->inverts = plan->method.inverts && plan->model.reversible;
   if (plan->method.inverts && !plan->inverts)
-    petra_log(PETRA_LOG_WARNING,
-              "method %s on a %s, which has no reversible blocks: every block keeps its input and computes its "
-              "graph again",
-              plan->method.name, petra_family_title(config->model.family));
+    petra_log(
+        PETRA_LOG_WARNING,
+        "method %s on a %s, which has no reversible blocks: every block stores its input and computes its graph again",
+        plan->method.name, petra_family_title(config->model.family));
   return PETRA_OK;
 }
 

@@ -15,7 +15,7 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
                              s->devices, stages);
   if (strcmp(config->method.program, "preset") != 0)
     return petra_config_fail(config, "method.program",
-                             "%s with method.schedule: %s, whose order stands in place of a program's; expected preset",
+                             "%s with method.schedule: %s, whose order replaces that of a program; expected preset",
                              config->method.program, path);
   if (config->method.chunks > 0 && config->method.chunks != s->stages / s->devices)
     return petra_config_fail(config, "method.chunks", "%lld, but %s has %d on each device; expected 0 or the same",
@@ -25,7 +25,7 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
                              (long long)config->run.max_microbatches, path, (long long)s->microbatches);
   if (config->run.drain != PETRA_DRAIN_AUTO)
     return petra_config_fail(config, "run.drain",
-                             "with method.schedule, whose order ends where it ends; expected auto");
+                             "with method.schedule, whose order determines the end; expected auto");
   return PETRA_OK;
 }
 
@@ -85,11 +85,10 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
     return petra_config_fail(
         config, "probe.per_epoch",
-        plan->by_arrival
-            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the run itself, which "
-              "an order has not; expected 0"
-            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one that petra "
-              "schedule prints, so that no weights are those of the moment of a backward; expected 0",
+        plan->by_arrival ? "%lld with method.schedule: %s and method %s, whose references need the clock of the "
+                           "recorded run, which a schedule does not contain; expected 0"
+                         : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one that "
+                           "petra schedule prints, so the weights at the time of a backward are undefined; expected 0",
         (long long)config->probe.per_epoch, config->method.schedule, plan->method.name);
   return petra_plan_measure_order(plan);
 }

@@ -109,12 +109,12 @@ static petra_status find_rows(const petra_plan *plan, int stage, int *first, int
     return PETRA_OK;
   if (profile->stages != partition->stages)
     return petra_config_fail(
-        plan->config, key, "%s: a profile of %d stages; expected one of %d, or of one block a stage (%d)",
+        plan->config, key, "%s: a profile of %d stages; expected one of %d, or one with one block per stage (%d)",
         plan->config->cluster.cost.profile, (int)profile->stages, partition->stages, plan->model.block_count);
   if (profile->stage[stage].blocks != *end - *first)
     return petra_config_fail(
         plan->config, key,
-        "%s: a profile whose stage %d has %d blocks; expected one where it has %d, or of one block a stage",
+        "%s: a profile whose stage %d has %d blocks; expected one whose stage has %d, or one with one block per stage",
         plan->config->cluster.cost.profile, stage + 1, (int)profile->stage[stage].blocks, *end - *first);
   *first = stage;
   *end = stage + 1;

@@ -21,7 +21,7 @@ static petra_status check_program(const petra_config *config, const petra_method
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
     return petra_config_fail(config, "method.accumulate",
                              "%lld with method %s on %d stages; its two versions of the weights need at least one "
-                             "microbatch a stage between updates: expected at least %d",
+                             "microbatch per stage between updates: expected at least %d",
                              (long long)config->method.accumulate, name, stages, stages);
   if (config->method.credit > 0 && !program->arrival)
     return petra_config_fail(config, "method.credit",
@@ -36,8 +36,8 @@ static petra_status check_replicas(const petra_config *config, const petra_metho
     return PETRA_OK;
   if (method->program->arrival)
     return petra_config_fail(config, "cluster.replicas",
-                             "%lld with method %s, whose replicas would not come to an update together; expected 1, or "
-                             "a method with a fixed order",
+                             "%lld with method %s, whose replicas would not reach an update together; expected 1, or a "
+                             "method with a fixed order",
                              replicas, method->name);
   return PETRA_OK;
 }
@@ -112,8 +112,8 @@ static petra_status nominal_batches(const petra_config *config, int64_t *out) {
     *out = 1;
   if (samples == 0 && config->method.mitigation.sync_warmup_epochs > 0)
     return petra_config_fail(config, "method.mitigation.sync_warmup_epochs",
-                             "%lld epochs of data.path: %s, which is not there to tell how long one is; expected the "
-                             "file, or 0",
+                             "%lld epochs of data.path: %s, which does not exist, so the length of an epoch is "
+                             "unknown; expected the file, or 0",
                              (long long)config->method.mitigation.sync_warmup_epochs, config->data.path);
   return PETRA_OK;
 }

@@ -69,12 +69,12 @@ static petra_status print_actions(const void *context, FILE *out) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
     const char *expected = petra_action_check(rows[i].stage, rows[i].kind, rows[i].microbatch);
     if (expected)
-      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", run->path, (long long)i,
-                        expected);
+      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is not an action; expected %s", run->path,
+                        (long long)i, expected);
   }
   if (count == 0 || stages > count)
     return petra_fail(PETRA_DATA,
-                      "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true",
+                      "%s: /trace/actions contains no schedule; expected the log of a run with run.trace_actions: true",
                       run->path);
   PETRA_TRY(petra_allocate(&order, (size_t)count, sizeof *order));
   for (int64_t i = 0; i < count; i++)

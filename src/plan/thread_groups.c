@@ -138,12 +138,12 @@ static petra_status divide(const petra_config *config, int threads, bool execute
   if (reason)
     return petra_config_fail(config, "device.groups", "%d with %s; expected 1", groups, reason);
   if (config->device.threads > 0 && threads % groups != 0)
-    return petra_config_fail(config, "device.groups", "%d for the %d of device.threads; expected a divisor of it",
-                             groups, threads);
+    return petra_config_fail(config, "device.groups", "%d with device.threads: %d; expected a divisor of it", groups,
+                             threads);
   if (threads < groups)
     return petra_config_fail(config, "device.groups",
-                             "%d on %d core%s; expected at most as many, or so many device.threads", groups, threads,
-                             threads == 1 ? "" : "s");
+                             "%d on %d core%s; expected at most that many, or device.threads set to a multiple", groups,
+                             threads, threads == 1 ? "" : "s");
   *out = (petra_groups){groups, threads / groups};
   return PETRA_OK;
 }
@@ -153,7 +153,7 @@ petra_status petra_groups_of(const petra_plan *plan, int threads, bool executed,
   const bool cuda = petra_backend_choose(config->device.backend, config->device.precision) == PETRA_BACKEND_CUDA;
   *out = (petra_groups){1, threads};
   if (cuda && config->device.groups > 1)
-    petra_log(PETRA_LOG_INFO, "device.groups: 1 in place of %lld: cuda does the actions of a group at once by itself",
+    petra_log(PETRA_LOG_INFO, "device.groups: 1 instead of %lld: cuda itself runs actions at the same time",
               (long long)config->device.groups);
   if (cuda || config->device.groups == 1)
     return PETRA_OK;

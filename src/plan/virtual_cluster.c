@@ -48,8 +48,7 @@ static petra_status check_host(const petra_config *config, const petra_method *m
       config->cluster.host.action_s > 0 ? config->cluster.host.action_s : config->cluster.host.kernel_s;
   if (method->program->arrival)
     return petra_config_fail(config, key,
-                             "%g with method %s, whose order is what arrives; expected 0, or a method with "
-                             "an order",
+                             "%g with method %s, which has no fixed order; expected 0, or a method with a fixed order",
                              seconds, method->name);
   if (config->cluster.placement.count > 0 || config->run.mode == PETRA_MODE_EXECUTE)
     return petra_config_fail(config, key, "%g with %s, whose processes issue their own actions; expected 0", seconds,
@@ -75,7 +74,7 @@ static petra_status check_cluster(const petra_config *config, const petra_method
        config->cluster.message.gradient_bytes > 0))
     return petra_config_fail(
         config, "cluster.stages",
-        "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
+        "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
   if (counts_kernels(config))
     PETRA_TRY(check_kernels(config));
   if (has_host(config))
@@ -91,7 +90,7 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   if (config->cluster.cost.model == PETRA_COST_CONSTANT && method->program->split_backward &&
       config->cluster.cost.weight_gradient_s > config->cluster.cost.backward_s)
     return petra_config_fail(config, "cluster.cost.weight_gradient_s",
-                             "%g of the %g s of backward_s, which it is a part of; expected no more",
+                             "%g s, but it is a part of backward_s, which is %g s; expected no more than that",
                              config->cluster.cost.weight_gradient_s, config->cluster.cost.backward_s);
   return PETRA_OK;
 }
@@ -158,7 +157,7 @@ static petra_status scale_costs(petra_cluster *cluster, const petra_config *conf
     return PETRA_OK;
   if (speeds->count != devices)
     return petra_config_fail(config, "cluster.speeds",
-                             "%lld speeds for %d devices; expected one a device, or [] for speed 1 everywhere",
+                             "%lld speeds for %d devices; expected one per device, or [] for speed 1 everywhere",
                              (long long)speeds->count, devices);
   for (int32_t stage = 1; stage <= program->stages; stage++)
     PETRA_TRY(petra_cost_scale(&cluster->costs[stage - 1], speeds->values[petra_program_device(program, stage) - 1]));

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/simplex.h"
+#include "profile/simplex.h"
 #include "run/folder.h"
 #include "run/simulation.h"
 
@@ -30,9 +30,9 @@ static petra_status simulate(const petra_config *config, double *seconds) {
   PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
   *seconds = petra_simulation_result(simulation)->figures.time_per_microbatch_s;
   if (!(*seconds > 0))
-    status = petra_config_fail(
-        config, "run.max_microbatches",
-        "no time per microbatch comes out that could be fitted; expected more microbatches, or costs");
+    status =
+        petra_config_fail(config, "run.max_microbatches",
+                          "the simulation gives no time per microbatch to fit; expected more microbatches, or costs");
 done:
   petra_simulation_destroy(simulation);
   return status;

@@ -87,8 +87,8 @@ static petra_status check_column(const reader *r, const petra_fit *fit, const ch
   for (int i = 0; i < fit->factors; i++)
     for (int k = 0; k < fit->factor[i].count; k++)
       if (strcmp(fit->factor[i].keys[k], key) == 0)
-        return petra_fail(PETRA_CONFIG, "%s:%d: %s, which --vary names; expected a key of one of them", r->path,
-                          r->line, key);
+        return petra_fail(PETRA_CONFIG, "%s:%d: %s, which --vary also names; expected the key in only one of them",
+                          r->path, r->line, key);
   return PETRA_OK;
 }
 
@@ -96,9 +96,10 @@ static petra_status read_header(reader *r, char *line, const petra_fit *fit) {
   char *fields[PETRA_FIT_KEYS + 1];
   const int count = cut(line, fields, PETRA_FIT_KEYS + 1);
   if (count > PETRA_FIT_KEYS + 1 || count < 2 || strcmp(fields[count - 1], "seconds") != 0)
-    return petra_fail(PETRA_CONFIG,
-                      "%s:%d: no header of a file of measurements; expected up to %d config keys and, last, seconds",
-                      r->path, r->line, PETRA_FIT_KEYS);
+    return petra_fail(
+        PETRA_CONFIG,
+        "%s:%d: not the header of a file of measurements; expected up to %d config keys and, last, seconds", r->path,
+        r->line, PETRA_FIT_KEYS);
   for (; r->columns < count; r->columns++) {
     PETRA_TRY(check_column(r, fit, fields[r->columns]));
     PETRA_TRY(petra_duplicate_string(&r->keys[r->columns], fields[r->columns]));
@@ -113,7 +114,7 @@ static petra_status read_row(const reader *r, char *line, petra_fit *fit) {
     return petra_fail(PETRA_CONFIG, "%s:%d: %d values; expected %d, as in the header", r->path, r->line, count,
                       r->columns);
   if (fit->measurements == PETRA_FIT_MEASUREMENTS)
-    return petra_fail(PETRA_CONFIG, "%s:%d: a measurement too many; expected at most %d", r->path, r->line,
+    return petra_fail(PETRA_CONFIG, "%s:%d: too many measurements; expected at most %d", r->path, r->line,
                       PETRA_FIT_MEASUREMENTS);
   petra_fit_measurement *one = &fit->measurement[fit->measurements++];
   const size_t room = strlen(r->path) + 16;
@@ -144,7 +145,7 @@ static petra_status read_lines(reader *r, FILE *file, petra_fit *fit) {
   if (status == PETRA_OK && ferror(file))
     status = petra_fail(PETRA_IO, "%s: cannot read: %s", r->path, strerror(errno));
   if (status == PETRA_OK && fit->measurements == 0)
-    status = petra_fail(PETRA_CONFIG, "%s: no measurement; expected a header, and a line for each", r->path);
+    status = petra_fail(PETRA_CONFIG, "%s: no measurement; expected a header and a line for each measurement", r->path);
   return status;
 }
 

@@ -10,5 +10,6 @@ libpetra_a_SOURCES += \
 	src/profile/profile_link.c \
 	src/profile/profile_measure.c \
 	src/profile/profile_pipeline.c src/profile/profile_pipeline.h \
-	src/profile/profile_spread.c
+	src/profile/profile_spread.c \
+	src/profile/simplex.c src/profile/simplex.h
 EXTRA_DIST += src/profile/README.md

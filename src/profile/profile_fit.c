@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/profile_fit.h"
 
-#include "base/simplex.h"
+#include "profile/simplex.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,97 +1,335 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
-#include "record/run_h5_private.h"
+#include "record/run_h5_columns.h"
+
+#include "record/run_h5_pace.h"     /* circle: as run_h5.h */
+#include "record/run_h5_probe.h"    /* circle: as run_h5.h */
+#include "record/run_h5_simulate.h" /* circle: as run_h5.h */
 
 #include <hdf5.h>
 
 #include <stdio.h>
 #include <string.h>
 
-petra_status petra_columns_init(petra_columns *columns, const petra_column_group *group) {
-  size_t rows = (size_t)group->chunk_rows;
-  columns->group = group;
-  PETRA_TRY(petra_allocate(&columns->rows, rows, group->row_bytes));
-  return petra_allocate(&columns->values, rows, sizeof(double));
-}
-
-void petra_columns_free(petra_columns *columns) {
-  petra_free(columns->rows);
-  petra_free(columns->values);
-}
-
-bool petra_columns_create(petra_columns *columns, int64_t file) {
-  const petra_column_group *group = columns->group;
-  hid_t folder = petra_hdf5_create_group(file, group->name);
-  bool done = folder >= 0;
-  for (int c = 0; c < group->count && done; c++) {
-    const petra_column *column = &group->columns[c];
-    const petra_hdf5_set set = {.name = column->name,
-                                .type = petra_column_file_type(column->type),
-                                .rank = 1,
-                                .extent = {1},
-                                .units = column->units,
-                                .dimensions = &petra_dimension_table[group->dimension].name};
-    columns->sets[c] = petra_hdf5_create_growing(folder, &set, group->chunk_rows, false);
-    done = columns->sets[c] >= 0;
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+#define NAMED(row, column, member, column_type, unit, text, ...)                                                       \
+  {                                                                                                                    \
+    .name = (column), .type = PETRA_COLUMN_##column_type, .units = (unit), .offset = offsetof(row, member),            \
+    .meaning = (text), __VA_ARGS__                                                                                     \
   }
-  H5Gclose(folder);
-  return done;
+#define COLUMN(row, member, type, unit, ...) NAMED(row, #member, member, type, unit, __VA_ARGS__)
+/* What petra inspect prints of it. */
+#define SHOWN(column_title, factor, digits) .title = (column_title), .scale = (factor), .decimals = (digits)
+#define OF(...) .dimensions = {__VA_ARGS__}
+#define OF_STAGE OF(PETRA_DIMENSION_STAGE)
+#define OF_RANK OF(PETRA_DIMENSION_RANK)
+
+#define CATEGORY_NAME(name, text) text,
+const char *const petra_runlog_categories[] = {PETRA_MEMORY_LIST(CATEGORY_NAME) "total"};
+const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS] = {"F", "B", "W", "U", "E"};
+static const char *const backend_parts[] = {"tensors", "filters", "scratch"};
+static const char *const time_parts[] = {"computing", "copying", "waiting", "wall"};
+static const char *const sent_parts[] = {"messages", "bytes"};
+static const char *const figures[] = {"measured", "predicted", "low", "high"};
+
+const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS] = {
+    [PETRA_DIMENSION_MICROBATCH] = {"microbatch"},
+    [PETRA_DIMENSION_EPOCH] = {"epoch"},
+    [PETRA_DIMENSION_ACTION] = {"action"},
+    [PETRA_DIMENSION_PROBE] = {"probe"},
+    [PETRA_DIMENSION_PARAMETER] = {"parameter"},
+    [PETRA_DIMENSION_BIN] = {"bin"},
+    [PETRA_DIMENSION_STAGE] = {"stage"},
+    [PETRA_DIMENSION_RANK] = {"rank"},
+    [PETRA_DIMENSION_CATEGORY] = {"category", "categories", petra_runlog_categories, PETRA_MEMORY_CATEGORIES},
+    [PETRA_DIMENSION_CATEGORY_TOTAL] = {"category", "categories", petra_runlog_categories, PETRA_MEMORY_CATEGORIES + 1},
+    [PETRA_DIMENSION_BACKEND_PART] = {"part", "parts", backend_parts, PETRA_RUNLOG_BACKEND_PARTS},
+    [PETRA_DIMENSION_TIME_PART] = {"part", "parts", time_parts, PETRA_RUNLOG_RANK_TIMES},
+    [PETRA_DIMENSION_SENT_PART] = {"part", "parts", sent_parts, PETRA_RUNLOG_RANK_SENT},
+    [PETRA_DIMENSION_PATH_PART] = {"kind"}, /* the names of its places come with the values */
+    [PETRA_DIMENSION_FIGURE] = {"figure", "columns", figures, PETRA_PACE_COLUMNS},
+};
+
+/* clang-format off */
+static const petra_column train_columns[] = {
+    COLUMN(petra_runlog_train, microbatch, I64, "1", "number of the microbatch, from 0"),
+    COLUMN(petra_runlog_train, epoch, I32, "1", "its epoch, from 0"),
+    COLUMN(petra_runlog_train, lr, F64, "1", "learning rate of an update of the last stage that ends with the microbatch; in `lockstep` with a split head that of the tick of its B, which comes after the loss"),
+    COLUMN(petra_runlog_train, loss, F64, "nat", "mean cross entropy over the microbatch"),
+    COLUMN(petra_runlog_train, top1, F64, "1", "fraction of the microbatch classified right"),
+    COLUMN(petra_runlog_train, wall_s, F64, "s", "wall time since the start of the run, when the loss was known"),
+    COLUMN(petra_runlog_train, virtual_s, F64, "s", "virtual time since the start, when the last stage's action of the microbatch began; by arrival in an executed run that of the wall clock"),
+};
+
+#define EPOCH_COLUMNS \
+    COLUMN(petra_runlog_epoch, epoch, I32, "1", "number of the epoch, from 0", SHOWN("epoch", 1, 0)), \
+    COLUMN(petra_runlog_epoch, train_loss, F64, "nat", "mean over the images, or tokens, whose loss was computed in the epoch's ticks (in programs without ticks: over the epoch's microbatches); NaN if there was none", SHOWN("train loss", 1, 4)), \
+    COLUMN(petra_runlog_epoch, train_top1, F64, "1", "fraction of the epoch's images, or tokens, classified right while training", SHOWN("train top-1 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, eval_loss, F64, "nat", "mean cross entropy over the evaluation set", SHOWN("eval loss", 1, 4)), \
+    COLUMN(petra_runlog_epoch, eval_top1, F64, "1", "fraction of the evaluation set classified right", SHOWN("eval top-1 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, eval_top5, F64, "1", "fraction whose class is among the five highest scores", SHOWN("eval top-5 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, lr, F64, "1", "`/train/lr` of the epoch's last loss; NaN if there was none; in `lockstep` with a split head therefore the rate of the next epoch's first tick ([semantics](semantics/evaluation.md))", SHOWN("lr", 1, -4)), \
+    COLUMN(petra_runlog_epoch, wall_s, F64, "s", "wall time since the start of the run, at the epoch's last loss or the end of its evaluation", SHOWN("wall s", 1, 1))
+static const petra_column token_epoch_columns[] = {
+    EPOCH_COLUMNS,
+    NAMED(petra_runlog_epoch, "tokens_per_s", rate, F64, "tokens/s", "in a run on tokens, in place of `images_per_s`: training tokens by the same time", SHOWN("tokens/s", 1, 0)),
+};
+static const petra_column epoch_columns[] = {
+    EPOCH_COLUMNS,
+    NAMED(petra_runlog_epoch, "images_per_s", rate, F64, "images/s", "training images by the wall time up to the epoch's last loss or, if an evaluation follows, up to that; evaluations and checkpoints are left out, probes are not; by arrival evaluations are left out only if they come behind the last loss", SHOWN("images/s", 1, 0)),
+    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: as `eval_loss`, with [statistics estimated anew](semantics/evaluation.md#recalibrated-statistics)", SHOWN("recal. loss", 1, 4)),
+    COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1", "as `eval_top1`, likewise", SHOWN("recal. top-1 %", 100, 2)),
+    COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1", "as `eval_top5`, likewise", SHOWN("recal. top-5 %", 100, 2)),
+};
+enum { RECALIBRATED_COLUMNS = 3 }; /* the last ones */
+
+static const petra_column stage_columns[] = {
+    COLUMN(petra_runlog_stage, stage, I32, "1", "number of the stage, from 1"),
+    COLUMN(petra_runlog_stage, name, TEXT, "1", "name of the stage"),
+    COLUMN(petra_runlog_stage, reversible, I32, "1", "1 if its input is rebuilt from its output, else 0"),
+    COLUMN(petra_runlog_stage, parameters, I64, "count", "trainable numbers"),
+    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP/image", "of the forward pass of one sample, an image or a window of tokens (then the unit is FLOP/window): two for each multiply-add of convolutions, the fully connected layer and other matrix products; those of attention are counted for the pairs of positions that it reads, T² or, causal, T(T + 1)/2 of T positions; nothing else is (softmax, norms, GELU, additions)"),
+    COLUMN(petra_runlog_stage, forward_bytes, I64, "byte", "message to the next stage, per microbatch"),
+    COLUMN(petra_runlog_stage, backward_bytes, I64, "byte", "message to the previous stage, per microbatch"),
+    COLUMN(petra_runlog_stage, delay, I32, "microbatches", "microbatches that the stage forwards between a microbatch's forward pass and its backward pass: in `lockstep` τ_j = 2(J − j), one more with a split head, in `1f1b-async` and `forward-locked` J − j, 0 in synchronous programs and orders, −1 by arrival, which fixes none; of another order from a file the largest"),
+};
+
+static const petra_column action_columns[] = {
+    COLUMN(petra_runlog_action, start_ns, I64, "ns", "virtual time of the start"),
+    COLUMN(petra_runlog_action, end_ns, I64, "ns", "virtual time of the end"),
+    COLUMN(petra_runlog_action, stage, I32, "1", "the stage, from 1"),
+    COLUMN(petra_runlog_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; an E (evaluation) takes no time"),
+    COLUMN(petra_runlog_action, microbatch, I64, "1", "from 0; of a U the last one that it covers, of an E the last one of the epoch"),
+    COLUMN(petra_runlog_action, version_read, I64, "1", "the version of the stage's weights that the action works with, by the number of updates that made it: of a U, W and E, and without a stash of an F and B, updates before the action; of a B with `backward_weights: stash` the version of its F, and of an F with `forward_weights: double-buffer` an older one"),
+    COLUMN(petra_runlog_action, version_written, I64, "1", "after it, for a U; else -1"),
+};
+
+static const petra_column probe_columns[] = {
+    COLUMN(petra_runlog_probe_row, microbatch, I64, "1", "first microbatch of the update window (it has `method.accumulate`)"),
+    COLUMN(petra_runlog_probe_row, epoch, I32, "1", "its epoch, from 0"),
+    NAMED(petra_runlog_probe_row, "MEASURE/PAIR", stage, F64, "1", "mean over the stage's tensors whose gradient is not 0", OF_STAGE),
+    NAMED(petra_runlog_probe_row, "concatenated_cosine/PAIR", concatenated, F64, "1", "cosine of the same tensors as one vector", OF_STAGE),
+    NAMED(petra_runlog_probe_row, "reconstruction_error", reconstruction, F64, "1", "‖x̃ − x‖/‖x‖ of the stage's input; NaN if it is not reconstructed", OF_STAGE),
+    NAMED(petra_runlog_probe_row, "parameter/MEASURE/PAIR", parameter, F64, "1", "the measure of each tensor", OF(PETRA_DIMENSION_PARAMETER)),
+};
+static const petra_column parameter_columns[] = {
+    COLUMN(petra_runlog_parameter, name, TEXT, "1", "`SS/NAME` as in `weights.h5`"),
+    COLUMN(petra_runlog_parameter, stage, I32, "1", "its stage, from 1"),
+    COLUMN(petra_runlog_parameter, zero, I32, "1", "1 if its gradient is 0 in exact arithmetic; its figures are those of rounding errors"),
+};
+static const petra_column probe_peak_columns[] = {
+    {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "bytes that the probes held at most; written at the end of the run. With `run.mode: execute` it is the sum of the maxima of all processes", OF(PETRA_DIMENSION_CATEGORY)},
+};
+
+static const petra_column memory_columns[] = {
+    COLUMN(petra_runlog_peaks, peak_bytes, I64, "byte", "the most that was held in each category", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY)),
+    COLUMN(petra_runlog_peaks, total_peak_bytes, I64, "byte", "the most that was held in all categories together; at most the sum of a row of `peak_bytes`, for the peaks need not coincide", OF_STAGE),
+};
+static const petra_column backend_columns[] = {
+    {"backend_bytes", PETRA_COLUMN_I64, "byte", 0, "of a training: what the backend of each process (one without `run.mode: execute`) held at the end, which is the most that it held", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_BACKEND_PART)},
+};
+static const petra_column memory_time_columns[] = {
+    NAMED(petra_runlog_memory_time, "bin_ns", width_ns, I64, "ns", "width of a bin: bin b begins at b times this"),
+    NAMED(petra_runlog_memory_time, "bytes", values, I64, "byte", "the most that was held within the bin: the nine categories, then all together", OF(PETRA_DIMENSION_BIN, PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY_TOTAL)),
+};
+
+static const petra_column ranks_columns[] = {
+    COLUMN(petra_runlog_ranks_table, of_stage, I32, "1", "the rank that has each stage, with replicas each of replica 0; attribute `hosts`: names of the R ranks' hosts", OF_STAGE),
+    COLUMN(petra_runlog_ranks_table, replica, I32, "1", "the replica, from 0, that each rank has stages of (`cluster.replicas`)", OF_RANK),
+    COLUMN(petra_runlog_ranks_table, time_ns, I64, "ns", "by the wall clock: `computing` (in actions, evaluations among them, but for the other two), `copying` (turning tensors into messages and back), `waiting` (for messages and for room), `wall` (from the beginning to the end of the training: what the other three leave is the schedule's own time); with NCCL devices copy and wait while the host goes on, which is in none of these", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_TIME_PART)),
+    COLUMN(petra_runlog_ranks_table, sent, I64, "1, byte", "`messages` and `bytes` sent to other ranks, from GPU to GPU among them", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_SENT_PART)),
+};
+
+static const petra_column simulate_columns[] = {
+    COLUMN(petra_runlog_simulation, makespan_s, F64, "s", "virtual time of the last end"),
+    COLUMN(petra_runlog_simulation, makespan_ns, I64, "ns", "the same, exactly"),
+    COLUMN(petra_runlog_simulation, time_per_microbatch_s, F64, "s", "[semantics](semantics/README.md); NaN if the run is too short"),
+    NAMED(petra_runlog_simulation, "time_per_microbatch_low_s", low_s, F64, "s", "the same with every cost at its first quartile, if the costs are a profile's", .may_lack = true),
+    NAMED(petra_runlog_simulation, "time_per_microbatch_high_s", high_s, F64, "s", "the same at its third quartile", .may_lack = true),
+    COLUMN(petra_runlog_simulation, bubble_fraction, F64, "1", "idle part of all engines' time"),
+    COLUMN(petra_runlog_simulation, actions, I64, "count", "actions that ran"),
+    COLUMN(petra_runlog_simulation, microbatches, I64, "count", "microbatches that were offered"),
+    COLUMN(petra_runlog_simulation, wall_s, F64, "s", "wall time of the simulation itself"),
+    COLUMN(petra_runlog_simulation, utilization, F64, "1", "busy part of the engines of the stage's device (of its rank, with `cluster.placement`), by this stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, lag_mean, F64, "updates", "mean [lag](semantics/methods.md#the-other-methods): updates between the weights that a forward read and the latest ones at its backward", OF_STAGE),
+    COLUMN(petra_runlog_simulation, lag_max, I64, "updates", "the largest lag", OF_STAGE),
+    COLUMN(petra_runlog_simulation, in_flight_max, I64, "microbatches", "the most microbatches that were forwarded and not yet backwarded", OF_STAGE),
+    COLUMN(petra_runlog_simulation, kept_max, I64, "microbatches", "the most microbatches whose graph or input was stored: until B, or until W if W is split from B (`zb-h1`)", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_up, I64, "byte", "sent over the link to the next stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_down, I64, "byte", "sent over the link to the previous stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_exchanged, I64, "byte", "with `cluster.replicas`: sent over the link to the stage's replicas, as many received; all of `/simulate` is of one replica", OF_STAGE),
+    COLUMN(petra_runlog_simulation, rank_busy, F64, "1", "with `cluster.placement`: share of the makespan in which each rank is in actions", OF_RANK),
+    COLUMN(petra_runlog_simulation, critical_stage_ns, I64, "ns", "with `--critical-path`: the part of the critical path that is spent in actions of each stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, critical_ns, I64, "ns", "with `--critical-path`: the makespan by what the critical path consists of", OF(PETRA_DIMENSION_PATH_PART)),
+    COLUMN(petra_runlog_simulation, of_stage, I32, "1", "with `cluster.placement`: the rank of each stage, from 0", OF_STAGE),
+};
+
+static const petra_column pace_columns[] = {
+    COLUMN(petra_runlog_pace_table, microbatch_s, F64, "s", "time per microbatch, counted as that of a simulation; evaluations and checkpoints are left out", OF(PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_runlog_pace_table, stage_s, F64, "s", "in actions of the stage a microbatch: the mean forward, and what else there was by microbatch that it sent back; turning tensors into messages and back is in it, waiting is not", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_runlog_pace_table, busy, F64, "1", "of the ranks of replica 0: share of the time from the first action to the end of the last, without evaluations and checkpoints, in which the rank is in actions (a rehearsal: its devices, on the mean)", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
+};
+/* clang-format on */
+
+const char *petra_runlog_stage_units(const petra_column *column, petra_sample_kind samples) {
+  const bool flops = column->offset == offsetof(petra_runlog_stage, forward_flops);
+  return flops && samples == PETRA_SAMPLE_TOKENS ? "FLOP/window" : column->units;
 }
 
-bool petra_columns_open(petra_columns *columns, int64_t file) {
-  const petra_column_group *group = columns->group;
-  for (int c = 0; c < group->count; c++) {
-    char name[128];
-    int64_t rows = 0;
-    snprintf(name, sizeof name, "%s/%s", group->name, group->columns[c].name);
-    columns->sets[c] = H5Dopen2(file, name, H5P_DEFAULT);
-    if (!petra_hdf5_extent(columns->sets[c], petra_column_class(group->columns[c].type), 1, &rows) ||
-        (c > 0 && rows != columns->written))
-      return false;
-    columns->written = rows;
+_Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
+_Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
+
+/* Chunks: 8 KiB a column of /train, so that a short run stays small and a long one has few; runs have 10 to
+ * 1000 epochs, and up to billions of actions. */
+#define ROWS(group, of, chunk, row, columns)                                                                           \
+  { group, PETRA_DIMENSION_##of, chunk, sizeof(row), columns, COUNT(columns) }
+#define ONCE(group, columns)                                                                                           \
+  { group, PETRA_DIMENSION_NONE, 0, 0, columns, COUNT(columns) }
+const petra_column_group petra_runlog_train_group = ROWS("train", MICROBATCH, 1024, petra_runlog_train, train_columns);
+const petra_column_group petra_runlog_action_group =
+    ROWS("trace/actions", ACTION, 4096, petra_runlog_action, action_columns);
+const petra_column_group petra_runlog_stage_group = ROWS("model", STAGE, 0, petra_runlog_stage, stage_columns);
+const petra_column_group petra_runlog_probe_group = ROWS("probe", PROBE, 0, petra_runlog_probe_row, probe_columns);
+const petra_column_group petra_runlog_parameter_group =
+    ROWS("probe/parameter", PARAMETER, 0, petra_runlog_parameter, parameter_columns);
+const petra_column_group petra_runlog_probe_peak_group = ONCE("probe", probe_peak_columns);
+const petra_column_group petra_runlog_memory_group = ONCE("memory", memory_columns);
+const petra_column_group petra_runlog_backend_group = ONCE("memory", backend_columns);
+const petra_column_group petra_runlog_memory_time_group = ONCE("memory", memory_time_columns);
+const petra_column_group petra_runlog_ranks_group = ONCE("ranks", ranks_columns);
+const petra_column_group petra_runlog_simulate_group = ONCE("simulate", simulate_columns);
+const petra_column_group petra_runlog_pace_group = ONCE("pace", pace_columns);
+
+static const petra_column_group token_epoch_group = ROWS("epoch", EPOCH, 64, petra_runlog_epoch, token_epoch_columns);
+static const petra_column_group epoch_recalibrated_group = ROWS("epoch", EPOCH, 64, petra_runlog_epoch, epoch_columns);
+static const petra_column_group epoch_group = {"epoch",
+                                               PETRA_DIMENSION_EPOCH,
+                                               64,
+                                               sizeof(petra_runlog_epoch),
+                                               epoch_columns,
+                                               COUNT(epoch_columns) - RECALIBRATED_COLUMNS};
+
+const petra_column_group *petra_runlog_epoch_group(petra_sample_kind samples, bool recalibrates) {
+  if (samples == PETRA_SAMPLE_TOKENS)
+    return &token_epoch_group;
+  return recalibrates ? &epoch_recalibrated_group : &epoch_group;
+}
+
+int petra_column_rank(const petra_column *column) {
+  int rank = 0;
+  while (rank < PETRA_COLUMN_RANK && column->dimensions[rank] != PETRA_DIMENSION_NONE)
+    rank++;
+  return rank;
+}
+
+double petra_column_real(const petra_column *column, const void *row) {
+  double value;
+  memcpy(&value, (const char *)row + column->offset, sizeof value);
+  return value;
+}
+
+size_t petra_column_bytes(petra_column_type type) {
+  return type == PETRA_COLUMN_I32 ? 4 : 8;
+}
+
+int64_t petra_column_memory_type(petra_column_type type) {
+  if (type == PETRA_COLUMN_F64)
+    return H5T_NATIVE_DOUBLE;
+  return type == PETRA_COLUMN_I64 ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
+}
+
+int64_t petra_column_file_type(petra_column_type type) {
+  if (type == PETRA_COLUMN_F64)
+    return H5T_IEEE_F64LE;
+  return type == PETRA_COLUMN_I64 ? H5T_STD_I64LE : H5T_STD_I32LE;
+}
+
+int petra_column_class(petra_column_type type) {
+  return type == PETRA_COLUMN_F64 ? H5T_FLOAT : H5T_INTEGER;
+}
+
+/* The type of a name: of fixed length, for a name of variable length would be an object in h5py's table. */
+static hid_t name_type(size_t bytes) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
+    return type;
+  H5Tclose(type);
+  return -1;
+}
+
+int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory) {
+  const size_t bytes = sizeof(petra_runlog_stage) + name_bytes;
+  hid_t name = name_type(name_bytes), row = H5Tcreate(H5T_COMPOUND, bytes);
+  bool done = name >= 0 && row >= 0;
+  size_t packed = 0;
+  for (int c = 0; c < petra_runlog_stage_group.count && done; c++) {
+    const petra_column *column = &stage_columns[c];
+    const bool text = column->type == PETRA_COLUMN_TEXT;
+    hid_t member = text        ? name
+                   : in_memory ? petra_column_memory_type(column->type)
+                               : petra_column_file_type(column->type);
+    size_t offset = !in_memory ? packed : text ? sizeof(petra_runlog_stage) : column->offset;
+    done = H5Tinsert(row, column->name, offset, member) >= 0;
+    packed += H5Tget_size(member);
   }
-  return true;
+  done = done && (in_memory || H5Tset_size(row, packed) >= 0);
+  H5Tclose(name);
+  if (done)
+    return row;
+  H5Tclose(row);
+  return -1;
 }
 
-/* Puts one column of the buffered rows into `values` and writes it behind what is written. */
-static bool append_column(const petra_columns *columns, int index) {
-  const petra_column *column = &columns->group->columns[index];
-  size_t bytes = petra_column_bytes(column->type);
-  for (int row = 0; row < columns->buffered; row++)
-    memcpy(columns->values + (size_t)row * bytes,
-           columns->rows + (size_t)row * columns->group->row_bytes + column->offset, bytes);
-  int64_t count = columns->buffered;
-  return petra_hdf5_move_rows(columns->sets[index], petra_column_memory_type(column->type), columns->written, 1, &count,
-                              NULL, columns->values);
-}
+/* --- the document --- */
 
-bool petra_columns_append(petra_columns *columns) {
-  if (columns->buffered == 0)
-    return true;
-  hsize_t rows = (hsize_t)(columns->written + columns->buffered);
-  for (int c = 0; c < columns->group->count; c++) {
-    if (H5Dset_extent(columns->sets[c], &rows) < 0)
-      return false;
+/* "`stage`, `category` (9)" */
+static void print_dimensions(const petra_column *column, FILE *out) {
+  for (int d = 0; d < petra_column_rank(column); d++) {
+    const petra_dimension_facts *facts = &petra_dimension_table[column->dimensions[d]];
+    fprintf(out, "%s`%s`", d > 0 ? ", " : "", facts->name);
+    if (facts->count > 0)
+      fprintf(out, " (%d)", facts->count);
   }
-  for (int c = 0; c < columns->group->count; c++) {
-    if (!append_column(columns, c))
-      return false;
+}
+
+static void print_column(const petra_column_group *group, const petra_column *column, bool dimensions, FILE *out) {
+  static const char *const types[] = {"int32", "int64", "float64", "string of fixed length, padded with zeros"};
+  const bool member = group == &petra_runlog_stage_group;
+  fprintf(out, "| `%s%s%s%s` | %s | ", member ? "" : "/", member ? "" : group->name, member ? "" : "/", column->name,
+          types[column->type]);
+  if (dimensions) {
+    print_dimensions(column, out);
+    fputs(petra_column_rank(column) > 0 ? " | " : "| ", out);
   }
-  columns->written = (int64_t)rows;
-  columns->buffered = 0;
-  return true;
+  fprintf(out, "%s | %s |\n", column->units, column->meaning);
 }
 
-bool petra_columns_close(petra_columns *columns) {
-  bool done = true;
-  for (int c = 0; c < columns->group->count; c++)
-    done = H5Dclose(columns->sets[c]) >= 0 && done;
-  return done;
-}
-
-bool petra_columns_put(petra_columns *columns, const void *row) {
-  size_t bytes = columns->group->row_bytes;
-  memcpy(columns->rows + (size_t)columns->buffered * bytes, row, bytes);
-  columns->buffered++;
-  return columns->buffered == columns->group->chunk_rows;
+void petra_runlog_print_tables(FILE *out) {
+  static const struct {
+    const char *title;
+    const petra_column_group *group;
+  } tables[] = {{"stages", &petra_runlog_stage_group},
+                {"train", &petra_runlog_train_group},
+                {"epoch", &epoch_recalibrated_group},
+                {"probe", &petra_runlog_probe_group},
+                {"parameters", &petra_runlog_parameter_group},
+                {"probe-memory", &petra_runlog_probe_peak_group},
+                {"memory", &petra_runlog_memory_group},
+                {"backends", &petra_runlog_backend_group},
+                {"memory-over-time", &petra_runlog_memory_time_group},
+                {"simulate", &petra_runlog_simulate_group},
+                {"actions", &petra_runlog_action_group},
+                {"ranks", &petra_runlog_ranks_group},
+                {"pace", &petra_runlog_pace_group}};
+  for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
+    const petra_column_group *group = tables[t].group;
+    const bool dimensions = group->dimension == PETRA_DIMENSION_NONE || group == &petra_runlog_probe_group;
+    fprintf(out, "<!-- columns: %s -->\n\n| %s | type |%s units | meaning |\n|---|---|%s---|---|\n", tables[t].title,
+            group == &petra_runlog_stage_group ? "member" : "data set", dimensions ? " dimensions |" : "",
+            dimensions ? "---|" : "");
+    for (int c = 0; c < group->count; c++)
+      print_column(group, &group->columns[c], dimensions, out);
+    if (group == &epoch_recalibrated_group)
+      print_column(group, &token_epoch_columns[COUNT(token_epoch_columns) - 1], dimensions, out);
+    fputs("\n<!-- end -->\n", out);
+  }
 }

@@ -21,7 +21,7 @@ typedef struct petra_runlog_pace {
   double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
 } petra_runlog_pace;
 
-/* Once a run; fails as the functions of runlog.h. */
+/* Once a run; fails as the functions of run_h5.h. */
 petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "io/hdf5_file.h"
 #include "record/run_h5.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 
 /* A group of columns while it is written: rows are buffered and appended in blocks. */
 typedef struct petra_columns {
@@ -53,7 +53,7 @@ int petra_runlog_lengthen(const petra_runlog *log, uint64_t size);
 void petra_runlog_free(petra_runlog *log);
 
 /* Lets `write` add objects of together about `bytes` bytes to the open file, and flushes. `write` is false where HDF5
- * failed; NULL: nothing is added. PETRA_IO as the other functions of runlog.h. */
+ * failed; NULL: nothing is added. PETRA_IO as the other functions of run_h5.h. */
 petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
                                  const void *what, int64_t bytes);
 

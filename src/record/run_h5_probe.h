@@ -44,7 +44,7 @@ typedef struct petra_runlog_probe_row {
 typedef struct petra_runlog_probe petra_runlog_probe;
 
 /* Makes the group with its data sets, empty, and the table of parameters. Everything in `options` but
- * `parameter` and the names, which are borrowed, is copied. Errors as in runlog.h. */
+ * `parameter` and the names, which are borrowed, is copied. Errors as in run_h5.h. */
 petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
                                        petra_runlog_probe **out);
 

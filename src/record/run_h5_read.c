@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/hdf5_file.h"
-#include "record/run_h5_schema.h"
+#include "record/run_h5_columns.h"
 
 #include <hdf5.h>
 

@@ -34,7 +34,7 @@ typedef struct petra_runlog_memory_time {
   const int64_t *values; /* (bins, stages, categories and then their total) */
 } petra_runlog_memory_time;
 
-/* Each at most once a run; they fail as the functions of runlog.h. */
+/* Each at most once a run; they fail as the functions of run_h5.h. */
 petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation);
 petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory);
 

@@ -124,7 +124,7 @@ static petra_status make(const petra_folder *folder, const char *name) {
   PETRA_TRY(petra_join_path(folder->path, name, &path));
   petra_status status = mkdir(path, 0777) == 0 || errno == EEXIST
                             ? PETRA_OK
-                            : petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path, strerror(errno));
+                            : petra_fail(PETRA_IO, "%s: cannot create this folder: %s", path, strerror(errno));
   petra_free(path);
   return status;
 }
@@ -260,7 +260,7 @@ static petra_status recover(petra_folder *folder) {
   PETRA_TRY(settle(folder, &back));
   if (back)
     petra_log(PETRA_LOG_WARNING,
-              "%s: the earlier run, which --overwrite had set aside, is put back: the one after it had not begun",
+              "%s: restored the earlier run, which --overwrite had moved aside, because the new run had not begun",
               folder->path);
   return PETRA_OK;
 }
@@ -275,7 +275,7 @@ void petra_folder_put_back(petra_folder *folder) {
     petra_log(PETRA_LOG_WARNING, "%s: the earlier run is in " ASIDE "*; the next petra train there puts it back",
               folder->path);
   else if (back && find_mark(folder, &mark) == PETRA_OK && mark)
-    petra_log(PETRA_LOG_WARNING, "the earlier run in %s is as it was", folder->path);
+    petra_log(PETRA_LOG_WARNING, "the earlier run in %s was restored", folder->path);
 }
 
 petra_status petra_folder_report_aside(const char *path) {
@@ -285,8 +285,8 @@ petra_status petra_folder_report_aside(const char *path) {
   PETRA_TRY(holds(&folder, ASIDE_MOVING, &moving));
   if ((aside || moving) && !petra_folder_is_locked(path))
     petra_log(PETRA_LOG_WARNING,
-              "%s: holds an earlier run in %s, which --overwrite had set aside; the next petra train or simulate there "
-              "puts it back",
+              "%s: contains an earlier run in %s, where --overwrite moved it; the next petra train or simulate in this "
+              "folder restores it",
               path, aside ? ASIDE : ASIDE_MOVING);
   return PETRA_OK;
 }
@@ -294,11 +294,10 @@ petra_status petra_folder_report_aside(const char *path) {
 static petra_status refuse(const petra_folder *folder) {
   const char *mark;
   PETRA_TRY(find_mark(folder, &mark));
-  return mark ? petra_fail(
-                    PETRA_CONFIG,
-                    "%s: holds a run already (%s); expected --overwrite to replace it, another folder (--output or "
-                    "run.name), or, of petra train, --resume to go on with it",
-                    folder->path, mark)
+  return mark ? petra_fail(PETRA_CONFIG,
+                           "%s: already contains a run (%s); expected --overwrite to replace it, another folder "
+                           "(--output or run.name), or, for petra train, --resume to continue it",
+                           folder->path, mark)
               : PETRA_OK;
 }
 
@@ -308,10 +307,10 @@ petra_status petra_folder_spare_run(const petra_folder *folder, const char *what
     bool there;
     PETRA_TRY(holds(folder, held[i], &there));
     if (there)
-      return petra_fail(PETRA_CONFIG,
-                        "%s: holds a run (%s), of which %s would take the place; expected another "
-                        "folder (--output or run.name)",
-                        folder->path, held[i], what);
+      return petra_fail(
+          PETRA_CONFIG,
+          "%s: contains a run (%s), which %s would replace; expected another folder (--output or run.name)",
+          folder->path, held[i], what);
   }
   return PETRA_OK;
 }
@@ -324,12 +323,12 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
   PETRA_TRY(petra_config_load_text(&(petra_config_text){log, run->config, strlen(run->config)}, NULL, 0, &was));
   const bool kept = was->run.keep_checkpoint;
   petra_config_destroy(was);
-  return petra_fail(
-      PETRA_CONFIG,
-      "%s: this run is complete, with %s: %s, and no checkpoint was %s to go on from to %s (%s); expected "
-      "--overwrite, or another folder",
-      folder->path, difference->key, difference->a, kept ? "written" : "kept", difference->b,
-      kept ? "run.checkpoint_every: one is written where another epoch begins" : "run.keep_checkpoint");
+  return petra_fail(PETRA_CONFIG,
+                    "%s: this run is complete with %s: %s, and no checkpoint was %s from which it could continue to %s "
+                    "(%s); expected --overwrite, or another folder",
+                    folder->path, difference->key, difference->a, kept ? "written" : "kept", difference->b,
+                    kept ? "run.checkpoint_every: a checkpoint is written only if another epoch follows"
+                         : "run.keep_checkpoint");
 }
 
 /* A complete run: there is nothing left to do, or it is to become longer. */
@@ -349,16 +348,15 @@ static petra_status do_without_log(const petra_folder *folder, const char *log, 
   bool has_weights;
   PETRA_TRY(holds(folder, marks[WEIGHTS], &has_weights));
   if (has_checkpoint) {
-    petra_log(PETRA_LOG_WARNING, "%s: the log in %s/%s takes its place", log, folder->path, marks[CHECKPOINT]);
+    petra_log(PETRA_LOG_WARNING, "%s: replaced by the log in %s/%s", log, folder->path, marks[CHECKPOINT]);
   } else if (has_weights) {
-    petra_log(
-        PETRA_LOG_WARNING,
-        "%s: %s is of a run that had ended, and no checkpoint was kept to go on from; nothing is changed: expected "
-        "--overwrite, or another folder",
-        folder->path, marks[WEIGHTS]);
+    petra_log(PETRA_LOG_WARNING,
+              "%s: %s belongs to a run that has ended, and no checkpoint was kept to resume from; nothing was changed; "
+              "expected --overwrite, or another folder",
+              folder->path, marks[WEIGHTS]);
     return PETRA_DATA;
   } else {
-    petra_log(PETRA_LOG_WARNING, "%s: is replaced: the run begins at its beginning", log);
+    petra_log(PETRA_LOG_WARNING, "%s: is replaced: the run starts from the beginning", log);
   }
   return PETRA_OK;
 }
@@ -374,16 +372,14 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
   PETRA_TRY(petra_join_path(folder->path, marks[RUN_LOG], &log));
   petra_status status = PETRA_OK;
   if (has_checkpoint && petra_seal_is_damaged(log))
-    petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s/%s takes its place", log, folder->path,
-              marks[CHECKPOINT]);
+    petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s/%s replaces it", log, folder->path, marks[CHECKPOINT]);
   else
     status = petra_runlog_summary_read(log, &run);
   if (status == PETRA_OK && run && run->simulated)
-    status =
-        petra_fail(PETRA_CONFIG,
-                   "%s: holds a simulation (%s), which there is nothing to go on from; expected --overwrite to remove "
-                   "it first, or another folder",
-                   folder->path, marks[RUN_LOG]);
+    status = petra_fail(PETRA_CONFIG,
+                        "%s: contains a simulation (%s), which cannot be resumed; expected --overwrite to remove it "
+                        "first, or another folder",
+                        folder->path, marks[RUN_LOG]);
   else if (status == PETRA_OK && run && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
   if (status == PETRA_DATA)

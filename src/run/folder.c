@@ -66,7 +66,7 @@ petra_status petra_folder_try_lock(const char *path, int operation, int *out) {
 petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
   PETRA_TRY(petra_folder_try_lock(path, operation, out));
   if (*out < 0)
-    return petra_fail(PETRA_IO, "%s: another %s is writing into this folder; expected %s", path, holder, expected);
+    return petra_fail(PETRA_IO, "%s: another %s is writing to this folder; expected %s", path, holder, expected);
   return PETRA_OK;
 }
 
@@ -97,7 +97,7 @@ petra_status petra_folder_set_mark(const char *path, petra_folder_mark *mark) {
   if (made >= 0)
     close(made);
   petra_status status =
-      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write into this folder: %s", path, strerror(errno));
+      made >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot write to this folder: %s", path, strerror(errno));
   petra_free(file);
   return status;
 }

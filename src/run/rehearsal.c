@@ -34,16 +34,15 @@ static petra_status check(const petra_rehearsal *r) {
   const petra_config *config = r->config;
   if (r->options.resume)
     return petra_fail(PETRA_UNSUPPORTED,
-                      "--resume: with cluster.stages there is nothing to go on from; expected no --resume");
+                      "--resume: a rehearsal (cluster.stages) cannot be resumed; expected no --resume");
   if (r->plan.method.program->arrival)
-    return petra_config_fail(config, "method.name",
-                             "%s takes messages as they come; cluster.stages with run.mode: execute wants a method "
-                             "with a fixed order",
-                             r->plan.method.name);
-  if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(
-        config, "cluster.cost.model",
-        "measured: cluster.stages compute nothing that could be measured; expected unit or constant");
+        config, "method.name",
+        "%s runs actions as messages arrive; cluster.stages with run.mode: execute needs a method with a fixed order",
+        r->plan.method.name);
+  if (config->cluster.cost.model == PETRA_COST_MEASURED)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "measured: cluster.stages compute nothing to measure; expected unit or constant");
   if (config->cluster.replicas != 1)
     return petra_config_fail(config, "cluster.replicas",
                              "%lld: cluster.stages with run.mode: execute have no gradients to average; expected 1",
@@ -104,7 +103,7 @@ petra_status petra_rehearsal_open(const petra_config *config, const petra_rehear
                                   petra_rehearsal **out) {
   petra_rehearsal *r;
   PETRA_TRY(petra_allocate(&r, 1, sizeof *r));
-  petra_stop_say("stopped; a rehearsal has nothing to go on from");
+  petra_stop_say("stopped; a rehearsal cannot be resumed");
   r->config = config;
   r->options = *options;
   r->folder.lock = -1;

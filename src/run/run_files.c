@@ -58,7 +58,7 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
 
 static void print_resumed(const petra_run *run) {
   if (!run->resume)
-    petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint.path);
+    petra_utf8_print(stdout, "no %s: the run starts from the beginning\n", run->checkpoint.path);
   else
     petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint.path,
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);

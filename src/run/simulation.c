@@ -66,7 +66,7 @@ static petra_status plan(petra_simulation *s) {
   if (s->config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(
         s->config, "cluster.cost.model",
-        "measured: nothing is computed that could be measured; expected another model, or petra train");
+        "measured: a simulation computes nothing to measure; expected another model, or petra train");
   s->result.plan = &s->plan;
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
   PETRA_TRY(petra_plan_check_norms(&s->plan));
@@ -112,7 +112,7 @@ static petra_status plan_memory(petra_simulation *s) {
   if (strcmp(accounting, "strict") == 0)
     counted = PETRA_ACCOUNTING_STRICT;
   else if (!measured && strcmp(accounting, "paper") != 0)
-    return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
+    return petra_fail(PETRA_USAGE, "--memory: unknown accounting '%s'; expected measured, paper or strict", accounting);
   if (s->config->cluster.stages > 0)
     return s->options.memory
                ? petra_config_fail(

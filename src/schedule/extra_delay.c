@@ -8,7 +8,7 @@ static const char key[] = "method.extra_delay";
 static petra_status check_order(const petra_config *config, const petra_method *method) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)
-    return petra_config_fail(config, key, "with method.schedule: %s, whose order stands as it is; expected 0, or []",
+    return petra_config_fail(config, key, "with method.schedule: %s, whose order is fixed; expected 0, or []",
                              config->method.schedule);
   if (program->arrival || !program->delay)
     return petra_config_fail(config, key, "method %s, whose program %s %s; expected 0, or a method with a fixed delay",
@@ -25,8 +25,8 @@ static petra_status check_order(const petra_config *config, const petra_method *
 static petra_status check_head(const petra_config *config, int64_t at_last) {
   if (config->method.head == PETRA_HEAD_SPLIT)
     return petra_config_fail(config, "method.head",
-                             "split with method.extra_delay, of which a split head's tick is a part; expected preset "
-                             "(a split head alone is extra_delay: 1)");
+                             "split with method.extra_delay, which already contains the tick of a split head; expected "
+                             "preset (a split head alone is extra_delay: 1)");
   if (config->method.head == PETRA_HEAD_FUSED && at_last > 0)
     return petra_config_fail(config, "method.head",
                              "fused with method.extra_delay: %lld at the last stage, whose forward and backward are "
@@ -39,11 +39,11 @@ petra_status petra_method_set_extra(const petra_config *config, petra_method *me
   const petra_int_list *extra = &config->method.extra_delay;
   for (int64_t i = 1; i < extra->count; i++)
     if (extra->values[i] > extra->values[i - 1])
-      return petra_config_fail(
-          config, key,
-          "%lld of stage %lld above the %lld of stage %lld, which would have to go backward before "
-          "its gradient is there; expected no more than that",
-          (long long)extra->values[i], (long long)i + 1, (long long)extra->values[i - 1], (long long)i);
+      return petra_config_fail(config, key,
+                               "%lld of stage %lld is above the %lld of stage %lld, which would have to run its "
+                               "backward before its gradient arrives; expected no more than that",
+                               (long long)extra->values[i], (long long)i + 1, (long long)extra->values[i - 1],
+                               (long long)i);
   if (extra->count == 0 || extra->values[0] == 0)
     return PETRA_OK;
   const int64_t at_last = extra->values[extra->count - 1];
@@ -58,6 +58,6 @@ petra_status petra_method_check_stages(const petra_config *config, int32_t stage
   const int64_t count = config->method.extra_delay.count;
   if (count <= 1 || count == stages)
     return PETRA_OK;
-  return petra_config_fail(config, key, "%lld numbers for %d stages; expected one a stage, or one for all",
+  return petra_config_fail(config, key, "%lld numbers for %d stages; expected one per stage, or one for all",
                            (long long)count, stages);
 }

@@ -36,11 +36,11 @@ static const petra_method methods[] = {
     PRESET("gpipe-checkpoint",   gpipe,       LATEST, LATEST,  NONE,    INPUT,
            "gpipe that keeps inputs and computes the graphs again"),
     PRESET("1f1b",               1f1b,        LATEST, LATEST,  NONE,    GRAPH,
-           "forward and backward in turns with a flush (DAPPLE)"),
+           "forward and backward alternate, with a flush (DAPPLE)"),
     PRESET("interleaved",        interleaved, LATEST, LATEST,  NONE,    GRAPH,
            "1f1b with several chunks of the network on every device (Megatron-LM)"),
     PRESET("zb-h1",              zb_h1,       LATEST, LATEST,  NONE,    GRAPH,
-           "1f1b whose weight gradients fill the time in which it waits (zero bubble)"),
+           "1f1b whose weight gradients fill the waiting time (zero bubble)"),
     PRESET("pipedream",          1f1b_async,  LATEST, STASHED, NONE,    GRAPH,
            "1f1b without a flush; backward with the weights of its forward"),
     PRESET("pipedream-2bw",      1f1b_async,  DOUBLE, DOUBLE,  NONE,    GRAPH,
@@ -156,8 +156,9 @@ static petra_status check_choices(const petra_config *config, const petra_method
   bool backward = method->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   bool inverts = method->invert_weights != PETRA_WEIGHTS_NONE;
   if (method->forward_weights == PETRA_WEIGHTS_STASHED)
-    return petra_config_fail(config, "method.forward_weights",
-                             "stashed: what forward reads is what would be stashed; expected latest or double_buffer");
+    return petra_config_fail(
+        config, "method.forward_weights",
+        "stashed would store the weights that the forward reads; expected latest or double_buffer");
   if (inverts && method->keep != PETRA_KEEP_NOTHING)
     return petra_config_fail(config, "method.invert_weights",
                              "%s with method.keep: %s, with which nothing is inverted; expected none",

@@ -24,7 +24,7 @@ static petra_status check_delay(const petra_config *config, const petra_method *
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)
     return petra_config_fail(config, key,
-                             "method.schedule: %s, whose delays no formula gives; expected the method's own order, or "
+                             "method.schedule: %s, whose delays are not known; expected the method's own order, or "
                              "none of method.mitigation",
                              config->method.schedule);
   if (program->arrival)
@@ -50,8 +50,8 @@ static petra_status check_correction(const petra_config *config, const petra_met
     return PETRA_OK;
   if (method->backward_weights != PETRA_WEIGHTS_LATEST)
     return petra_config_fail(config, KEY("discrepancy_correction"),
-                             "backward reads the weights of its forward (%s), from which it has no discrepancy; "
-                             "expected 0, or method.backward_weights: latest",
+                             "backward reads the weights of its forward (%s), so there is no discrepancy; expected 0, "
+                             "or method.backward_weights: latest",
                              petra_weights_name(method->backward_weights));
   if (m->weight_prediction != PETRA_PREDICTION_NONE)
     return petra_config_fail(config, KEY("discrepancy_correction"),
@@ -87,7 +87,7 @@ static petra_status check_prediction(const petra_config *config, const petra_met
   if (m->weight_prediction != PETRA_PREDICTION_SPECTRAIN || method->backward_weights == PETRA_WEIGHTS_LATEST)
     return PETRA_OK;
   return petra_config_fail(config, KEY("weight_prediction"),
-                           "spectrain, which predicts the weights of backward anew, but backward reads those of its "
+                           "spectrain, which predicts new weights for backward, but backward reads those of its "
                            "forward (%s); expected method.backward_weights: latest, or weight_prediction: velocity",
                            petra_weights_name(method->backward_weights));
 }
@@ -117,7 +117,7 @@ static petra_status check_momentum(const petra_config *config, const petra_mitig
     return m->stage_momentum >= config->optim.beta1
                ? PETRA_OK
                : petra_config_fail(config, KEY("stage_momentum"),
-                                   "%g below optim.beta1: %g, from which it grows; expected 0 or at least as much",
+                                   "%g is below optim.beta1: %g, from which it grows; expected 0 or at least that",
                                    m->stage_momentum, config->optim.beta1);
   if (m->spike_compensation)
     return petra_config_fail(config, KEY("stage_momentum"),
@@ -127,7 +127,7 @@ static petra_status check_momentum(const petra_config *config, const petra_mitig
                              "with optim.nesterov: false; its look-ahead is Nesterov's: expected optim.nesterov: true");
   if (m->stage_momentum < config->optim.momentum)
     return petra_config_fail(config, KEY("stage_momentum"),
-                             "%g below optim.momentum: %g, from which it grows; expected 0 or at least as much",
+                             "%g is below optim.momentum: %g, from which it grows; expected 0 or at least that",
                              m->stage_momentum, config->optim.momentum);
   return PETRA_OK;
 }
@@ -154,8 +154,8 @@ petra_status petra_mitigation_check_delays(const petra_config *config, const pet
     const double delay = petra_method_delay(method, stages, stage);
     if (delay != floor(delay))
       return petra_config_fail(config, KEY("error_feedback"),
-                               "stage %d of %d has a delay of %g updates, by which no step is found again; expected a "
-                               "whole number at every stage, as with method.accumulate: 1",
+                               "stage %d of %d has a delay of %g updates, so no step lies exactly one delay earlier; "
+                               "expected a whole number at every stage, as with method.accumulate: 1",
                                stage, stages, delay);
   }
   return PETRA_OK;

@@ -29,13 +29,13 @@ const petra_program_ops *petra_program_find(const char *name) {
 /* Every device holds stages that are `stages` / `chunks` apart. */
 static petra_status check_chunks(const petra_program_ops *program, const petra_program_options *options) {
   if (options->chunks < 0)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected at least 1", program->name,
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks per device; expected at least 1", program->name,
                       options->chunks);
   if (options->chunks > 1 && !program->chunked)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected 1; interleaved can have more",
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks per device; expected 1; interleaved can have more",
                       program->name, options->chunks);
   if (options->chunks > 1 && options->stages % options->chunks)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks a device; expected a multiple of %d stages",
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks per device; expected a multiple of %d stages",
                       program->name, options->stages, options->chunks, options->chunks);
   return PETRA_OK;
 }

@@ -150,7 +150,7 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
   const char *expected = petra_action_read(word, &action);
   if (expected) {
     char shown[44];
-    return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is no action; expected %s", r->name, (long long)r->line,
+    return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is not an action; expected %s", r->name, (long long)r->line,
                       petra_utf8_show(shown, sizeof shown, r->at, length), expected);
   }
   r->at += length;

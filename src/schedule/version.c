@@ -16,7 +16,7 @@ petra_status petra_forward_version(const petra_version_rule *rule, int32_t stage
   if (version > updates)
     return petra_fail(PETRA_SCHEDULE,
                       "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; "
-                      "expected at least a microbatch a stage between updates",
+                      "expected at least one microbatch per stage between updates",
                       stage, (long long)microbatch, (long long)version, (long long)updates);
   *out = version;
   return PETRA_OK;

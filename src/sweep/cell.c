@@ -85,8 +85,8 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   PETRA_TRY(petra_config_compare_text(path, found, cell->config, PETRA_ROLE_WAY, &order, &difference));
   return order == 0 ? PETRA_OK
                     : petra_fail(PETRA_CONFIG,
-                                 "%s: complete, but of another config: %s: %s in place of %s; expected the grid "
-                                 "and the --set that it was made with, another --output, or its folder moved away",
+                                 "%s: complete, but with another config: %s: %s instead of %s; expected the grid and "
+                                 "the --set that it was made with, another --output, or its folder moved away",
                                  path, difference.key, difference.a, difference.b);
 }
 
@@ -152,7 +152,7 @@ static petra_status read_simulation(petra_sweep_cell *cell, const char *path) {
   json_t *root = json_load_file(path, 0, &error);
   const char *config = root ? json_string_value(json_object_get(root, "config")) : NULL;
   if (!config) {
-    petra_log(PETRA_LOG_WARNING, "%s: not what a sweep writes; the cell is open", path);
+    petra_log(PETRA_LOG_WARNING, "%s: not written by a sweep; the cell is open", path);
     json_decref(root);
     return PETRA_OK;
   }

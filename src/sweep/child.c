@@ -219,7 +219,7 @@ static void explain(petra_sweep_cell *cell, off_t log_start, int wait_status) {
   else if (*words)
     snprintf(cell->reason, sizeof cell->reason, "%s", words);
   else
-    snprintf(cell->reason, sizeof cell->reason, "exit status %d without a word", WEXITSTATUS(wait_status));
+    snprintf(cell->reason, sizeof cell->reason, "exit status %d without a message", WEXITSTATUS(wait_status));
 }
 
 petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status,
@@ -237,7 +237,8 @@ petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_c
     PETRA_TRY(petra_sweep_read_cell(sweep, cell));
     if (cell->state == PETRA_CELL_COMPLETE)
       return PETRA_OK;
-    snprintf(cell->reason, sizeof cell->reason, "ended well, but its results are not in %s", cell->directory);
+    snprintf(cell->reason, sizeof cell->reason, "ended without an error, but its results are not in %s",
+             cell->directory);
     cell->state = PETRA_CELL_FAILED;
     return PETRA_OK;
   }

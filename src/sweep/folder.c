@@ -86,7 +86,7 @@ static petra_status refuse_runs(const petra_sweep *sweep, const petra_config *ba
     const bool there = access(path, F_OK) == 0;
     petra_free(path);
     if (there)
-      return petra_fail(PETRA_CONFIG, "%s: holds a run (%s); expected another folder for the sweep (--output)",
+      return petra_fail(PETRA_CONFIG, "%s: contains a run (%s); expected another folder for the sweep (--output)",
                         sweep->directory, marks[i]);
   }
   return PETRA_OK;
@@ -139,7 +139,7 @@ static petra_status take(petra_sweep *sweep, const char *path, const json_t *lis
   for (size_t i = 0; i < kept; i++) {
     const char *set = json_string_value(json_array_get(list, i));
     if (!set)
-      return petra_fail(PETRA_DATA, "%s: 'set' is no list of texts; expected what petra sweep writes", path);
+      return petra_fail(PETRA_DATA, "%s: 'set' is not a list of strings; expected a file that petra sweep wrote", path);
     PETRA_TRY(petra_duplicate_string(&sweep->kept[i], set));
     PETRA_TRY(petra_grid_check_set(sweep->grid, set));
     sweep->sets[i] = sweep->kept[i];
@@ -158,8 +158,9 @@ petra_status petra_sweep_take_settings(petra_sweep *sweep) {
   petra_status status = PETRA_OK;
   if (access(path, F_OK) == 0) {
     json_t *root = json_load_file(path, 0, &error);
-    status = root ? take(sweep, path, json_object_get(root, "set"))
-                  : petra_fail(PETRA_DATA, "%s: no JSON: %s; expected what petra sweep writes", path, error.text);
+    status = root
+                 ? take(sweep, path, json_object_get(root, "set"))
+                 : petra_fail(PETRA_DATA, "%s: not JSON: %s; expected a file that petra sweep wrote", path, error.text);
     json_decref(root);
   }
   petra_free(path);

@@ -104,7 +104,7 @@ class Config(ProgramTest):
         """Images of 32 x 32 are 1 x 1 in the last group behind the stem of ImageNet: a batch norm of one image has one value for each channel."""
         self.write("one.yaml", "model: {width: 2, stem: imagenet}\ndata: {set: shapes, limit: 8, eval_limit: 8, batch: 1, augment: []}\n"
                    "run: {epochs: 1, eval_every: 1}\nmethod: {name: backprop, accumulate: 2}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n")
-        words = ["one.yaml:2: data.batch: 1 image of 32 x 32 pixels a microbatch:", "group4.block1/bn1 (stage 8)", "(1, 16, 1, 1)", "at least 2"]
+        words = ["one.yaml:2: data.batch: 1 image of 32 x 32 pixels per microbatch:", "group4.block1/bn1 (stage 8)", "(1, 16, 1, 1)", "at least 2"]
         for command in (["train", "one.yaml", "--output", "one"], ["train", "one.yaml", "--output", "one", "--set", "data.recalibrate=2"],
                         ["simulate", "one.yaml"], ["profile", "one.yaml"], ["inspect", "one.yaml", "--memory", "paper"]):
             self.bad(USAGE, words, *command)
@@ -274,7 +274,7 @@ class Weights(ProgramTest):
 class Output(ProgramTest):
     def test_folders_that_cannot_be(self):
         self.write("file", "in the way")
-        self.bad(FAILED, ["file", "in the way"], "train", "small.yaml", "--output", "file")
+        self.bad(FAILED, ["file", "a file with that name exists"], "train", "small.yaml", "--output", "file")
         self.bad(FAILED, "file", "train", "small.yaml", "--output", "file/below")
         self.bad(FAILED, "/proc/petra", "train", "small.yaml", "--output", "/proc/petra/run")
         self.bad(FAILED, "/proc/petra", "init", "small.yaml", "--output", "/proc/petra")
@@ -399,7 +399,7 @@ class Output(ProgramTest):
         os.close(writer)
         self.assertEqual(code, 0)
         self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
-                         ["petra: warning: standard output was closed by its reader; the command went on to its end"])
+                         ["petra: warning: the reader closed standard output; the command continued to its end"])
         self.readable("unread")
         code, _, error = self.run_petra("methods", stdout=subprocess.DEVNULL, preexec_fn=lambda: os.close(1))
         self.assertEqual((code, len(error.splitlines())), (FAILED, 1), error)

@@ -63,7 +63,7 @@ class Usage(DataTest):
         self.bad(2, "needs --output FILE", "data", "convert", "small.yaml")
         self.bad(2, "needs --output FILE", "data", "generate")
         self.bad(2, "takes no --output", "data", "verify", "small.yaml", "--output", "a.h5")
-        self.bad(2, "one file is expected", "data", "verify", "small.yaml", "other.yaml")
+        self.bad(2, "expected one file", "data", "verify", "small.yaml", "other.yaml")
         self.bad(2, "takes no --gantt", "data", "verify", "small.yaml", "--gantt")
 
 
@@ -495,7 +495,7 @@ class Tokens(DataTest):
         self.assertEqual(evaluated("--set", "data.limit=35"), ["6", "13", "20"])
         os.remove(self.path("text.txt"))
         self.assertEqual(evaluated(), [])
-        self.bad(2, "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which is not there", *small,
+        self.bad(2, "method.mitigation.sync_warmup_epochs=1: 1 epochs of data.path: text.txt, which does not exist", *small,
                  *self.set_options(model__family="revgpt", method__name="petra", method__mitigation__sync_warmup_epochs=1))
 
     def test_shapes_of_sequences(self):
@@ -506,7 +506,7 @@ class Tokens(DataTest):
         self.assertNotIn("convolution", text)
 
     def test_wrong(self):
-        self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network on images", "train", "text.yaml")
+        self.bad(2, "text.yaml:1: data.set: text has tokens, but model.family: revnet is a network for images", "train", "text.yaml")
         tokens = ["data", "verify", "text.yaml", "--quiet", *self.set_options(data__set="tokens", data__path="a.h5", run__eval_every=0)]
         good = numpy.arange(300, dtype="<u2") % 50
         for line, values, vocabulary in [

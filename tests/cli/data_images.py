@@ -186,7 +186,7 @@ class Wrong(ImageTest):
 
     def test_no_image(self):
         self.write("images/train/beta/bad.jpg", "this is a text\n")
-        self.wrong("images/train/beta/bad.jpg", ["no JPEG image"])
+        self.wrong("images/train/beta/bad.jpg", ["not a JPEG image"])
 
     def test_png(self):
         picture(20, 20).save(self.path("images/train/beta/bad.jpeg"), "PNG")
@@ -293,7 +293,7 @@ class Wrong(ImageTest):
         self.bad(1, "nowhere: no such folder", "train", "images.yaml", "--set", "data.path=nowhere")
         self.bad(2, "data.path: is empty", "train", "images.yaml", "--set", 'data.path=""')
         os.makedirs(self.path("bare/train"))
-        self.bad(1, "bare/train: holds no folders", "train", "images.yaml", "--set", "data.path=bare")
+        self.bad(1, "bare/train: contains no folders", "train", "images.yaml", "--set", "data.path=bare")
         os.makedirs(self.path("half/val"))
         self.bad(1, "a folder val but no folder train", "train", "images.yaml", "--set", "data.path=half")
 

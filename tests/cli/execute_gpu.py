@@ -139,10 +139,10 @@ class ExecuteGpu(ProgramTest):
 
     def test_what_is_refused(self):
         for words, *options in [
-                [" have one GPU, 0000:02:00.0; expected a GPU for every process alone", *NCCL, "--set", "cluster.gpus=[1, 1]"],
+                [" have one GPU, 0000:02:00.0; expected a GPU of its own for every process", *NCCL, "--set", "cluster.gpus=[1, 1]"],
                 ["rank 1 (", "--set", "run.mode=execute", "--set", "cluster.gpus=[1, 17]"],
                 ["there is no device 17 on this host; expected 0 .. 9", "--set", "run.mode=execute", "--set", "cluster.gpus=[1, 17]"],
-                ["cluster.gpus=[1]: 1 numbers for 2 processes; expected one a process, or []", *NCCL, "--set", "cluster.gpus=[1]"],
+                ["cluster.gpus=[1]: 1 numbers for 2 processes; expected one per process, or []", *NCCL, "--set", "cluster.gpus=[1]"],
                 ["cluster.transport=nccl: rank 0 (", *NCCL, "--set", "device.backend=cpu"],
                 ["computes on the processor, not with device.backend: cuda", *NCCL, "--set", "device.backend=cpu"]]:
             self.refused(words, 2, *options)

@@ -36,23 +36,23 @@ class Fit(ProgramTest):
         self.write("one.csv", "method.name,seconds\nbackprop,0.4\n")
         out = self.good("simulate", "-", *self.options(), "--fit", self.path("one.csv"), "--vary",
                         "cluster.cost.backward_s,cluster.cost.reconstruct_s")
-        self.assertIn("these measurements say nothing of it", out)
+        self.assertIn("the measurements do not determine it", out)
         self.assertIn("no more measurements than factors", out)
 
     def test_wrong_input(self):
         def refused(text, words, vary=VARY, code=2):
             self.write("times.csv", text)
             self.bad(code, words, "simulate", "-", *self.options(cluster__host__action_s=1), "--fit", self.path("times.csv"), "--vary", vary)
-        refused("method.name\npetra\n", [":1:", "no header", "expected"])
+        refused("method.name\npetra\n", [":1:", "not the header", "expected"])
         refused("method.name,seconds\npetra,1,2\n", [":2:", "3 values; expected 2"])
         refused("method.name,seconds\n\npetra,-1\n", [":3:", "'-1' seconds; expected a number above 0"])
         refused("method.name,seconds\n", ["no measurement; expected"])
         refused("method.nam,seconds\npetra,1\n", ["times.csv:2: method.nam=petra: ", "expected"])
         refused("method.name,seconds\npetra,1\n\nnone,1\n", ["times.csv:4: method.name=none: no method", "expected"])
-        refused("method.name,cluster.host.action_s,seconds\npetra,1,2\n", [":1:", "cluster.host.action_s, which --vary names; expected"])
+        refused("method.name,cluster.host.action_s,seconds\npetra,1,2\n", [":1:", "cluster.host.action_s, which --vary also names; expected"])
         refused("method.name,method.name,seconds\npetra,dsp,2\n", [":1:", "method.name twice; expected"])
         good = "method.name,seconds\npetra,1\n"
-        refused(good, "takes no real number; expected", "method.name")
+        refused(good, "is not a number with a fraction; expected", "method.name")
         refused(good, "no such key; expected", "cluster.host.seconds")
         refused(good, "0 with --vary, which multiplies it; expected", "cluster.cost.update_s")
         refused(good, "no key; expected keys", ",")

@@ -199,7 +199,7 @@ class Host(ProgramTest):
         self.assertEqual(makespan(1), makespan(0))
 
     def test_refused(self):
-        for words, *options in [["order is what arrives", "method.name=petra-arrival"], ["processes issue", "cluster.placement=[5,5]"],
+        for words, *options in [["which has no fixed order", "method.name=petra-arrival"], ["processes issue", "cluster.placement=[5,5]"],
                                 ["processes issue", "run.mode=execute"]]:
             self.bad(2, words, "simulate", "-", "--set", "cluster.host.action_s=1",
                      *[word for option in options for word in ("--set", option)])

@@ -20,8 +20,8 @@ try:
 except SystemExit:
     images = None
 
-AS_IT_WAS = "petra: warning: the earlier run in out is as it was"
-PUT_BACK = "petra: warning: out: the earlier run, which --overwrite had set aside, is put back: the one after it had not begun"
+AS_IT_WAS = "petra: warning: the earlier run in out was restored"
+PUT_BACK = "petra: warning: out: restored the earlier run, which --overwrite had moved aside, because the new run had not begun"
 # The first loss of it takes seconds.
 SLOW = ["--set", "model.width=48", "--set", "data.batch=256", "--set", "data.limit=512", "--set", "run.seed=2"]
 RUN = ["train", "small.yaml", "--output", "out"]
@@ -149,7 +149,7 @@ class Emulate(OverwriteTest):
     def test_a_running_run(self):
         process = self.start(*RUN, *SLOW)
         self.until_aside(process)
-        self.bad(1, "out: another run is writing into this folder", *RUN)
+        self.bad(1, "out: another run is writing to this folder", *RUN)
         self.assertNotIn("earlier", self.run_petra("inspect", "out")[2])
         process.send_signal(signal.SIGTERM)
         process.communicate()
@@ -171,14 +171,14 @@ class Emulate(OverwriteTest):
         while not os.path.exists(self.path("new/run.h5")):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual((process.communicate(timeout=60)[1], process.returncode), (b"petra: stopped; a simulation has nothing to go on from\n", 1))
+        self.assertEqual((process.communicate(timeout=60)[1], process.returncode), (b"petra: stopped; a simulation cannot be resumed\n", 1))
 
     def test_a_simulation_that_is_stopped(self):
         process = self.start("simulate", *RUN[1:], "--set", "run.max_microbatches=2000000")
         self.until_aside(process)
         process.send_signal(signal.SIGTERM)
         error = process.communicate(timeout=60)[1].decode()
-        self.assertEqual((process.returncode, error.splitlines()), (1, ["petra: stopped; a simulation has nothing to go on from", AS_IT_WAS]))
+        self.assertEqual((process.returncode, error.splitlines()), (1, ["petra: stopped; a simulation cannot be resumed", AS_IT_WAS]))
         self.unchanged()
 
     def kill(self):
@@ -193,13 +193,13 @@ class Emulate(OverwriteTest):
         self.kill()
         code, _, error = self.run_petra(*RUN, overwrite=False)
         self.assertEqual((code, error.splitlines()[0]), (2, PUT_BACK), error)
-        self.assertRegex(error, "\npetra: out: holds a run already .run.h5.; .*\n\\Z")
+        self.assertRegex(error, "\npetra: out: already contains a run .run.h5.; .*\n\\Z")
         self.unchanged()
         self.kill()
         for command in ["inspect", "out"], ["list", "."], ["compare", "out", "out"]:
             error = self.run_petra(*command)[2]
-            self.assertIn("out: holds an earlier run in .earlier-run, which --overwrite had set aside; the next petra train", error)
-        self.bad(2, "out: holds a run (", "init", *RUN[1:])
+            self.assertIn("out: contains an earlier run in .earlier-run, where --overwrite moved it; the next petra train", error)
+        self.bad(2, "out: contains a run (", "init", *RUN[1:])
         self.assertEqual(self.run_petra(*RUN, "--set", "run.keep_checkpoint=true", "--set", "run.keep=best", "--resume")[::2], (0, f"{PUT_BACK}\n"))
         self.unchanged()
         self.kill()
@@ -221,13 +221,13 @@ class Emulate(OverwriteTest):
             self.unchanged()
         os.mkdir(self.path(f"out/{ASIDE}.removed"))
         self.write(f"out/{ASIDE}.removed/weights.h5", "old")
-        self.bad(2, "out: holds a run already", *RUN, overwrite=False)
+        self.bad(2, "out: already contains a run", *RUN, overwrite=False)
         self.unchanged()
 
     def test_a_checkpoint_has_begun_a_run(self):
         self.kill()
         self.write("out/checkpoint.h5", self.before["checkpoint.h5"])
-        self.bad(2, "out: holds a run already", *RUN, overwrite=False)
+        self.bad(2, "out: already contains a run", *RUN, overwrite=False)
         self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith(".")], [])
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
 

@@ -171,7 +171,7 @@ class Link(ProgramTest):
         found = self.simulate(*sequential)
         self.assertEqual(found["link"], "profile")
         header = self.good("simulate", *self.priced, *sequential, "--set", "cluster.stragglers.stages=[2]", "--set", "cluster.stragglers.factor=3")
-        self.assertIn("(p.h5); cluster.stragglers.stages: [2], cluster.stragglers.factor: 3\nlinks    as the profile measured them", header)
+        self.assertIn("(p.h5); cluster.stragglers.stages: [2], cluster.stragglers.factor: 3\nlinks    as the profile measured between processes", header)
         # F and B of ten stages, one after the other, and all updates but that of stage 5, which comes when its B has sent its
         # message; the two messages in between.
         self.assertAlmostEqual(found["time_per_microbatch_s"], 10 * 0.030 + 9 * 0.001 + there, delta=1e-5)
@@ -237,7 +237,7 @@ class Link(ProgramTest):
         self.assertIsNone(self.good_json("simulate", "small.yaml")["time_per_microbatch_low_s"])
 
     def test_broken_links_are_refused(self):
-        self.bad(2, "fair with the link that the profile has measured", "simulate", *self.with_link(), "--set", "cluster.link.sharing=fair", "--set",
+        self.bad(2, "fair with the measured link of the profile", "simulate", *self.with_link(), "--set", "cluster.link.sharing=fair", "--set",
                  "cluster.placement=[4, 6]")
         whole = self.read("p.h5")
         for change, words in [
@@ -251,7 +251,7 @@ class Link(ProgramTest):
                 (lambda f: f["link"].__setitem__("alone", f["link/time"][:]), "no group /alone; expected a cost profile"),
                 (lambda f: f["link"].__delitem__("bytes"), "/link/bytes: expected a list of 1 .. 32 integers"),
                 (lambda f: f.attrs.__delitem__("ranks"), "no attribute ranks"),
-                (lambda f: f["spread/update"].__setitem__((0, 1), float("nan")), "/spread/update is of another shape or type, or not finite")]:
+                (lambda f: f["spread/update"].__setitem__((0, 1), float("nan")), "/spread/update has another shape or type, or is not finite")]:
             self.write("p.h5", whole)
             with h5py.File(self.path("p.h5"), "r+") as file:
                 change(file)

@@ -20,7 +20,7 @@ def nanoseconds(*seconds):
 
 # What is told of the times that scatter most; a machine that others use too has such.
 UNSURE = re.compile(r"petra: warning: stage (\d+) \((.+)\), (\w+): quartiles of (\S+) and (\S+) ms around a median of (\S+) ms "
-                    r"\((\d+) parts? of stages so unsure\); expected a quiet machine, or more repetitions than profile.repetitions: (\d+)\n")
+                    r"\((\d+) parts? of stages with such a spread\); expected an idle machine, or more repetitions than profile.repetitions: (\d+)\n")
 
 
 class Profile(ProgramTest):
@@ -181,7 +181,7 @@ class Profile(ProgramTest):
         # Another partition than one block a stage serves itself only.
         self.profile("--set", "stages.partition=list", "--set", "stages.blocks=[3, 4, 3]")
         self.bad(2, "a profile of 3 stages; expected one of 10", "simulate", "small.yaml", *MODEL)
-        self.bad(2, ["stage 1 has 3 blocks", "where it has 4"], "simulate", "small.yaml", *MODEL, "--set", "stages.partition=list", "--set",
+        self.bad(2, ["stage 1 has 3 blocks", "whose stage has 4"], "simulate", "small.yaml", *MODEL, "--set", "stages.partition=list", "--set",
                  "stages.blocks=[4, 3, 3]")
 
     def test_broken_files_are_refused(self):
@@ -200,8 +200,8 @@ class Profile(ProgramTest):
                               (lambda f: f.attrs.__delitem__("width"), "no attribute width"),
                               (lambda f: f.attrs.modify("schema_version", 1), "schema version 1, expected 2"),
                               (lambda f: self.replace(f, "stages/forward", [0.5] * 9), "/stages/forward has 9 values; expected 10"),
-                              (lambda f: self.replace(f, "stages/forward", [[0.5]] * 10), "/stages/forward is of another shape"),
-                              (lambda f: self.replace(f, "stages/blocks", [1.0] * 10), "/stages/blocks is of another shape or type"),
+                              (lambda f: self.replace(f, "stages/forward", [[0.5]] * 10), "/stages/forward has another shape"),
+                              (lambda f: self.replace(f, "stages/blocks", [1.0] * 10), "/stages/blocks has another shape or type"),
                               (lambda f: self.replace(f, "stages/blocks", [2] * 10), "20 blocks together; expected 10")):
             self.write("p.h5", whole)
             with h5py.File(self.path("p.h5"), "r+") as file:

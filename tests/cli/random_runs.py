@@ -127,7 +127,7 @@ class RandomRuns(Compared):
         self.assertEqual((code, error), (0, ""), what)
         code, _, error = self.train(settings, "longer", "--resume")
         if code == 2:
-            self.assertIn("expected a run as long, or one from the beginning", error, what)
+            self.assertIn("expected a run of the same length, or one from the beginning", error, what)
         else:
             self.assertEqual((code, error), (0, ""), what)
             self.same("longer", f"--resume: {what}")

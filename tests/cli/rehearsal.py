@@ -99,7 +99,7 @@ class Rehearsal(ProgramTest):
                 shutil.rmtree(self.path(folder))
 
     def test_what_is_refused(self):
-        for words, *options in [["petra-arrival takes messages as they come", "--set", "method.name=petra-arrival"],
+        for words, *options in [["petra-arrival runs actions as messages arrive", "--set", "method.name=petra-arrival"],
                                 ["cluster.engines=2: 2: a device of cluster.stages", "--set", "cluster.engines=2"],
                                 ["expected no --resume", "--resume"],
                                 ["measured: cluster.stages compute nothing", "--set", "cluster.cost.model=measured"],
@@ -115,7 +115,7 @@ class Rehearsal(ProgramTest):
                    "cluster.cost.forward_s=600", "--set", "cluster.timeout_s=2", "--output", "out", "--quiet"]
         with subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
-            stopped = execute.Execute.rank_of(self, process, 2)
+            stopped = execute.Ranks.rank_of(self, process, 2)
             time.sleep(2)  # all have begun to sleep, as a rule
             os.kill(stopped, signal.SIGSTOP)
             error = process.communicate(timeout=60)[1].decode()
@@ -164,7 +164,7 @@ class Rehearsal(ProgramTest):
         self.unseal("p.h5")
         code, _, lines = self.mpirun(2, "train", *train, "--output", "run")
         self.assertEqual((code, len(lines)), (0, 1), lines)
-        self.assertIn("warning: p.h5: was measured on 2 hosts, and this run is on 1: ", lines[0])
+        self.assertIn("warning: p.h5: was measured on 2 hosts, but this run uses 1: ", lines[0])
         # Without a profile nothing is predicted.
         self.fine(2, "train", "small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.mode=execute", "--output", "run", "--quiet")
         pace = self.good_json("inspect", "run")["pace"]

@@ -48,7 +48,7 @@ class Replicas(ProgramTest):
         self.assertEqual(self.execute(4, *executed.COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
         self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 21)  # with the probes
         _, _, lines = self.execute(4, *executed.COMMON, *options, "--set", "cluster.placement=[4, 2, 4]", "--output", "bad")
-        self.assertIn("3 numbers for 2 processes of each replica; expected one a process", lines[0])
+        self.assertIn("3 numbers for 2 processes of each replica; expected one per process", lines[0])
         for ranks in 0, 2:
             self.resumed(ranks, "many", *options)
         with h5py.File(self.path("many/run.h5"), "r") as file:
@@ -136,7 +136,7 @@ class Replicas(ProgramTest):
         for words, *options in [
                 ["cluster.replicas", "method petra-arrival", "--set", "method.name=petra-arrival"],
                 ["a batch of all replicas of 80 images", "the training set has 64", "--set", "data.batch=40"],
-                ["2 replicas of 1 process", "expected as many processes for each replica", "--set", "run.mode=execute"],
+                ["2 replicas of 1 process", "expected the same number of processes for each replica", "--set", "run.mode=execute"],
                 ["cluster.replicas", "no gradients to average", "--set", "run.mode=execute", "--set", "cluster.stages=8"]]:
             if "run.mode=execute" in options and not executed.petra_info_says_mpi():
                 continue

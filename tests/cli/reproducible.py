@@ -105,7 +105,7 @@ class Reproducible(ProgramTest):
             what = (values, environment, asked)
             self.assertEqual(loss, train(given, values)[0], what)
             team, size = asked // values.get("device__groups", 1), given // values.get("device__groups", 1)
-            line = f"petra: warning: device.threads: an operation is to have {team} threads, but OpenMP gives {size} ({reason}); it runs on {size}"
+            line = f"petra: warning: device.threads: {team} threads per operation were requested, but OpenMP gives {size} ({reason}); operations run on {size}"
             self.assertEqual(warnings, [line] if reason else [], what)
         # Where no number is asked for, nothing is said.
         found = train(0, images, OMP_THREAD_LIMIT="1")

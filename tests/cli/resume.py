@@ -115,16 +115,16 @@ class Resume(ProgramTest):
         code, _, error = self.run_petra("train", "c.yaml", *self.options(["method.name=petra"]), "--output", "again", "--resume")
         self.assertEqual(code, 0)
         self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
-                         ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 takes its place"])
+                         ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 replaces it"])
         self.same("whole", "again", ["method.name=petra"])
 
     def test_a_log_of_another_petra(self):
         """A complete run of which no checkpoint is kept is not trained again; one with a checkpoint goes on from there."""
         self.write("c.yaml", CONFIG)
         run = ["train", "c.yaml", *self.options(["method.name=petra", "run.epochs=2"]), "--output", "out"]
-        said = {"true": (0, "petra: warning: out/run.h5: the log in out/checkpoint.h5 takes its place"),
-                "false": (1, "petra: warning: out: weights.h5 is of a run that had ended, and no checkpoint was kept to go on from; "
-                             "nothing is changed: expected --overwrite, or another folder")}
+        said = {"true": (0, "petra: warning: out/run.h5: replaced by the log in out/checkpoint.h5"),
+                "false": (1, "petra: warning: out: weights.h5 belongs to a run that has ended, and no checkpoint was kept to resume from; "
+                             "nothing was changed; expected --overwrite, or another folder")}
         for keep, (status, warning) in said.items():
             more = ["--set", f"run.keep_checkpoint={keep}"]
             self.good(*run, *more)
@@ -180,7 +180,7 @@ class Resume(ProgramTest):
         self.train("whole", settings)
         for sent in signal.SIGINT, signal.SIGTERM, signal.SIGUSR1:
             error = self.stopped(sent, "it's/run.h5", *self.options(settings), "--output", "it's", "--quiet", "--overwrite")
-            self.assertRegex(error, r"\Apetra: stopping, after a checkpoint if the run has begun; the same signal again ends the run at once, without one\n"
+            self.assertRegex(error, r"\Apetra: stopping, after a checkpoint if the run has begun; a second signal ends the run at once, without a checkpoint\n"
                                     r"petra: stopped at microbatch \d+ of 400; resume it with: [^\n]*\n\Z")
             command = error.splitlines()[1].split("resume it with: ")[1]
             self.assertEqual(command, f"{PETRA} train c.yaml {' '.join(self.options(settings))} --output 'it'\\''s' --quiet --resume")
@@ -237,7 +237,7 @@ class Resume(ProgramTest):
             again = run["trace/actions/start_ns"][()]
         self.assertGreater(done, 100)
         numpy.testing.assert_array_equal(again[:done], trace["start_ns"][:done])
-        self.bad(2, "measured: nothing is computed", "simulate", "c.yaml", *self.options(["cluster.cost.model=measured"]))
+        self.bad(2, "measured: a simulation computes nothing", "simulate", "c.yaml", *self.options(["cluster.cost.model=measured"]))
 
     def test_more_epochs(self):
         self.write("c.yaml", CONFIG)
@@ -263,16 +263,16 @@ class Resume(ProgramTest):
             self.same("long", "short", settings)
         # Where the order of the shorter run leaves out what comes behind its end: B of microbatch 15 at stage 4, which a longer one has done.
         self.train("near", ["run.max_microbatches=17", "run.checkpoint_every=8 microbatches"])
-        self.bad(2, "30 microbatches in all, and the run that wrote near/checkpoint.h5 had another number: near its end the shorter of the two "
-                    "leaves out actions that the longer one has done by then; expected a run as long", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
+        self.bad(2, "30 microbatches in all, but the run that wrote near/checkpoint.h5 had another number: near its end, the shorter run omits "
+                    "actions that the longer run has already done; expected a run of the same length", "train", "c.yaml", *self.options([]), "--output", "near", "--resume", overwrite=False)
         last = ["run.max_microbatches=3", "run.checkpoint_every=0.000001 minutes"]  # before all that starts together
         self.train("drained", last)
         shutil.copytree(self.path("drained"), self.path("again"))
         os.remove(self.path("again/run.h5"))
         self.train("again", last, "--resume")
         self.same("drained", "again", last)
-        self.bad(2, "run.epochs: 5 microbatches in all, and the run that wrote drained/checkpoint.h5 had already read all of its 3; "
-                    "expected a run as long", "train", "c.yaml", *self.options(["run.max_microbatches=5"]), "--output", "drained", "--resume", overwrite=False)
+        self.bad(2, "run.epochs: 5 microbatches in all, but the run that wrote drained/checkpoint.h5 had already read all of its 3; "
+                    "expected a run of the same length", "train", "c.yaml", *self.options(["run.max_microbatches=5"]), "--output", "drained", "--resume", overwrite=False)
 
     def test_more_epochs_of_fewer_microbatches_than_stages(self):
         """Ten stages, three microbatches an epoch: the last stages evaluate three epochs before their first action. Of two epochs, the run
@@ -280,8 +280,8 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         few = ["stages.count=10", "data.limit=12"]
         self.train("short", [*few, "run.epochs=2"])
-        self.bad(2, "run.epochs=3: 9 microbatches in all, and the run that wrote short/checkpoint.h5 had another number: near its end the shorter of the two "
-                 "leaves out actions that the longer one has done by then; expected a run as long, or one from the beginning",
+        self.bad(2, "run.epochs=3: 9 microbatches in all, but the run that wrote short/checkpoint.h5 had another number: near its end, the shorter run omits "
+                 "actions that the longer run has already done; expected a run of the same length, or one from the beginning",
                  "train", "c.yaml", *self.options([*few, "run.epochs=3"]), "--output", "short", "--resume", overwrite=False)
         for epochs, longer, settings in (2, 3, ["run.eval_every=0"]), (4, 6, []):
             self.train("long", [*few, *settings, f"run.epochs={longer}"])
@@ -295,8 +295,8 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         few = ["stages.count=10", "data.limit=12", "run.eval_every=0", "method.accumulate=10", "probe.per_epoch=3"]
         self.train("short", [*few, "run.epochs=2"])
-        self.bad(2, "run.epochs=4: 12 microbatches in all, and the run that wrote short/checkpoint.h5 had 6, none of which made an update after the checkpoint: "
-                 "end-to-end gradients of probes may be at other weights than in the longer run; expected a run as long, or one from the beginning",
+        self.bad(2, "run.epochs=4: 12 microbatches in all, but the run that wrote short/checkpoint.h5 had 6, and none of them made an update after the checkpoint: "
+                 "end-to-end gradients of probes may use other weights than in the longer run; expected a run of the same length, or one from the beginning",
                  "train", "c.yaml", *self.options([*few, "run.epochs=4"]), "--output", "short", "--resume", overwrite=False)
         for epochs, longer, settings in (2, 3, []), (4, 5, []), (2, 4, ["method.accumulate=1"]), (2, 4, ["probe.per_epoch=0"]):
             self.train("long", [*few, *settings, f"run.epochs={longer}"])
@@ -322,12 +322,12 @@ class Resume(ProgramTest):
         run = ["train", "text.yaml", "--output", "out", "--quiet", "--set"]
         self.good(*run, "run.epochs=2")
         before = self.read("out/run.h5")
-        self.bad(2, "data.path=b.txt: 7 microbatches an epoch, and the run that wrote out/checkpoint.h5 had 12; expected the data that",
+        self.bad(2, "data.path=b.txt: 7 microbatches per epoch, but the run that wrote out/checkpoint.h5 had 12; expected the data that",
                  *run, "run.epochs=4", "--resume", "--set", "data.path=b.txt")
         self.assertEqual(self.read("out/run.h5"), before)
         for text, split in ("ab" * 49 + "bb" + "ab" * 50, "training"), ("ab" * 99 + "aa", "evaluation"):
             self.write("b.txt", text)
-            self.bad(2, f"data.path=b.txt: the samples of the {split} split are not those that out/checkpoint.h5 was written with", *run, "run.epochs=4",
+            self.bad(2, f"data.path=b.txt: the samples of the {split} split differ from those that out/checkpoint.h5 was written with", *run, "run.epochs=4",
                      "--resume", "--set", "data.path=b.txt")
         self.assertEqual(self.read("out/run.h5"), before)
         os.rename(self.path("a.txt"), self.path("c.txt"))
@@ -345,7 +345,7 @@ class Resume(ProgramTest):
             self.unseal("b.h5")
             with h5py.File(self.path("b.h5"), "r+") as file:
                 file[split][item][place] = (file[split][item][place] + 1) % 10
-            self.bad(2, f"the samples of the {'training' if split == 'train' else 'evaluation'} split are not those that out/checkpoint.h5",
+            self.bad(2, f"the samples of the {'training' if split == 'train' else 'evaluation'} split differ from those that out/checkpoint.h5",
                      *run, "--resume", *self.set_options(data__path="b.h5", run__epochs=3))
         self.assertEqual(self.read("out/run.h5"), before)
 
@@ -359,10 +359,10 @@ class Resume(ProgramTest):
         before = files()
         self.assertEqual(list(before), ["config.yaml", "run.h5", "weights.h5"])  # no checkpoint is kept
         for command in "train", "simulate":
-            self.bad(2, ["out: holds a run already (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
+            self.bad(2, ["out: already contains a run (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
                      "--set", "run.seed=2", overwrite=False)
-        self.bad(2, "out: holds a run (run.h5), of which weights.h5 would", "init", *run[1:])
-        for target, words in [("small.yaml", "is what is to be read"), ("out/run.h5", "of a run"), ("out/weights.h5", "of a run")]:
+        self.bad(2, "out: contains a run (run.h5), which weights.h5 would", "init", *run[1:])
+        for target, words in [("small.yaml", "is also an input"), ("out/run.h5", "of a run"), ("out/weights.h5", "of a run")]:
             self.bad(2, f"--output: {target} is", "profile", "small.yaml", "--output", target)
             self.bad(2, words, "data", "generate", "small.yaml", "--output", target)
             self.bad(2, f"--trace: {target} is", "simulate", "small.yaml", "--trace", target)
@@ -375,13 +375,13 @@ class Resume(ProgramTest):
         self.bad(2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite")
         self.assertEqual(files(), before)
         os.remove(self.path("out/run.h5"))  # what a killed --overwrite leaves
-        self.bad(2, "out: holds a run already (weights.h5)", *run, overwrite=False)
+        self.bad(2, "out: already contains a run (weights.h5)", *run, overwrite=False)
         self.good(*run, "--set", "run.keep_checkpoint=true", "--overwrite")
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
         before = files()
         self.assertEqual(list(before), ["config.yaml", "run.h5"])
-        self.bad(2, "out: holds a simulation (run.h5)", *run, "--resume")  # whose log is complete, too
+        self.bad(2, "out: contains a simulation (run.h5)", *run, "--resume")  # whose log is complete, too
         self.assertEqual(files(), before)
 
     def test_a_run_of_one_epoch_has_no_checkpoint_to_keep(self):
@@ -390,7 +390,7 @@ class Resume(ProgramTest):
         self.assertIn("writes   one/{config.yaml,run.h5,weights.h5}; run.keep_checkpoint has no effect: no checkpoint is due before the end\n", text)
         self.assertIn("; written: one/{config.yaml,run.h5,weights.h5}\n", text)
         self.assertEqual(sorted(os.listdir(self.path("one"))), ["config.yaml", "run.h5", "weights.h5"])
-        self.bad(2, ["no checkpoint was written to go on from to 2 (run.checkpoint_every: "], *run, "--set", "run.epochs=2", "--resume")
+        self.bad(2, ["no checkpoint was written from which it could continue to 2 (run.checkpoint_every: "], *run, "--set", "run.epochs=2", "--resume")
 
     def checkpoint(self, output):
         """Its files by name, and what is in them."""
@@ -427,7 +427,7 @@ class Resume(ProgramTest):
         options = ["--output", "out", "--quiet", "--resume"]
         self.bad(2, "run.h5: was written with optim.lr: 0.1", "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         os.remove(self.path("out/run.h5"))
-        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, and the config has 0.2; expected the config of the run",
+        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the run",
                  "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
         whole = self.read("out/checkpoint.h5")

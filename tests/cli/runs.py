@@ -55,7 +55,7 @@ class Runs(ProgramTest):
         self.assertEqual(self.good("list", "empty"), "empty: no run.h5 in it or below\n")
         self.assertEqual(self.good_json("list", "empty")["runs"], [])
         self.bad(1, "nothing: no such folder", "list", "nothing")
-        self.bad(2, "one file or folder is expected, got 'runs' and 'empty'", "list", "runs", "empty")
+        self.bad(2, "expected one file or folder, got 'runs' and 'empty'", "list", "runs", "empty")
 
     def test_locking_does_not_shut_readers_out(self):
         """With locks of HDF5 asked for, by a run that goes on and by its readers."""
@@ -104,7 +104,7 @@ class Runs(ProgramTest):
         self.assertIn("C  runs/other/deep/run.h5: petra, k = 1; sgd, lr 0.2; shapes, the first 192 images\n", text)
         self.assertRegex(text, r"\nconfig +A +B +C\noptim\.lr +0\.1 +0\.1 +0\.2\n")
         self.assertRegex(text, r"\nstate +complete +complete +complete\nepochs +2 +2 +2\n")
-        self.assertRegex(text, r"losses   A and B: equal to the bit in all (\d+) microbatches that both have\n"
+        self.assertRegex(text, r"losses   A and B: equal to the bit in all (\d+) microbatches of both runs\n"
                                r"weights  A and B: equal to the bit, all 102 tensors\n"
                                r"losses   A and C: equal to the bit in the first [1-9]\d* of \1 microbatches\n"
                                r"weights  A and C: \d+ of 102 tensors differ, first \d\d/[a-z0-9/_]+, by at most")
@@ -146,12 +146,12 @@ class Runs(ProgramTest):
             del file["parameters/10/fc/bias"]
             file["parameters/10/fc/bias"] = numpy.concatenate((fc, fc))
             file.move("parameters/02/conv1/weight", "parameters/02/other")
-        self.assertIn("2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 in the other file alone\n", self.good("compare", "runs/mine", "shape"))
+        self.assertIn("2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 only in the other file\n", self.good("compare", "runs/mine", "shape"))
         found = self.good_json("compare", "runs/mine", "shape")["runs"][1]["beside_the_first"]["weights"]
         self.assertEqual((found["differing"], found["shapes_differing"], found["more"]), (2, 2, 1))
         with h5py.File(self.path("shape/weights.h5"), "r+") as file:
             file["parameters/03/bn1/shift"][0] += 0.5
-        self.assertIn("3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 in the other file alone\n",
+        self.assertIn("3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 only in the other file\n",
                       self.good("compare", "runs/mine", "shape"))
 
     def table(self, name):
@@ -185,7 +185,7 @@ class Runs(ProgramTest):
         self.unseal("runs/mine/run.h5")  # read in a process of its own first
         self.assertEqual(self.good("export", "runs/mine", "--csv", "csv").splitlines(), lines)
         self.bad(2, "petra export needs --csv DIR", "export", "runs/mine")
-        self.bad(1, "cannot make this folder", "export", "runs/mine", "--csv", "small.yaml")
+        self.bad(1, "cannot create this folder", "export", "runs/mine", "--csv", "small.yaml")
         self.bad(1, "runs/run.h5", "export", "runs", "--csv", "csv")
 
     def test_units_of_parts(self):

@@ -31,7 +31,7 @@ class ScheduleFile(ProgramTest):
         """What petra schedule prints; of an order that ends too early it says so."""
         code, out, error = self.run_petra("schedule", *arguments)
         self.assertEqual(code, 0, error)
-        self.assertRegex(error, r"\A(petra: warning: none of \d+ microbatches comes back to stage 1: .*\n)?\Z")
+        self.assertRegex(error, r"\A(petra: warning: none of \d+ microbatches returns to stage 1 .*\n)?\Z")
         return out
 
     def keep(self, name, *arguments):
@@ -143,7 +143,7 @@ class ScheduleFile(ProgramTest):
             writer.start()
             self.assertIn(words, self.good("schedule", "pipe"))
             writer.join()
-        self.bad(2, "standard input:1: '1X0' is no action", "schedule", "-", stdin=b"1: 1X0\n")
+        self.bad(2, "standard input:1: '1X0' is not an action", "schedule", "-", stdin=b"1: 1X0\n")
         self.bad(2, ["standard input:2: run.sed", "unknown"], "schedule", "-", stdin=b"\nrun: {sed: 1}\n")
         self.bad(2, "standard input: longer than", "schedule", "-", stdin=b"# " + b"x" * (1 << 20))
         long = b"1: 1B0 1U0\n" + b"# nothing\n" * (1 << 18)  # longer than any config
@@ -168,7 +168,7 @@ class ScheduleFile(ProgramTest):
     def test_bad_files(self):
         for text, words in ((b"", "a.schedule: no device"),
                             (b"\x00\xff\x01garbage", "a.schedule:1: expected the line of device 1"),
-                            (b"1: \xff\x1b[2J", "a.schedule:1: '\\xff\\x1b[2J' is no action"),
+                            (b"1: \xff\x1b[2J", "a.schedule:1: '\\xff\\x1b[2J' is not an action"),
                             (b"method: {name: petra}\n", "a.schedule:1: expected the line of device 1"),
                             (b"1: 1F0 1B0\n2: 2B0 2B1\n", "device 2, action 2 (2B1): it needs 1F1, which no device does"),
                             (b"1: 1F0 1B0\n2: 2B0 2B0\n", "device 2, action 2 (2B0): it has been done before"),
@@ -253,7 +253,7 @@ class Replay(ProgramTest):
                     source.copy(name, copy)
                 copy.attrs.update(source.attrs)
                 copy["trace/actions"][column][3] = value
-            self.bad(1, f"other.h5: /trace/actions: row 3 is no action; expected {expected}", "schedule", "other.h5")
+            self.bad(1, f"other.h5: /trace/actions: row 3 is not an action; expected {expected}", "schedule", "other.h5")
 
     def test_no_record(self):
         self.good("train", "small.yaml", "--output", "plain", "--quiet")

@@ -185,7 +185,7 @@ class Simulate(ProgramTest):
 
     def test_a_trace_replaces_no_pipe(self):
         os.mkfifo(self.path("pipe"))
-        self.bad(1, "pipe: cannot replace: this is no regular file", "simulate", "-", "--set", "cluster.stages=2", "--trace", "pipe")
+        self.bad(1, "pipe: cannot replace: not a regular file", "simulate", "-", "--set", "cluster.stages=2", "--trace", "pipe")
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_length_is_of_whole_updates(self):
@@ -330,7 +330,7 @@ class Simulate(ProgramTest):
             self.bad(2, words, "simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core",
                      "--set", wrong)
         for speeds, words in (("[1, 0]", "'0' is out of range"), ("[1, -2]", "out of range"), ("[.nan]", "not a finite number"),
-                              ("1", "not a list"), ("[1, 2, 3]", ["3 speeds for 4 devices", "expected one a device"]),
+                              ("1", "not a list"), ("[1, 2, 3]", ["3 speeds for 4 devices", "expected one per device"]),
                               ("[1.0e-6, 1, 1, 1]", "expected less than 9e9 s")):
             self.bad(2, ["cluster.speeds"] + [words] if isinstance(words, str) else words, "simulate", "-", "--set", "cluster.stages=4",
                      "--set", "cluster.cost.model=constant", "--set", "cluster.cost.forward_s=10000", "--set", f"cluster.speeds={speeds}")

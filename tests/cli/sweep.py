@@ -72,9 +72,9 @@ class Cells(SweepTest):
         for more in [], ["--set", "run.epochs=3"], ["--json"]:
             self.assertEqual(self.run_petra("sweep", "grids/grid.yaml", "--output", "out", "--jobs", "0", *more)[0], 0)
             self.assertEqual(self.read("out/summary.csv"), before)
-        self.bad(2, ["run.epochs: 3 in place of 2", "the grid and the --set that it was made with"], "sweep", "grids/grid.yaml", "--output", "out",
+        self.bad(2, ["run.epochs: 3 instead of 2", "the grid and the --set that it was made with"], "sweep", "grids/grid.yaml", "--output", "out",
                  "--jobs", "0", "--set", "run.epochs=2")
-        self.bad(2, "run.epochs: 3 in place of 2", "sweep", "grids/grid.yaml", "--output", "out")
+        self.bad(2, "run.epochs: 3 instead of 2", "sweep", "grids/grid.yaml", "--output", "out")
         self.good("sweep", "grids/grid.yaml", "--output", "out", "--jobs", "0", "--quiet", "--set", "run.epochs=3")
         found = self.summary()
         self.assertEqual([cell["name"] for cell in found["cells"]], names)
@@ -126,7 +126,7 @@ class Cells(SweepTest):
         self.assertEqual([self.runs_of(f"out/{name}") for name in names], [1] * 6)
         self.assertEqual(found["combinations"], json.loads(summary)["combinations"])
         # Another config: refused before anything is done.
-        self.bad(2, ["run.h5", "run.epochs: 3 in place of 4"], "sweep", "moved.yaml", "--output", "out", "--set", "run.epochs=4")
+        self.bad(2, ["run.h5", "run.epochs: 3 instead of 4"], "sweep", "moved.yaml", "--output", "out", "--set", "run.epochs=4")
         self.assertEqual({name: os.stat(self.path(f"out/{name}/run.h5")).st_mtime_ns for name in names}, before)
         # More cells: only they are run. A single seed has no interval.
         self.write("more.yaml", "base: small.yaml\naxes:\n  method.name: [reversible, petra, backprop]\n  optim.lr: [0.05]\nseeds: [3]\n")
@@ -221,7 +221,7 @@ class Folder(SweepTest):
         before = sorted(os.listdir(self.path("runs/small")))
         os.symlink(self.path("runs/small"), self.path("link"))
         self.bad(2, own[1:], "sweep", "small-grid.yaml", "--output", "link")
-        self.bad(2, "holds a run (run.h5)", "sweep", "small-grid.yaml", "--output", "runs/small", "--set", "run.name=other")
+        self.bad(2, "contains a run (run.h5)", "sweep", "small-grid.yaml", "--output", "runs/small", "--set", "run.name=other")
         self.assertEqual(sorted(os.listdir(self.path("runs/small"))), before)
 
 
@@ -407,8 +407,8 @@ class Wrong(SweepTest):
         bad_axis("method: {name: [petra]}", "bad.yaml:3: method", "a section")
         bad_axis("method.name: [petra,\n    petro]", "bad.yaml:4: method.name", "petro")
         bad_axis("method.accumulate: [1, x]", "bad.yaml:3: method.accumulate", "integer")
-        bad_axis("method.accumulate: [1, 1]", "bad.yaml:3: method.accumulate", "twice")
-        bad_axis("method.accumulate: [1]\n  method.accumulate: [2]", "bad.yaml:4: method.accumulate", "twice", "line 3")
+        bad_axis("method.accumulate: [1, 1]", "bad.yaml:3: method.accumulate", "repeated")
+        bad_axis("method.accumulate: [1]\n  method.accumulate: [2]", "bad.yaml:4: method.accumulate", "repeated", "line 3")
         bad_axis("optim.lr: [0.1, 1.0e-1]", "same config", "lr=0.1", "lr=1.0e-1")
         bad_axis("model.weights: [a/b, 'a:b']", "'weights=a-b'")
         bad_axis(f"model.weights: [{'x' * 300}]", "bytes long", "200")
@@ -425,7 +425,7 @@ class Wrong(SweepTest):
             self.bad_grid(f"base: small.yaml\n{text}\n", *words)
         bad_part("seeds: 3", "bad.yaml:2: seeds", "list")
         bad_part("seeds: []", "bad.yaml:2: seeds", "empty")
-        bad_part("seeds: [1, 2, 1]", "bad.yaml:2: seeds", "'1'", "twice")
+        bad_part("seeds: [1, 2, 1]", "bad.yaml:2: seeds", "'1'", "repeated")
         bad_part("seeds: [-1]", "bad.yaml:2: run.seed")
         bad_part("rows: []", "bad.yaml:2: rows", "empty")
         bad_part("rows: {name: a}", "bad.yaml:2: rows", "list")
@@ -434,7 +434,7 @@ class Wrong(SweepTest):
         bad_part("rows: [{name: a, set: {}, sets: {}}]", "'sets'", "name and set")
         bad_part("rows: [{name: a/b, set: {}}]", "a/b", "letters")
         bad_part("rows: [{name: summary.csv, set: {}}]", "summary.csv")
-        bad_part("rows:\n- {name: a, set: {}}\n- {name: a, set: {run.epochs: 3}}", "bad.yaml:4", "'a'", "twice")
+        bad_part("rows:\n- {name: a, set: {}}\n- {name: a, set: {run.epochs: 3}}", "bad.yaml:4", "'a'", "repeated")
         bad_part("rows: [{name: a, set: {}}, {name: b, set: {}}]", "a and b", "same config")
         bad_part("rows:\n- name: a\n  set:\n    run.epochs: 0", "bad.yaml:5: run.epochs")
         bad_part("rows: [{name: a, set: {run.epochs: 1}}]\naxes: {run.epochs: [1]}", "bad.yaml:2: run.epochs", "row 'a'", "line 3")

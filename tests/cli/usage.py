@@ -82,7 +82,7 @@ class Schedule(ProgramTest):
                  "--set", "run.max_microbatches=100000")
         self.write("a.schedule", "1: 1F9223372036854775807 1B9223372036854775807\n")
         for options in [], ["--gantt"]:
-            self.bad(2, "a.schedule:1: '1F9223372036854775807' is no action; expected a microbatch of 0 .. 999999999999",
+            self.bad(2, "a.schedule:1: '1F9223372036854775807' is not an action; expected a microbatch of 0 .. 999999999999",
                      "schedule", "a.schedule", *options)
 
     def test_options(self):
@@ -139,7 +139,7 @@ class Schedule(ProgramTest):
             self.write("empty.yaml", text)
             for command in "inspect", "simulate", "schedule":
                 code, out, error = self.run_petra(command, "empty.yaml")
-                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: holds no key; every key has its default\n"))
+                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: contains no key, so every key has its default\n"))
                 self.assertEqual(out.splitlines()[:8], self.good(command, "-").splitlines()[:8])  # a later line has seconds
 
     def test_wrong_schedule(self):
@@ -172,7 +172,7 @@ class Inspect(ProgramTest):
                         ["stages_bytes"] for head in ("fused", "split"))
         for j in range(1, 9):
             self.assertEqual(split[j]["input_buffer"] * 2 * (9 - j), fused[j]["input_buffer"] * (2 * (9 - j) + 1))
-        self.bad(2, "no order fixes them", "inspect", "small.yaml", "--memory", "strict", "--set", "method.name=petra-arrival")
+        self.bad(2, "which needs fixed delays", "inspect", "small.yaml", "--memory", "strict", "--set", "method.name=petra-arrival")
         one = self.good_json("inspect", "small.yaml", *self.set_options(stages__partition="balanced", stages__count=1))
         self.assertEqual([stage["delay"] for stage in one["stages"]], [0])
 
@@ -290,7 +290,7 @@ class Train(ProgramTest):
         with h5py.File(self.path("few/run.h5"), "r") as run:
             self.assertIn(f"mean loss {run['train/loss'][:].mean():.4f} over 3;", few[0])
         none = self.good("train", "small.yaml", "--set", "run.max_microbatches=3")
-        self.assertIn("too few for a loss to come back", none)
+        self.assertIn("too few to produce a loss", none)
 
     def test_no_update(self):
         """A run too short for an update says so, and leaves the weights as they were; one that makes a single update does not."""
@@ -403,7 +403,7 @@ class Keep(ProgramTest):
         self.train("parts", "--resume", **parts)
         self.assertEqual(self.read("parts/weights.h5"), self.read("whole/weights.h5"))
         self.assertEqual(self.rows("parts"), self.rows("whole"))
-        self.bad(2, "parts/run.h5: was written with run.keep: best, and the config has last", "train", "small.yaml", "--resume", "--output", "parts",
+        self.bad(2, "parts/run.h5: was written with run.keep: best, but the config has last", "train", "small.yaml", "--resume", "--output", "parts",
                  *self.set_options(run__epochs=5, run__keep="last"))
 
     def test_resume_without_the_best_weights(self):
@@ -413,7 +413,7 @@ class Keep(ProgramTest):
         sets = self.train("out", "--set", "run.epochs=3", **values)
         os.rename(self.path("out/weights.h5"), self.path("elsewhere.h5"))
         before = self.read("out/run.h5")
-        self.bad(1, "out/best.h5: is not there, nor is out/weights.h5, and 2 epochs of the run are done", "train", "small.yaml", *sets, "--output", "out",
+        self.bad(1, "out/best.h5: neither this file nor out/weights.h5 exists, but 2 epochs of the run are done", "train", "small.yaml", *sets, "--output", "out",
                  "--resume")
         self.assertEqual(self.read("out/run.h5"), before)
         os.rename(self.path("elsewhere.h5"), self.path("out/weights.h5"))
@@ -427,7 +427,7 @@ class Keep(ProgramTest):
         with h5py.File(self.path("out/weights.h5"), "r+") as file:
             file.attrs["epoch"] = numpy.int32(4)
         before = {name: self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "checkpoint.h5", "config.yaml")}
-        self.bad(2, "out/weights.h5 has the weights of epoch 4, and the run is to have 3", "train", "small.yaml", *sets, "--output", "out",
+        self.bad(2, "out/weights.h5 has the weights of epoch 4, but the run ends after epoch 3", "train", "small.yaml", *sets, "--output", "out",
                  "--resume", "--set", "run.max_microbatches=31")
         self.assertEqual({name: self.read(f"out/{name}") for name in before}, before)
 
@@ -444,7 +444,7 @@ class Keep(ProgramTest):
         folder = os.open(self.path("out"), os.O_RDONLY)
         self.addCleanup(os.close, folder)
         fcntl.flock(folder, fcntl.LOCK_EX)
-        self.bad(1, "out: another run is writing into this folder; expected a folder of its own", "train", "small.yaml", "--output", "out")
+        self.bad(1, "out: another run is writing to this folder; expected a folder of its own", "train", "small.yaml", "--output", "out")
         self.assertEqual(os.listdir(self.path("out")), [])
 
 

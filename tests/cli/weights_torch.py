@@ -271,7 +271,7 @@ class FineTuning(Weights):
         self.good("train", "small.yaml", "--set", "model.weights=new.h5", "--output", "same", "--quiet")
         self.equal(self.tensors("tuned/weights.h5"), self.tensors("same/weights.h5"))
         for command in "train", "inspect":
-            self.bad(2, ["model.new_head", "no model.weights is given"], command, "small.yaml", "--set", "model.new_head=true")
+            self.bad(2, ["model.new_head", "there is no model.weights"], command, "small.yaml", "--set", "model.new_head=true")
         self.bad(2, ["model.new_head", "random weights", "expected false"], "evaluate", "small.yaml", *start, "--set", "model.new_head=true")
 
 

@@ -20,7 +20,7 @@ static void listen_line(void *context, petra_log_level level, const char *line) 
   (void)level;
   lines++;
   if (!*line)
-    petra_fuzz_fail("an error without a word");
+    petra_fuzz_fail("an error without a message");
   for (size_t at = 0, length = strlen(line); at < length;) {
     uint32_t character = 0;
     int bytes = petra_utf8_decode(line + at, length - at, &character);

@@ -73,11 +73,10 @@ static petra_status check_bf16(void) {
   if (cpu_onednn_has_bf16())
     return PETRA_OK;
   cpu_onednn_describe(library, sizeof library);
-  return petra_fail(
-      PETRA_UNSUPPORTED,
-      "device.precision: bf16 with device.backend: cpu needs a processor with AVX512-BF16 or AMX-BF16, which "
-      "is not here (%s); expected device.precision: fp32",
-      library);
+  return petra_fail(PETRA_UNSUPPORTED,
+                    "device.precision: bf16 with device.backend: cpu needs AVX512-BF16 or AMX-BF16, which this "
+                    "processor lacks (%s); expected device.precision: fp32",
+                    library);
 }
 
 /* `deterministic` asks for nothing more: every operation is deterministic at a fixed number of threads. */

@@ -125,8 +125,8 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
     return PETRA_OK;
   graphs->reported = true;
   petra_log(PETRA_LOG_WARNING,
-            "cuda: %s: %s: %s; what cannot be a graph is launched one by one, here and later (device.graph: off makes "
-            "no graphs)",
+            "cuda: %s: %s: %s; from now on the kernels of such actions are launched one by one (device.graph: off "
+            "disables graphs)",
             failed, launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed",
             launched == PETRA_OK ? cudaGetErrorString(error) : "above");
   return PETRA_OK;

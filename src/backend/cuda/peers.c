@@ -36,7 +36,7 @@ struct cuda_peers {
 static petra_status check(ncclResult_t result, const char *what) {
   if (result == ncclSuccess || result == ncclInProgress)
     return PETRA_OK;
-  return petra_fail(PETRA_BACKEND, "NCCL: %s: %s (NCCL_DEBUG=INFO tells more)", what, ncclGetErrorString(result));
+  return petra_fail(PETRA_BACKEND, "NCCL: %s: %s (NCCL_DEBUG=INFO prints details)", what, ncclGetErrorString(result));
 }
 
 /* The lock, unless the lanes were given up: PETRA_CHILD then, not locked. */

@@ -80,7 +80,7 @@ petra_status cuda_plans_measure(cuda_plans *plans, const char *file) {
   struct cudaDeviceProp properties;
   int device = 0;
   if (plans->wanted.handle == NULL)
-    return petra_fail(PETRA_INTERNAL, "cuDNN: plans for a device that is not here cannot be measured");
+    return petra_fail(PETRA_INTERNAL, "cuDNN: cannot measure plans for a device that is not present");
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaGetDeviceProperties(&properties, device);
@@ -203,9 +203,10 @@ static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shap
   }
   drop_plan(plan);
   if (status == PETRA_OK)
-    petra_log(PETRA_LOG_WARNING,
-              "device.plans: %s: convolution %s: engine %lld is not what cuDNN has in that place; measured anew",
-              cuda_plan_table_path(plans->table), cuda_shape_describe(shape).text, (long long)choice->engine);
+    petra_log(
+        PETRA_LOG_WARNING,
+        "device.plans: %s: convolution %s: engine %lld is not the one that cuDNN has at this rank; measured again",
+        cuda_plan_table_path(plans->table), cuda_shape_describe(shape).text, (long long)choice->engine);
   return status;
 }
 
@@ -258,8 +259,8 @@ static petra_status choose(cuda_plans *plans, candidates *all, cuda_plan **out) 
     PETRA_TRY(keep_choice(plans, all->plan[fastest], us));
   else if (!plans->reported) {
     petra_log(PETRA_LOG_WARNING,
-              "device.plans: convolution %s: the device has no room to measure it, or cuDNN runs none of its "
-              "configurations; heuristics choose, for other shapes too where that is so",
+              "device.plans: convolution %s: not measured, because the device has too little memory or cuDNN runs none "
+              "of its configurations; heuristics choose the plan of every such shape",
               cuda_shape_describe(&all->plan[0]->shape).text);
     plans->reported = true;
   }

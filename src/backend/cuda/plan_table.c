@@ -172,9 +172,9 @@ void cuda_plan_table_print(const cuda_plan_table *table, bool all, FILE *out) {
 }
 
 static petra_status damaged(const cuda_plan_table *table, int64_t number, const char *expected) {
-  return petra_fail(PETRA_DATA,
-                    "%s, line %lld: is damaged: expected %s; without this file (device.plans) shapes are measured anew",
-                    table->path, (long long)number, expected);
+  return petra_fail(
+      PETRA_DATA, "%s, line %lld: damaged: expected %s; without this file (device.plans) the shapes are measured again",
+      table->path, (long long)number, expected);
 }
 
 static petra_status read_head(const cuda_plan_table *table, int64_t number, const char *line) {
@@ -189,11 +189,10 @@ static petra_status read_head(const cuda_plan_table *table, int64_t number, cons
   }
   if (strcmp(line + length + 2, at->value) == 0)
     return PETRA_OK;
-  return petra_fail(
-      PETRA_CONFIG,
-      "device.plans: %s: was measured with %s %s, this is %s; expected a file of the same, or the name of "
-      "a new one, for which shapes are measured",
-      table->path, at->name, line + length + 2, at->value);
+  return petra_fail(PETRA_CONFIG,
+                    "device.plans: %s: was measured with %s %s, but this is %s; expected a file that was measured with "
+                    "it, or the name of a new file",
+                    table->path, at->name, line + length + 2, at->value);
 }
 
 /* Line `number` from 1. `merge`: shapes that the table has are passed over. */
@@ -207,7 +206,7 @@ static petra_status read_line(cuda_plan_table *table, bool merge, int64_t number
     return damaged(table, number, "a shape and its choice");
   if (!cuda_plan_table_find(table, &r.shape))
     return add(table, &r);
-  return merge ? PETRA_OK : damaged(table, number, "a shape that no line before has");
+  return merge ? PETRA_OK : damaged(table, number, "a shape that no earlier line has");
 }
 
 static petra_status read_lines(cuda_plan_table *table, bool merge, FILE *file) {
@@ -311,7 +310,7 @@ static petra_status write_text(const char *path, const char *text, size_t size) 
     snprintf(aside, room, "%s.%s.%ld.tmp", slash ? folder : "", slash ? slash + 1 : path, (long)getpid());
     const int failure = replace(path, aside, text, size);
     if (failure != 0)
-      status = petra_fail(PETRA_IO, "device.plans: %s: cannot write what was measured: %s", path, strerror(failure));
+      status = petra_fail(PETRA_IO, "device.plans: %s: cannot write the measurements: %s", path, strerror(failure));
     petra_free(aside);
   }
   petra_free(folder);

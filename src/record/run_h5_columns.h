@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of run.h5: name, type, unit, dimensions and meaning of each column, once. By them the file is created, written and
  * read, epochs are printed, and docs/hdf5-schema.md is made. */
-#ifndef PETRA_RECORD_RUN_H5_SCHEMA_H
-#define PETRA_RECORD_RUN_H5_SCHEMA_H
+#ifndef PETRA_RECORD_RUN_H5_COLUMNS_H
+#define PETRA_RECORD_RUN_H5_COLUMNS_H
 
 #include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
 
