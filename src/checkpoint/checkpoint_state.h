@@ -17,7 +17,7 @@ typedef struct petra_checkpoint_state {
   int replicas;
   petra_execution
       *execution;      /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
-  petra_probe *probe;  /* NULL: none, or at rank 0 */
+  petra_probe *probe;  /* NULL: none */
   const int64_t *data; /* of petra_checkpoint_begin */
   petra_training_log *log;
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */

@@ -42,11 +42,10 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, petra_best *best,
                                    petra_stage_observer **out);
 
-/* Before the worker: a probe, which is at rank 0 (*out, else left as it is) and reads the stages of all ranks; `options` but
- * for the source. Adds what looks at the stages that are here to `observers`. */
-petra_status petra_execution_add_probe(petra_execution *execution, const petra_network *network,
-                                       const petra_probe_options *options, petra_stage_observer **observers,
-                                       petra_probe **out);
+/* Before the worker: the probe of this process; `options` but for `ranks`. Adds what looks at the stages that are here to
+ * `observers`. The caller has it, until after petra_execution_destroy. */
+petra_status petra_execution_add_probe(petra_execution *execution, const petra_probe_options *options,
+                                       petra_stage_observer **observers, petra_probe **out);
 
 /* The worker for the executor, around that of the stages that are here. `actions` (NULL: none) records
  * those of this rank. */
@@ -59,7 +58,7 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
                                       const petra_executor_cuts *cuts, petra_executor **out);
 
-/* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell, and has the weights of the best
+/* After the executor: rank 0 waits for what the last stage and probes still have to tell, and has the weights of the best
  * evaluation. */
 petra_status petra_execution_finish(petra_execution *execution);
 

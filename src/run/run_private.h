@@ -40,7 +40,6 @@ struct petra_run {
   /* What is told. */
   petra_training_log *log;
   petra_probe *probe;
-  petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
   petra_best *best;     /* NULL: run.keep: last */
   petra_observer begun; /* with --overwrite: removes the earlier run */
