@@ -288,8 +288,8 @@ static petra_status print_table(const petra_simulated *result) {
   return PETRA_OK;
 }
 
-static petra_status report(const petra_arguments *arguments, const petra_simulation *simulation) {
-  const petra_simulated *result = petra_simulation_result(simulation);
+static petra_status report(const petra_arguments *arguments, const petra_run *simulation) {
+  const petra_simulated *result = petra_run_simulated(simulation);
   if (result->runaway >= 0)
     petra_log(PETRA_LOG_WARNING,
               "forward runs ahead of backward: from microbatch %lld on more than %lld are in flight; set method.credit "
@@ -300,8 +300,8 @@ static petra_status report(const petra_arguments *arguments, const petra_simulat
   if (arguments->quiet)
     return PETRA_OK;
   PETRA_TRY(print_table(result));
-  if (result->directory)
-    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", result->directory);
+  if (petra_run_directory(simulation))
+    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", petra_run_directory(simulation));
   return PETRA_OK;
 }
 
@@ -324,12 +324,16 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  const petra_simulation_options options = {
-      .records = {arguments->output, arguments->trace, arguments->command_line, arguments->overwrite},
-      .memory = arguments->memory,
-      .critical_path = arguments->critical_path};
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
+                                     .files = arguments->output != NULL,
+                                     .output = arguments->output,
+                                     .trace = arguments->trace,
+                                     .command_line = arguments->command_line,
+                                     .overwrite = arguments->overwrite,
+                                     .memory = arguments->memory,
+                                     .critical_path = arguments->critical_path};
   petra_config *config;
-  petra_simulation *simulation = NULL;
+  petra_run *simulation = NULL;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
   if (arguments->overwrite && arguments->output) {
@@ -340,12 +344,12 @@ static petra_status run(const petra_arguments *arguments) {
     status = fit(arguments, config);
     goto done;
   }
-  PETRA_TRY_GOTO(status, petra_simulation_open(config, &options, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
-  PETRA_TRY_GOTO(status, petra_simulation_close(simulation), done);
+  PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
+  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
+  PETRA_TRY_GOTO(status, petra_run_close(simulation), done);
   status = report(arguments, simulation);
 done:
-  petra_simulation_destroy(simulation);
+  petra_run_destroy(simulation);
   if (status == PETRA_STOPPED)
     petra_stop_report();
   petra_config_destroy(config);

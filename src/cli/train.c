@@ -8,7 +8,6 @@
 #include "cli/command.h"
 #include "cli/run_facts.h"
 #include "run/folder.h"
-#include "run/rehearsal.h"
 #include "run/run.h"
 #include "group/launcher.h"
 
@@ -51,34 +50,24 @@ static void print_end(petra_run *run) {
                    petra_run_has_checkpoint(run) ? ",checkpoint.h5,checkpoint/" : "");
 }
 
-/* Runs cluster.stages on the processes of mpirun: nothing is trained. */
-static petra_status rehearse(const petra_arguments *arguments, const petra_config *config, petra_ranks *ranks) {
-  const petra_rehearsal_options options = {
-      .records = {arguments->output, arguments->trace, arguments->command_line, arguments->overwrite},
-      .resume = arguments->resume,
-      .ranks = ranks};
-  petra_rehearsal *rehearsal = NULL;
-  petra_status status;
-  PETRA_TRY(petra_rehearsal_open(config, &options, &rehearsal));
-  PETRA_TRY_GOTO(status, petra_rehearsal_go(rehearsal), done);
-  PETRA_TRY_GOTO(status, petra_rehearsal_close(rehearsal), done);
-  const petra_rehearsed *result = petra_rehearsal_result(rehearsal);
-  if (ranks->rank == 0 && arguments->json) {
-    status = petra_json_print_new(
-        json_pack("{s:o, s:s, s:i, s:I, s:o, s:o}", "output", petra_json_string(result->directory), "method",
-                  result->plan->method.name, "stages", (int)result->plan->stages, "microbatches",
-                  (json_int_t)result->plan->program.microbatches, "time_per_microbatch_s",
-                  petra_json_real(result->pace.measured), "predicted_s", petra_json_real(result->pace.predicted)));
-  } else if (ranks->rank == 0 && !arguments->quiet) {
-    printf("%lld microbatches with %s on %d stage%s, rehearsed", (long long)result->plan->program.microbatches,
-           result->plan->method.name, result->plan->stages, result->plan->stages == 1 ? "" : "s");
-    if (isfinite(result->pace.measured))
-      printf(": %.6g s per microbatch, simulated %.6g s", result->pace.measured, result->pace.predicted);
-    petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", result->directory);
-  }
-done:
-  petra_rehearsal_destroy(rehearsal);
-  return status;
+/* Prints the result of a rehearsal as JSON. */
+static petra_status print_rehearsed_json(const petra_run *run) {
+  const petra_plan *plan = petra_run_plan(run);
+  const petra_pace_seconds pace = petra_run_pace(run);
+  return petra_json_print_new(json_pack(
+      "{s:o, s:s, s:i, s:I, s:o, s:o}", "output", petra_json_string(petra_run_directory(run)), "method",
+      plan->method.name, "stages", (int)plan->stages, "microbatches", (json_int_t)plan->program.microbatches,
+      "time_per_microbatch_s", petra_json_real(pace.measured), "predicted_s", petra_json_real(pace.predicted)));
+}
+
+static void print_rehearsed(const petra_run *run) {
+  const petra_plan *plan = petra_run_plan(run);
+  const petra_pace_seconds pace = petra_run_pace(run);
+  printf("%lld microbatches with %s on %d stage%s, rehearsed", (long long)plan->program.microbatches, plan->method.name,
+         plan->stages, plan->stages == 1 ? "" : "s");
+  if (isfinite(pace.measured))
+    printf(": %.6g s per microbatch, simulated %.6g s", pace.measured, pace.predicted);
+  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", petra_run_directory(run));
 }
 
 /* Handles --resume of a run that has ended. */
@@ -133,21 +122,22 @@ static petra_status train(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, status, done);
   if (!ranks)
     petra_ranks_release_lines();
-  if (ranks && config->cluster.stages > 0) {
-    status = rehearse(arguments, config, ranks);
-    goto done;
-  }
+  const bool rehearses = ranks && config->cluster.stages > 0;
+  options.kind = rehearses ? PETRA_RUN_REHEARSE : PETRA_RUN_TRAIN;
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
-  if (petra_stop_signalled())
+  if (!rehearses && petra_stop_signalled())
     petra_log(PETRA_LOG_WARNING, "the signal came when nothing was left to train; the run is complete");
-  petra_stop_release(); /* only the weights remain to be written */
+  if (!rehearses)
+    petra_stop_release(); /* only the weights remain to be written */
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
   if (ranks && ranks->rank > 0)
     goto done;
   if (arguments->json)
-    status = print_json(run);
+    status = rehearses ? print_rehearsed_json(run) : print_json(run);
+  else if (print && rehearses)
+    print_rehearsed(run);
   else if (print)
     print_end(run);
 done:

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "exec/transport_local.h"
 #include "distributed/transport_ranks.h"
 #include "exec/worker_replicas.h"
@@ -102,17 +101,11 @@ const petra_placement *petra_execution_placement(const petra_execution *e) {
   return &e->placement;
 }
 
-/* --- before the run --- */
-
-petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_digest *all) {
-  char *text = NULL;
-  size_t size;
-  if (status == PETRA_OK)
-    status = petra_text_print(petra_digest_print, all, "what the ranks compare", &text, &size);
-  status = petra_ranks_agree(ranks, status, text);
-  petra_free(text);
-  return status;
+petra_rank_times *petra_execution_times(petra_execution *e) {
+  return &e->times;
 }
+
+/* --- before the run --- */
 
 /* A prediction for other hosts than those that were measured. */
 static petra_status check_hosts(petra_execution *e) {

@@ -11,10 +11,10 @@
 #include "record/run_h5.h"
 #include "record/action_log.h"
 #include "distributed/best_weights.h"
-#include "distributed/consistency_check.h"
 #include "plan/network.h"
 #include "plan/placement.h"
 #include "distributed/rank_links.h"
+#include "distributed/rank_times.h"
 #include "group/ranks.h"
 
 typedef struct petra_execution petra_execution;
@@ -25,11 +25,7 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 const petra_placement *petra_execution_placement(const petra_execution *execution);
 
-/* Before anything is written: whether every rank got so far, with the same config, program, data, backend and
- * options. */
-petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_digest *all);
-
-/* Still before anything is written, at all ranks: how messages go, and the connections for it. */
+/* Before anything is written, at all ranks, which have agreed: how messages go, and the connections for it. */
 petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);
 const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28.9" */
 
@@ -108,6 +104,9 @@ petra_status petra_execution_accounts(petra_execution *execution, petra_account 
 
 /* To rank 0: what each rank did, into its run.h5 (NULL on the others). */
 petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *runlog);
+
+/* Of the actions of this rank. */
+petra_rank_times *petra_execution_times(petra_execution *execution);
 
 /* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in one
  * order (record/action_log.h), to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */

@@ -3,7 +3,6 @@
 #include "distributed/execution_private.h"
 
 #include "base/mem.h"
-#include "distributed/pace.h"
 
 #include <string.h>
 
@@ -51,9 +50,7 @@ petra_status petra_execution_gather_ranks(const petra_placement *placement, cons
 }
 
 petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
-  PETRA_TRY(petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog));
-  petra_pace_seconds pace;
-  return petra_pace_write(e->plan, &e->placement, &e->times, runlog, false, &pace);
+  return petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog);
 }
 
 petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {

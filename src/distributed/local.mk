@@ -9,12 +9,9 @@ libpetra_a_SOURCES += \
 	src/distributed/execution_private.h \
 	src/distributed/executor_arrival.c src/distributed/executor_arrival.h \
 	src/distributed/loss_relay.c src/distributed/loss_relay.h \
-	src/distributed/overlap.c src/distributed/overlap.h \
-	src/distributed/pace.c src/distributed/pace.h \
 	src/distributed/peers_wire.c src/distributed/peers_wire.h \
 	src/distributed/random_delays.c src/distributed/random_delays.h \
 	src/distributed/rank_links.c src/distributed/rank_links.h \
-	src/distributed/rank_simulation.c src/distributed/rank_simulation.h \
 	src/distributed/rank_times.c src/distributed/rank_times.h \
 	src/distributed/transport_peers.c src/distributed/transport_peers.h \
 	src/distributed/transport_ranks.c src/distributed/transport_ranks.h \

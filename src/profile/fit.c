@@ -23,18 +23,18 @@ typedef struct fitting {
 } fitting;
 
 static petra_status simulate(const petra_config *config, double *seconds) {
-  const petra_simulation_options options = {.times_alone = true};
-  petra_simulation *simulation = NULL;
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE, .times_alone = true};
+  petra_run *simulation = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_simulation_open(config, &options, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
-  *seconds = petra_simulation_result(simulation)->figures.time_per_microbatch_s;
+  PETRA_TRY_GOTO(status, petra_run_open(config, &options, &simulation), done);
+  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
+  *seconds = petra_run_simulated(simulation)->figures.time_per_microbatch_s;
   if (!(*seconds > 0))
     status =
         petra_config_fail(config, "run.max_microbatches",
                           "the simulation gives no time per microbatch to fit; expected more microbatches, or costs");
 done:
-  petra_simulation_destroy(simulation);
+  petra_run_destroy(simulation);
   return status;
 }
 

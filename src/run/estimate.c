@@ -14,20 +14,20 @@
 enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
 
 /* As petra simulate takes it without a limit: the pipeline is full by then, and holds what it ever will. Of a shorter run, that. */
-static petra_status open_simulation(petra_config *config, int64_t microbatches, petra_simulation **out) {
-  const petra_simulation_options options = {0};
+static petra_status open_simulation(petra_config *config, int64_t microbatches, petra_run **out) {
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
   config->run.max_microbatches = 0;
-  PETRA_TRY(petra_simulation_open(config, &options, out));
-  if (microbatches == 0 || petra_simulation_result(*out)->plan->program.microbatches <= microbatches)
+  PETRA_TRY(petra_run_open(config, &options, out));
+  if (microbatches == 0 || petra_run_plan(*out)->program.microbatches <= microbatches)
     return PETRA_OK;
-  petra_simulation_destroy(*out);
+  petra_run_destroy(*out);
   *out = NULL;
   config->run.max_microbatches = microbatches;
-  return petra_simulation_open(config, &options, out);
+  return petra_run_open(config, &options, out);
 }
 
 static petra_status count_memory(const petra_config *config, int64_t microbatches, petra_estimate *out) {
-  petra_simulation *simulation = NULL;
+  petra_run *simulation = NULL;
   petra_config *copy = NULL;
   char *text;
   size_t size;
@@ -38,18 +38,17 @@ static petra_status count_memory(const petra_config *config, int64_t microbatche
   if (copy->cluster.cost.model == PETRA_COST_MEASURED)
     copy->cluster.cost.model = PETRA_COST_UNIT;
   PETRA_TRY_GOTO(status, open_simulation(copy, microbatches, &simulation), done);
-  PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
-  const petra_account *accounts = petra_simulation_result(simulation)->accounts;
-  out->runs_away =
-      petra_simulation_result(simulation)->runaway >= 0 &&
-      (microbatches == 0 || petra_simulation_result(simulation)->plan->program.microbatches < microbatches);
+  PETRA_TRY_GOTO(status, petra_run_go(simulation), done);
+  const petra_account *accounts = petra_run_simulated(simulation)->accounts;
+  out->runs_away = petra_run_simulated(simulation)->runaway >= 0 &&
+                   (microbatches == 0 || petra_run_plan(simulation)->program.microbatches < microbatches);
   if (!accounts || out->runs_away) /* stages without a model */
     goto done;
   out->memory_bytes = 0;
-  for (int32_t j = 0; j < petra_simulation_result(simulation)->plan->stages; j++)
+  for (int32_t j = 0; j < petra_run_plan(simulation)->stages; j++)
     out->memory_bytes += config->cluster.replicas * accounts[j].total_peak_bytes;
 done:
-  petra_simulation_destroy(simulation);
+  petra_run_destroy(simulation);
   petra_config_destroy(copy);
   petra_free(text);
   return status;

@@ -8,14 +8,6 @@
 
 #include <stdbool.h>
 
-/* Where a run is recorded that has no tensors. */
-typedef struct petra_records {
-  const char *output;       /* the folder of run.h5 and config.yaml */
-  const char *trace;        /* file for a trace of its clock; NULL: none */
-  const char *command_line; /* for the log */
-  bool overwrite; /* the run that the folder holds is replaced; else it is left as it is, and that is an error */
-} petra_records;
-
 typedef struct petra_folder {
   char *path;
   int lock;     /* its descriptor; goes with the process, or with petra_folder_fini; -1: none */

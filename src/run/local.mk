@@ -6,13 +6,17 @@ libpetra_a_SOURCES += \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \
 	src/run/libraries.c src/run/libraries.h \
+	src/run/overlap.c src/run/overlap.h \
+	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
-	src/run/rehearsal.c src/run/rehearsal.h \
+	src/run/rank_simulation.c src/run/rank_simulation.h \
+	src/run/rehearsal.c \
 	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \
 	src/run/simulation.c src/run/simulation.h \
+	src/run/training.c \
 	src/run/worker_sleep.c src/run/worker_sleep.h
 EXTRA_DIST += src/run/README.md

@@ -2,116 +2,111 @@
 #include "run/run_private.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
-#include "checkpoint/checkpoint_file.h"
-#include "checkpoint/checkpoints.h"
+#include "base/text.h"
 #include "record/trace_observer.h"
 
-#include <string.h>
+#include <math.h>
 #include <unistd.h>
 
 /* --- open --- */
 
-/* *out: the given set, or that of the config. */
-static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
-                             const petra_dataset **out) {
-  if (!given)
-    PETRA_TRY(petra_dataset_open(run->config, split, opened));
-  *out = given ? given : *opened;
-  return petra_plan_check_data(&run->plan, *out);
+/* Whether this process speaks and writes for all. */
+static bool is_first(const petra_run *run) {
+  return !run->options.ranks || run->options.ranks->rank == 0;
 }
 
-/* How many microbatches, and the options of the program. */
-static petra_status plan_program(petra_run *run) {
-  const petra_config *config = run->config;
-  PETRA_TRY(petra_plan_check_batch(config, run->train_set));
-  const int64_t batches = run->train_set->count / petra_plan_microbatch_samples(config);
-  const int64_t microbatches = petra_plan_microbatches(config, batches);
-  if (config->cluster.stages > 0)
-    return petra_config_fail(
-        config, "cluster.stages",
-        "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
-        (long long)config->cluster.stages);
-  PETRA_TRY(petra_plan_check_norms(&run->plan));
-  PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
-  PETRA_TRY(petra_plan_load_profile(&run->plan));
-  PETRA_TRY(petra_best_check(config, microbatches / batches));
-  run->lr = petra_lr_from_config(config, batches);
-  return petra_plan_check_training(&run->plan, microbatches);
+static petra_status agree(petra_run *run, petra_status status) {
+  char *text = NULL;
+  size_t size;
+  if (status == PETRA_OK)
+    status = petra_text_print(run->ops->compare, run, "what the ranks compare", &text, &size);
+  status = petra_ranks_agree(run->options.ranks, status, text);
+  petra_free(text);
+  return status;
 }
 
-/* All that can be found wrong before anything is written. */
-static petra_status prepare(petra_run *run) {
-  const petra_run_options *options = &run->options;
-  const petra_placement *placement = NULL;
-  PETRA_TRY(petra_plan_init(&run->plan, run->config));
-  PETRA_TRY(petra_plan_read_order(&run->plan));
-  PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));
-  if (run->config->run.eval_every > 0)
-    PETRA_TRY(open_set(run, PETRA_SPLIT_EVAL, options->evaluation, &run->eval_opened, &run->eval_set));
-  PETRA_TRY(plan_program(run));
-  if (options->program)
-    run->plan.method.program = options->program;
-  if (options->ranks) {
-    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
-    placement = petra_execution_placement(run->execution);
-  }
-  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, placement, options->backend));
-  PETRA_TRY(petra_network_initialise(&run->main.network));
-  PETRA_TRY(petra_allocate(&run->pipelines, (size_t)run->config->cluster.replicas, sizeof(petra_pipeline *)));
-  run->pipelines[run->main.network.replica] = &run->main;
-  if (!options->ranks && run->config->cluster.replicas > 1)
-    PETRA_TRY(petra_replicas_create(run->pipelines, &run->replicas));
-  return petra_cluster_init(&run->cluster, &run->plan);
+/* Ranks give it the actions of all when the run is over; else it observes the executor. */
+static petra_status create_trace(petra_run *run) {
+  const petra_trace_observer_options options = {.path = run->options.trace,
+                                                .program = &run->plan.program,
+                                                .split_backward = run->plan.method.program->split_backward,
+                                                .account = run->account,
+                                                .context = run};
+  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
+  if (!run->options.ranks)
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
+  return PETRA_OK;
 }
 
+petra_status petra_run_begin(petra_run *run, petra_runlog_about *about) {
+  PETRA_TRY(petra_folder_begin(&run->folder, &run->plan, about));
+  if (run->resume || run->config->cluster.stages > 0)
+    return PETRA_OK;
+  return petra_folder_write_stages(&run->folder, &run->plan);
+}
+
+static petra_status open_folder(petra_run *run) {
+  petra_runlog_about about = {.command = run->options.command_line, .backend = run->ops->backend, .libraries = ""};
+  const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
+                               : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
+                                                        : PETRA_FOLDER_NEW;
+  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
+  return run->ops->begin ? run->ops->begin(run, &about) : petra_run_begin(run, &about);
+}
+
+/* Ranks record their own actions, which run.h5 and the trace get when the run is over. */
+static petra_status create_actions(petra_run *run) {
+  const bool logs = run->config->run.trace_actions;
+  if (run->options.ranks)
+    return logs || run->options.trace ? petra_action_log_create(&run->plan.program, NULL, &run->actions) : PETRA_OK;
+  if (!logs || !run->folder.runlog)
+    return PETRA_OK;
+  PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.runlog, &run->actions));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
+  return PETRA_OK;
+}
+
+/* The trace is there before the folder. */
 static petra_status open_records(petra_run *run) {
-  if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
-    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
-  if (run->options.trace && run->options.files)
-    PETRA_TRY(petra_run_create_trace(run));
+  if (run->options.trace && is_first(run) && (run->options.files || run->simulation))
+    PETRA_TRY(create_trace(run));
   if (run->options.files)
-    PETRA_TRY(petra_run_open_files(run));
-  return petra_run_create_observers(run);
+    PETRA_TRY(open_folder(run));
+  if (run->ops->observe)
+    PETRA_TRY(run->ops->observe(run));
+  return create_actions(run);
 }
 
 static petra_status open_all(petra_run *run) {
+  petra_ranks *ranks = run->options.ranks;
   const petra_status status = open_records(run);
-  return run->options.ranks ? petra_run_follow_files(run, status) : status;
-}
-
-static petra_status agree(const petra_run *run, petra_status status) {
-  const petra_digest all = {.network = &run->main.network,
-                            .cluster = &run->cluster,
-                            .train = run->train_set,
-                            .evaluation = run->eval_set,
-                            .resumes = run->options.resume,
-                            .traces = run->options.trace};
-  return petra_execution_agree(run->options.ranks, status, &all);
+  if (run->ops->follow)
+    return run->ops->follow(run, status);
+  return ranks ? petra_ranks_agree(ranks, status, NULL) : status;
 }
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
+  static const petra_run_ops *const kinds[] = {[PETRA_RUN_TRAIN] = &petra_run_training,
+                                               [PETRA_RUN_SIMULATE] = &petra_run_simulating,
+                                               [PETRA_RUN_REHEARSE] = &petra_run_rehearsing};
   petra_run *run;
-  petra_ranks *ranks = options->ranks;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
+  run->ops = kinds[options->kind];
+  run->pace = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   run->stored = options->files;
-  if (ranks && ranks->rank > 0)
+  if (!is_first(run))
     run->options.files = run->options.print = false;
   run->main.network.backend = options->backend;
   run->folder.lock = -1;
-  petra_status status = prepare(run);
-  if (ranks)
+  petra_status status = run->ops->prepare(run);
+  if (options->ranks)
     status = agree(run, status);
-  if (ranks && status == PETRA_OK)
-    status = petra_execution_connect(run->execution, &run->main.network);
-  if (ranks && status == PETRA_OK)
-    status = petra_run_share_folder(run);
+  if (status == PETRA_OK && run->ops->connect)
+    status = run->ops->connect(run);
   if (status == PETRA_OK)
     status = open_all(run);
-  if (status == PETRA_OK && (!ranks || ranks->rank == 0))
-    petra_plan_warn_outputs(&run->plan, run->train_set);
   if (status != PETRA_OK)
     petra_run_destroy(run);
   else
@@ -134,76 +129,20 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
   run->wrap_context = context;
 }
 
-/* Of the stages that are here; *worker does the actions. */
-static petra_status create_worker(petra_run *run, petra_worker **worker) {
-  petra_pipeline_options options = {.train = run->train_set,
-                                    .evaluation = run->main.network.replica == 0 ? run->eval_set : NULL,
-                                    .first = run->first,
-                                    .lr = &run->lr,
-                                    .waves = petra_run_by_arrival(run),
-                                    .observers = run->stage_observers};
-  if (run->execution)
-    PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
-  else if (run->replicas)
-    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, run->probe, &options.observers));
-  PETRA_TRY(petra_pipeline_start(&run->main, &options));
-  *worker = run->main.worker;
-  if (run->execution)
-    return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
-                                  run->actions, worker);
-  return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
-}
-
-/* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
-static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
-  const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
-                                                       .config = run->folder.config,
-                                                       .pipelines = run->pipelines,
-                                                       .replicas = (int)run->config->cluster.replicas,
-                                                       .execution = run->execution,
-                                                       .probe = run->probe,
-                                                       .data = run->data,
-                                                       .log = run->log,
-                                                       .runlog = run->folder.runlog},
-                                             .plan = &run->plan,
-                                             .worker = *worker,
-                                             .counting =
-                                                 run->execution ? petra_execution_counting(run->execution) : NULL,
-                                             .every = run->config->run.checkpoint_every,
-                                             .aside = &run->folder.aside,
-                                             .command = run->options.resume_command,
-                                             .by_arrival = petra_run_by_arrival(run),
-                                             .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
-                                             .resume = run->resume};
-  if (!run->stored)
-    return PETRA_OK;
-  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
-  petra_checkpoint_destroy(run->resume);
-  run->resume = NULL;
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->checkpoints);
-  return PETRA_OK;
-}
-
 petra_status petra_run_go(petra_run *run) {
+  const petra_program_ops *program = run->placed ? petra_placed_program(run->placed) : run->plan.method.program;
+  const petra_program_options *options = run->placed ? petra_placed_options(run->placed) : &run->plan.program;
+  const petra_executor_virtual_options *clock =
+      run->placed ? petra_placed_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
   petra_worker *worker;
-  PETRA_TRY(create_worker(run, &worker));
-  PETRA_TRY(create_checkpoints(run, &worker));
+  PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
-  const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
-  PETRA_TRY(petra_run_by_arrival(run)
-                ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor)
-                : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
-  if (!run->options.ranks || run->options.ranks->rank == 0)
+  if (!run->executor)
+    PETRA_TRY(petra_executor_virtual_create(clock, &run->executor));
+  if (is_first(run) && !run->options.plan)
     petra_plan_warn_idle(&run->plan);
-  petra_status status =
-      run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
-  if (status == PETRA_OK && run->execution)
-    status = petra_execution_finish(run->execution);
-  if (status == PETRA_OK)
-    status = petra_probe_finish(run->probe);
-  petra_training_log_finish(run->log, status == PETRA_OK);
-  return status == PETRA_OK ? petra_folder_begun(&run->folder) : status;
+  return run->ops->finish(run, run->executor->ops->run(run->executor, program, options, worker, run->observers));
 }
 
 void petra_run_put_back(petra_run *run) {
@@ -218,35 +157,35 @@ void petra_run_drop_worker(petra_run *run) {
 
 /* --- close --- */
 
+static petra_status write_all(petra_run *run) {
+  PETRA_TRY(run->ops->write(run));
+  if (run->trace)
+    PETRA_TRY(petra_trace_observer_finish(run->trace));
+  if (!run->folder.runlog)
+    return PETRA_OK;
+  PETRA_TRY(petra_folder_complete(&run->folder));
+  return !run->checkpoint.path || run->config->run.keep_checkpoint ? PETRA_OK
+                                                                   : petra_folder_remove_checkpoint(&run->folder);
+}
+
 petra_status petra_run_close(petra_run *run) {
-  PETRA_TRY(petra_run_write_files(run));
-  return run->execution ? petra_ranks_agree(run->options.ranks, PETRA_OK, NULL) : PETRA_OK; /* all wait for rank 0 */
+  PETRA_TRY(write_all(run));
+  return run->options.ranks ? petra_ranks_agree(run->options.ranks, PETRA_OK, NULL)
+                            : PETRA_OK; /* all wait for rank 0 */
 }
 
 void petra_run_destroy(petra_run *run) {
   if (!run)
     return;
   petra_executor_destroy(run->executor);
-  petra_execution_destroy(run->execution);
+  run->ops->destroy(run);
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
-  petra_checkpoints_destroy(run->checkpoints);
-  petra_best_destroy(run->best);
-  petra_run_drop_worker(run);
-  petra_checkpoint_destroy(run->resume);
-  petra_probe_destroy(run->probe);
-  petra_probe_log_fini(&run->probe_log);
-  petra_training_log_destroy(run->log);
   petra_folder_fini(&run->folder);
-  petra_checkpoint_files_fini(&run->checkpoint);
-  petra_free(run->weights_path);
-  petra_replicas_destroy(run->replicas);
-  petra_pipeline_fini(&run->main);
-  petra_free(run->pipelines);
+  petra_placed_destroy(run->placed);
   petra_cluster_fini(&run->cluster);
-  petra_dataset_destroy(run->eval_opened);
-  petra_dataset_destroy(run->train_opened);
-  petra_plan_fini(&run->plan);
+  if (!run->options.plan)
+    petra_plan_fini(&run->plan);
   petra_free(run);
 }
 
@@ -272,4 +211,8 @@ bool petra_run_has_checkpoint(const petra_run *run) {
 
 int64_t petra_run_now_ns(const petra_run *run) {
   return run->executor ? run->executor->ops->now_ns(run->executor) : 0;
+}
+
+petra_pace_seconds petra_run_pace(const petra_run *run) {
+  return run->pace;
 }

@@ -11,10 +11,9 @@
 #include "checkpoint/checkpoint_file.h"
 #include "record/backend_memory.h"
 #include "checkpoint/checkpoints.h"
-#include "run/banner.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
-#include "record/trace_observer.h"
+#include "run/pace.h"
 
 /* --- the beginning --- */
 
@@ -74,46 +73,33 @@ static petra_status keep_best(petra_run *run) {
   return petra_best_create(&run->main.network, run->folder.path, logged, &run->best);
 }
 
-/* The run's folder with run.h5 and config.yaml. */
-petra_status petra_run_open_files(petra_run *run) {
+petra_status petra_run_open_files(petra_run *run, petra_runlog_about *about) {
   char *log = NULL;
   char backend[256], libraries[256];
-  petra_runlog_about about = {.command = run->options.command_line,
-                              .backend = backend,
-                              .libraries = libraries,
-                              .batches = run->plan.program.batches,
-                              .recalibrates = run->config->data.recalibrate > 0};
   petra_checkpoint_begin begin;
-  const int replicas = (int)run->config->cluster.replicas;
-  const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
-                               : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
-                                                        : PETRA_FOLDER_NEW;
-  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
-  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
+  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
+                                        (int)run->config->cluster.replicas));
   run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
+  about->backend = backend;
+  about->libraries = libraries;
+  about->batches = run->plan.program.batches;
+  about->recalibrates = run->config->data.recalibrate > 0;
   PETRA_TRY(identify_data(run));
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume) {
     PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
-    about.image = log;
-    about.image_bytes = (size_t)begin.log_bytes;
+    about->image = log;
+    about->image_bytes = (size_t)begin.log_bytes;
   }
   petra_status status = keep_best(run);
   if (status == PETRA_OK && run->options.resume && run->options.print)
     print_resumed(run);
   if (status == PETRA_OK)
-    status = petra_folder_begin(&run->folder, &run->plan, &about);
-  if (status == PETRA_OK && run->options.print)
-    status = petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout);
+    status = petra_run_begin(run, about);
   petra_free(log);
-  PETRA_TRY(status);
-  if (!run->resume)
-    PETRA_TRY(petra_folder_write_stages(&run->folder, &run->plan));
-  return run->config->probe.per_epoch > 0
-             ? petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL)
-             : PETRA_OK;
+  return status;
 }
 
 /* On another rank than rank 0, which has opened the folder: the files that it writes parts of checkpoints into. */
@@ -177,6 +163,8 @@ petra_status petra_run_share_folder(const petra_run *run) {
 
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
   petra_ranks *ranks = run->options.ranks;
+  if (!ranks)
+    return status;
   if (status == PETRA_OK && run->stored && ranks->rank > 0)
     status = follow_files(run);
   PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
@@ -226,16 +214,21 @@ static petra_status write_probe_memory(petra_run *run) {
   return status;
 }
 
+/* What each rank did, and how fast all were. */
+static petra_status write_ranks(petra_run *run) {
+  PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
+  return petra_pace_write(&run->plan, petra_execution_placement(run->execution), petra_execution_times(run->execution),
+                          run->folder.runlog, false, &run->pace);
+}
+
 petra_status petra_run_write_files(petra_run *run) {
   if (run->options.files || run->execution) /* first: they are what the run was for */
     PETRA_TRY(write_weights(run));
   if (run->execution)
-    PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
+    PETRA_TRY(write_ranks(run));
   if (run->execution && run->actions)
     PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
                                       run->trace));
-  if (run->trace)
-    PETRA_TRY(petra_trace_observer_finish(run->trace));
   if (run->options.files || run->execution)
     PETRA_TRY(write_memory(run));
   PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
@@ -243,7 +236,5 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  PETRA_TRY(petra_plans_file_write(run->config, run->main.network.backend, run->folder.path));
-  PETRA_TRY(petra_folder_complete(&run->folder));
-  return run->config->run.keep_checkpoint ? PETRA_OK : petra_folder_remove_checkpoint(&run->folder);
+  return petra_plans_file_write(run->config, run->main.network.backend, run->folder.path);
 }

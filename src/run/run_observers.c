@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is told of a run: probe, training log, trace, weights of the best evaluation, action log. */
+/* Who is told of a training: probe, training log, weights of the best evaluation. */
 #include "run/run_private.h"
 
 #include "base/clock.h"
-#include "record/trace_observer.h"
+#include "run/banner.h"
 
 #include <stddef.h>
 
@@ -26,22 +26,6 @@ static petra_status create_probe(petra_run *run) {
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   if (!run->replicas) /* which all tell the probe */
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
-  return PETRA_OK;
-}
-
-static const petra_account *account_of(const void *context, int32_t stage) {
-  return petra_stage_account(((const petra_run *)context)->main.network.stage[stage - 1]);
-}
-
-petra_status petra_run_create_trace(petra_run *run) {
-  const petra_trace_observer_options options = {.path = run->options.trace,
-                                                .program = &run->plan.program,
-                                                .split_backward = run->plan.method.program->split_backward,
-                                                .account = run->execution ? NULL : account_of,
-                                                .context = run};
-  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  if (!run->execution)
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
   return PETRA_OK;
 }
 
@@ -74,6 +58,10 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .recalibrates = run->config->data.recalibrate > 0,
                                           .samples = petra_samples_of(run->config),
                                           .progress = run->options.progress};
+  if (run->folder.runlog && run->options.print)
+    PETRA_TRY(petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
+  if (run->folder.runlog && run->config->probe.per_epoch > 0)
+    PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   if (petra_run_keeps_best(run) && !run->best) /* rank 0 has its own */
@@ -86,12 +74,6 @@ petra_status petra_run_create_observers(petra_run *run) {
   if (run->execution) {
     PETRA_TRY(petra_execution_relay(run->execution, notified, run->best, &relay));
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, relay);
-  }
-  if (run->execution && (run->config->run.trace_actions || run->options.trace))
-    PETRA_TRY(petra_action_log_create(&run->plan.program, NULL, &run->actions));
-  if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
-    PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.runlog, &run->actions));
-    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
   }
   run->begun.ops = &begun;
   if (run->folder.aside)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/pace.h"
+#include "run/pace.h"
 
 #include "base/mem.h"
-#include "plan/virtual_cluster.h"
-#include "distributed/rank_simulation.h"
+#include "run/rank_simulation.h"
+#include "run/simulation.h"
 
 #include <math.h>
 
@@ -36,43 +36,32 @@ static void put_column(pacing *p, petra_pace_column column, const petra_rank_tim
     p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
 }
 
-static petra_status predict_column(pacing *p, petra_placed *placed, petra_profile_statistic statistic,
-                                   petra_pace_column column, const petra_plan *plan) {
-  petra_rank_times times;
-  PETRA_TRY(petra_rank_times_init(&times, plan));
-  petra_status status = petra_placed_run(placed, statistic, &times);
-  if (status == PETRA_OK)
-    put_column(p, column, &times);
-  petra_rank_times_fini(&times);
-  return status;
-}
-
 /* `plan` has as many microbatches as are predicted. */
 static petra_status predict_plan(pacing *p, const petra_plan *plan) {
-  const int32_t devices = petra_program_devices(&plan->program);
-  petra_cluster cluster;
-  petra_placed *placed = NULL;
-  int32_t *own = NULL; /* of a rehearsal: every device a rank of its own */
+  petra_run *run = NULL;
+  int32_t *own; /* of a rehearsal: every device a rank of its own */
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&own, (size_t)plan->stages, sizeof *own), done);
+  PETRA_TRY(petra_allocate(&own, (size_t)plan->stages, sizeof *own));
   for (int32_t j = 0; j < plan->stages; j++)
     own[j] = petra_program_device(&plan->program, j + 1) - 1;
-  PETRA_TRY_GOTO(status,
-                 petra_placed_create(plan, &cluster, p->rehearsal ? own : p->placement->rank_of,
-                                     p->rehearsal ? devices : p->pace.ranks, &placed),
-                 done);
-  PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_MEAN, PETRA_PACE_PREDICTED, plan), done);
-  if (petra_placed_has_interval(placed)) {
-    PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE1, PETRA_PACE_LOW, plan), done);
-    PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE3, PETRA_PACE_HIGH, plan), done);
-    p->pace.microbatch_s[PETRA_PACE_HIGH] =
-        petra_placed_high_s(placed, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
+                                     .times_alone = true,
+                                     .plan = plan,
+                                     .rank_of = p->rehearsal ? own : p->placement->rank_of,
+                                     .places = p->rehearsal ? petra_program_devices(&plan->program) : p->pace.ranks};
+  PETRA_TRY_GOTO(status, petra_run_open(plan->config, &options, &run), done);
+  PETRA_TRY_GOTO(status, petra_run_go(run), done);
+  const petra_simulated *result = petra_run_simulated(run);
+  put_column(p, PETRA_PACE_PREDICTED, &result->times[PETRA_PROFILE_MEAN]);
+  if (result->interval) {
+    put_column(p, PETRA_PACE_LOW, &result->times[PETRA_PROFILE_QUARTILE1]);
+    put_column(p, PETRA_PACE_HIGH, &result->times[PETRA_PROFILE_QUARTILE3]);
+    p->pace.microbatch_s[PETRA_PACE_HIGH] = petra_placed_high_s(
+        options.places, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
   }
 done:
-  petra_placed_destroy(placed);
+  petra_run_destroy(run);
   petra_free(own);
-  petra_cluster_fini(&cluster);
   return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much ranks compute at the same time: an observer of a run over ranks. */
-#ifndef PETRA_DISTRIBUTED_OVERLAP_H
-#define PETRA_DISTRIBUTED_OVERLAP_H
+#ifndef PETRA_RUN_OVERLAP_H
+#define PETRA_RUN_OVERLAP_H
 
 #include "exec/observer.h"
 

@@ -11,8 +11,8 @@
  *
  * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: every cost at its first, or at its
  * third, which is what the run takes where all of the machine is as fast, or as slow, as a quarter of the time. */
-#ifndef PETRA_DISTRIBUTED_RANK_SIMULATION_H
-#define PETRA_DISTRIBUTED_RANK_SIMULATION_H
+#ifndef PETRA_RUN_RANK_SIMULATION_H
+#define PETRA_RUN_RANK_SIMULATION_H
 
 #include "plan/virtual_cluster.h"
 #include "distributed/rank_times.h"
@@ -45,6 +45,6 @@ petra_status petra_placed_run(petra_placed *placed, petra_profile_statistic stat
 /* The upper end of an interval, of the time per microbatch by means and that by third quartiles. On several ranks a run also reads samples,
  * writes a log and goes through the schedule, and has moments that the means leave out as far out: none of it is in a profile, and it
  * makes runs slower alone. Eight of two ranks took 1.00 to 1.11 times what the means say: the upper end is that, at least. */
-double petra_placed_high_s(const petra_placed *placed, double mean_s, double quartile3_s);
+double petra_placed_high_s(int32_t ranks, double mean_s, double quartile3_s);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/rank_simulation.h"
+#include "run/rank_simulation.h"
 
 #include "base/mem.h"
-#include "distributed/overlap.h"
+#include "run/overlap.h"
 #include "sim/worker_cost.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
 
-static const double UNPROFILED = 1 / 0.9; /* placed.h */
+static const double UNPROFILED = 1 / 0.9; /* of petra_placed_high_s */
 
 /* Of one rank, what it does. */
 typedef struct order {
@@ -246,8 +246,8 @@ bool petra_placed_has_interval(const petra_placed *p) {
   return config->cluster.cost.model == PETRA_COST_PROFILE && p->plan->profile && p->plan->profile->has_spread;
 }
 
-double petra_placed_high_s(const petra_placed *p, double mean_s, double quartile3_s) {
-  return p->ranks > 1 && isfinite(quartile3_s) ? fmax(quartile3_s, mean_s * UNPROFILED) : quartile3_s;
+double petra_placed_high_s(int32_t ranks, double mean_s, double quartile3_s) {
+  return ranks > 1 && isfinite(quartile3_s) ? fmax(quartile3_s, mean_s * UNPROFILED) : quartile3_s;
 }
 
 bool petra_placed_measured_link(const petra_placed *p) {

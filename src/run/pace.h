@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
-#ifndef PETRA_DISTRIBUTED_PACE_H
-#define PETRA_DISTRIBUTED_PACE_H
+#ifndef PETRA_RUN_PACE_H
+#define PETRA_RUN_PACE_H
 
 #include "record/run_h5_pace.h"
 #include "plan/placement.h"
 #include "distributed/rank_times.h"
-
-/* Seconds per microbatch; NaN: not known. */
-typedef struct petra_pace_seconds {
-  double measured, predicted, low, high;
-} petra_pace_seconds;
+#include "run/run.h"
 
 /* All ranks come here, each with its own times (which become those of all at rank 0); rank 0 with the log writes. The
  * prediction is made where the costs are those of a profile, or, in a rehearsal, what was slept. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/overlap.h"
+#include "run/overlap.h"
 
 #include "base/mem.h"
 

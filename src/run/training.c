@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a training adds to a run: data, stages on tensors, checkpoints; with ranks also what several processes need to execute it. */
+#include "run/run_private.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/checkpoints.h"
+#include "distributed/consistency_check.h"
+
+#include <string.h>
+
+/* --- open --- */
+
+/* *out: the given set, or that of the config. */
+static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
+                             const petra_dataset **out) {
+  if (!given)
+    PETRA_TRY(petra_dataset_open(run->config, split, opened));
+  *out = given ? given : *opened;
+  return petra_plan_check_data(&run->plan, *out);
+}
+
+/* How many microbatches, and the options of the program. */
+static petra_status plan_program(petra_run *run) {
+  const petra_config *config = run->config;
+  PETRA_TRY(petra_plan_check_batch(config, run->train_set));
+  const int64_t batches = run->train_set->count / petra_plan_microbatch_samples(config);
+  const int64_t microbatches = petra_plan_microbatches(config, batches);
+  if (config->cluster.stages > 0)
+    return petra_config_fail(
+        config, "cluster.stages",
+        "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
+        (long long)config->cluster.stages);
+  PETRA_TRY(petra_plan_check_norms(&run->plan));
+  PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
+  PETRA_TRY(petra_plan_load_profile(&run->plan));
+  PETRA_TRY(petra_best_check(config, microbatches / batches));
+  run->lr = petra_lr_from_config(config, batches);
+  return petra_plan_check_training(&run->plan, microbatches);
+}
+
+static const petra_account *account_of(const void *run, int32_t stage) {
+  return petra_stage_account(((const petra_run *)run)->main.network.stage[stage - 1]);
+}
+
+static petra_status prepare(petra_run *run) {
+  const petra_run_options *options = &run->options;
+  const petra_placement *placement = NULL;
+  PETRA_TRY(petra_plan_init(&run->plan, run->config));
+  PETRA_TRY(petra_plan_read_order(&run->plan));
+  PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));
+  if (run->config->run.eval_every > 0)
+    PETRA_TRY(open_set(run, PETRA_SPLIT_EVAL, options->evaluation, &run->eval_opened, &run->eval_set));
+  PETRA_TRY(plan_program(run));
+  if (options->program)
+    run->plan.method.program = options->program;
+  if (options->ranks) {
+    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
+    placement = petra_execution_placement(run->execution);
+  } else {
+    run->account = account_of;
+  }
+  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, placement, options->backend));
+  PETRA_TRY(petra_network_initialise(&run->main.network));
+  PETRA_TRY(petra_allocate(&run->pipelines, (size_t)run->config->cluster.replicas, sizeof(petra_pipeline *)));
+  run->pipelines[run->main.network.replica] = &run->main;
+  if (!options->ranks && run->config->cluster.replicas > 1)
+    PETRA_TRY(petra_replicas_create(run->pipelines, &run->replicas));
+  return petra_cluster_init(&run->cluster, &run->plan);
+}
+
+static petra_status compare(const void *context, FILE *out) {
+  const petra_run *run = context;
+  const petra_digest all = {.network = &run->main.network,
+                            .cluster = &run->cluster,
+                            .train = run->train_set,
+                            .evaluation = run->eval_set,
+                            .resumes = run->options.resume,
+                            .traces = run->options.trace};
+  return petra_digest_print(&all, out);
+}
+
+static petra_status connect(petra_run *run) {
+  if (!run->execution)
+    return PETRA_OK;
+  PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
+  PETRA_TRY(petra_run_share_folder(run));
+  if (run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
+    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
+  return PETRA_OK;
+}
+
+/* --- go --- */
+
+/* Of the stages that are here; *worker does the actions. */
+static petra_status create_worker(petra_run *run, petra_worker **worker) {
+  petra_pipeline_options options = {.train = run->train_set,
+                                    .evaluation = run->main.network.replica == 0 ? run->eval_set : NULL,
+                                    .first = run->first,
+                                    .lr = &run->lr,
+                                    .waves = petra_run_by_arrival(run),
+                                    .observers = run->stage_observers};
+  if (run->execution)
+    PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
+  else if (run->replicas)
+    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, run->probe, &options.observers));
+  PETRA_TRY(petra_pipeline_start(&run->main, &options));
+  *worker = run->main.worker;
+  if (run->execution)
+    return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
+                                  run->actions, worker);
+  return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
+}
+
+/* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
+static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
+  const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
+                                                       .config = run->folder.config,
+                                                       .pipelines = run->pipelines,
+                                                       .replicas = (int)run->config->cluster.replicas,
+                                                       .execution = run->execution,
+                                                       .probe = run->probe,
+                                                       .data = run->data,
+                                                       .log = run->log,
+                                                       .runlog = run->folder.runlog},
+                                             .plan = &run->plan,
+                                             .worker = *worker,
+                                             .counting =
+                                                 run->execution ? petra_execution_counting(run->execution) : NULL,
+                                             .every = run->config->run.checkpoint_every,
+                                             .aside = &run->folder.aside,
+                                             .command = run->options.resume_command,
+                                             .by_arrival = petra_run_by_arrival(run),
+                                             .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
+                                             .resume = run->resume};
+  if (!run->stored)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
+  petra_checkpoint_destroy(run->resume);
+  run->resume = NULL;
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->checkpoints);
+  return PETRA_OK;
+}
+
+static petra_status start(petra_run *run, petra_worker **worker) {
+  if (!run->options.ranks || run->options.ranks->rank == 0)
+    petra_plan_warn_outputs(&run->plan, run->train_set);
+  PETRA_TRY(create_worker(run, worker));
+  PETRA_TRY(create_checkpoints(run, worker));
+  if (!petra_run_by_arrival(run))
+    return PETRA_OK;
+  const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
+  return petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor);
+}
+
+static petra_status finish(petra_run *run, petra_status status) {
+  if (status == PETRA_OK && run->execution)
+    status = petra_execution_finish(run->execution);
+  if (status == PETRA_OK)
+    status = petra_probe_finish(run->probe);
+  petra_training_log_finish(run->log, status == PETRA_OK);
+  return status == PETRA_OK ? petra_folder_begun(&run->folder) : status;
+}
+
+static void destroy(petra_run *run) {
+  petra_execution_destroy(run->execution);
+  petra_checkpoints_destroy(run->checkpoints);
+  petra_best_destroy(run->best);
+  petra_run_drop_worker(run);
+  petra_checkpoint_destroy(run->resume);
+  petra_probe_destroy(run->probe);
+  petra_probe_log_fini(&run->probe_log);
+  petra_training_log_destroy(run->log);
+  petra_checkpoint_files_fini(&run->checkpoint);
+  petra_free(run->weights_path);
+  petra_replicas_destroy(run->replicas);
+  petra_pipeline_fini(&run->main);
+  petra_free(run->pipelines);
+  petra_dataset_destroy(run->eval_opened);
+  petra_dataset_destroy(run->train_opened);
+}
+
+const petra_run_ops petra_run_training = {.prepare = prepare,
+                                          .compare = compare,
+                                          .connect = connect,
+                                          .begin = petra_run_open_files,
+                                          .observe = petra_run_create_observers,
+                                          .follow = petra_run_follow_files,
+                                          .start = start,
+                                          .finish = finish,
+                                          .write = petra_run_write_files,
+                                          .destroy = destroy};
