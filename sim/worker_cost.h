@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker that computes nothing: it counts versions, lags and what is kept, as real stages would. Actions may come in
  * any order; a microbatch that is forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
-#ifndef PETRA_SIM_WORKER_COST_H
-#define PETRA_SIM_WORKER_COST_H
+#pragma once
 
 #include "exec/worker.h"
 #include "schedule/method.h"
@@ -44,5 +43,3 @@ petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
                                    const petra_worker_cost_options *counting, const petra_program_ops *program,
                                    const petra_program_options *options, petra_observer *observers,
                                    int64_t *makespan_ns);
-
-#endif

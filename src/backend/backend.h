@@ -14,8 +14,7 @@
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */
-#ifndef PETRA_BACKEND_BACKEND_H
-#define PETRA_BACKEND_BACKEND_H
+#pragma once
 
 #include "backend/peers.h"
 #include "backend/sequence.h"
@@ -443,5 +442,3 @@ petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
 /* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
-
-#endif

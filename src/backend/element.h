@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The formulas of single elements, shared by the backends that compute them in their own loops. All are in double: a
  * backend rounds once, when it stores. A CUDA translation unit can define them as device functions. */
-#ifndef PETRA_BACKEND_ELEMENT_H
-#define PETRA_BACKEND_ELEMENT_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -138,5 +137,3 @@ PETRA_ELEMENT_FUNCTION double petra_element_to_norm_1(double squares) {
   double norm = sqrt(squares);
   return 1 / (norm < 1e-7 ? 1e-7 : norm);
 }
-
-#endif

@@ -6,8 +6,7 @@
  * or that it alone holds, is released immediately, so that the action can reuse its storage. Whether an action is the
  * only holder of a tensor does not depend on the progress of others: references are only added to tensors that have a
  * holder, and none is removed. */
-#ifndef PETRA_BACKEND_JOURNAL_H
-#define PETRA_BACKEND_JOURNAL_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -41,5 +40,3 @@ void petra_journal_add(petra_journal *journal, petra_backend *backend, petra_acc
 void petra_journal_charge(petra_journal *journal, petra_tensor *tensor, petra_account *account,
                           petra_memory_category category);
 void petra_journal_release(petra_journal *journal, petra_tensor *tensor);
-
-#endif

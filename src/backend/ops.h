@@ -6,8 +6,7 @@
  * Failures found here, each one line that starts with the operation's name: PETRA_SHAPE (kind, shape or geometry),
  * PETRA_DATA (a label out of range), PETRA_INTERNAL (a tensor that is missing, of another backend, or that aliases an
  * output). Outputs are then untouched. */
-#ifndef PETRA_BACKEND_OPS_H
-#define PETRA_BACKEND_OPS_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -15,5 +14,3 @@ PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, petra_op_)
 
 /* Uploads images. Errors: PETRA_INTERNAL if the backend does not support it (petra_backend_takes_images). */
 petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
-
-#endif

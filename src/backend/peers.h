@@ -9,8 +9,7 @@
  * in orders that agree: docs/adr/0018.
  *
  * Failures: PETRA_BACKEND, logged. */
-#ifndef PETRA_BACKEND_PEERS_H
-#define PETRA_BACKEND_PEERS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -52,5 +51,3 @@ typedef struct petra_peer_ops {
   /* Waits for the current transfers and closes the lanes; the other end has to call it too. */
   petra_status (*close)(struct petra_backend *backend);
 } petra_peer_ops;
-
-#endif

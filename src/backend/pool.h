@@ -5,8 +5,7 @@
  * stage, oldest storage first, which gives it the same storage every time. Tensors that outlive an action (messages,
  * kept inputs) come from a ring of their position in the action, so that addresses depend only on the number of the
  * action. */
-#ifndef PETRA_BACKEND_POOL_H
-#define PETRA_BACKEND_POOL_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -37,5 +36,3 @@ int64_t petra_tensor_pool_bytes(petra_backend *backend);
 
 /* Returns the bytes in which the backend stores a tensor of this kind and shape. */
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
-
-#endif

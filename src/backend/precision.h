@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The precisions of each backend and the sizes of elements: the one table of precisions (precision.c), for all
  * users. */
-#ifndef PETRA_BACKEND_PRECISION_H
-#define PETRA_BACKEND_PRECISION_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -23,5 +22,3 @@ bool petra_precision_check(petra_backend_kind backend, petra_precision precision
 
 /* Lists the precisions of the backend: "fp32, fp64". */
 void petra_precision_list(petra_backend_kind backend, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reference backend: the parts that its element types share. */
-#ifndef PETRA_BACKEND_REF_H
-#define PETRA_BACKEND_REF_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -17,5 +16,3 @@ void petra_ref_destroy(petra_backend *backend);
 void petra_ref_describe(const petra_backend *backend, char *text, size_t size);
 petra_status petra_ref_storage_create(petra_backend *backend, petra_tensor *tensor);
 void petra_ref_storage_destroy(petra_backend *backend, petra_tensor *tensor);
-
-#endif

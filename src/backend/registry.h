@@ -2,8 +2,7 @@
 /* The constructors of the backends, for registry.c. Each makes the handle with its table of operations, for a precision
  * that the backend has; petra_backend_complete sets what all handles have in common. Also errors that several backends
  * report. */
-#ifndef PETRA_BACKEND_REGISTRY_H
-#define PETRA_BACKEND_REGISTRY_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -31,5 +30,3 @@ petra_status petra_backend_check_precision(petra_backend_kind kind, petra_precis
 /* Returns PETRA_BACKEND, logged: element `index` of `tokens` (N, T, 1), `token`, is not a row of a table of `rows`. */
 petra_status petra_token_refuse(const char *operation, const petra_tensor *tokens, int64_t index, double token,
                                 int32_t rows);
-
-#endif

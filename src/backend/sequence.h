@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Argument structures of the operations of transformers (backend.h), except linear layers. */
-#ifndef PETRA_BACKEND_SEQUENCE_H
-#define PETRA_BACKEND_SEQUENCE_H
+#pragma once
 
 #include "backend/tensors.h"
 
@@ -46,5 +45,3 @@ typedef struct petra_attention_backward {
   const petra_tensor *dy; /* (N, T, C) */
   petra_tensor *dqkv;     /* (N, T, 3 C), overwritten */
 } petra_attention_backward;
-
-#endif

@@ -3,8 +3,7 @@
  * several references is stored once per part, and is shared again when it is read, across all parts that are read
  * together. Values are stored bit for bit in the logical order. A mask, whose content is private to the backend, is
  * stored as its bytes. */
-#ifndef PETRA_BACKEND_TENSOR_ARCHIVE_H
-#define PETRA_BACKEND_TENSOR_ARCHIVE_H
+#pragma once
 
 #include "backend/backend.h"
 #include "base/archive.h"
@@ -59,5 +58,3 @@ petra_status petra_tensor_archive_check(petra_tensor_archive *tensors, const cha
 
 /* Returns the form of an existing tensor. */
 petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors: their kinds, shapes, creation and release. backend.h has the operations on them. */
-#ifndef PETRA_BACKEND_TENSORS_H
-#define PETRA_BACKEND_TENSORS_H
+#pragma once
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -99,5 +98,3 @@ petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_te
 
 /* Counts the tensor under another account and category from now on. */
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
-
-#endif

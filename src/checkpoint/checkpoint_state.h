@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in a checkpoint: one walk over the state of a run, which writes it or reads it back. */
-#ifndef PETRA_CHECKPOINT_CHECKPOINT_STATE_H
-#define PETRA_CHECKPOINT_CHECKPOINT_STATE_H
+#pragma once
 
 #include "probe/probe.h"
 #include "checkpoint/manifest.h"
@@ -32,5 +31,3 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
  * not name are removed. All ranks return together. PETRA_DATA: file and item, and what does not go together. */
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
                                    petra_archive *archive);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands, and the values of the command line. */
-#ifndef PETRA_CLI_COMMAND_H
-#define PETRA_CLI_COMMAND_H
+#pragma once
 
 #include "config/config.h"
 
@@ -86,5 +85,3 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
  * fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
                                 const char *value);
-
-#endif

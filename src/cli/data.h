@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The actions of `petra data`, and their common parts. */
-#ifndef PETRA_CLI_DATA_H
-#define PETRA_CLI_DATA_H
+#pragma once
 
 #include "cli/command.h"
 #include "data/dataset.h"
@@ -28,5 +27,3 @@ typedef struct petra_data_records {
  * time. Its failure, PETRA_NO_MEMORY and PETRA_INTERNAL end the walk. */
 petra_status petra_data_each(const petra_dataset *set, int threads,
                              petra_status (*take)(void *context, const petra_data_records *records), void *context);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output from the tables of subcommands and options: --help, manual pages, completion of shells; and the tables of
  * --help-config. */
-#ifndef PETRA_CLI_HELP_H
-#define PETRA_CLI_HELP_H
+#pragma once
 
 #include "cli/command.h"
 
@@ -29,5 +28,3 @@ void petra_completion_print_keys(void);
 /* Prints the devices and links that a config may name, with the sources of their figures, as tables with `|` between
  * columns; `markdown`: under a heading of docs/config.md. */
 void petra_presets_print(bool markdown, FILE *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two parts of petra inspect. */
-#ifndef PETRA_CLI_INSPECT_H
-#define PETRA_CLI_INSPECT_H
+#pragma once
 
 #include "cli/command.h"
 
@@ -10,5 +9,3 @@ petra_status petra_inspect_config(const petra_arguments *arguments);
 
 /* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
 petra_status petra_inspect_run(const petra_arguments *arguments);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run as petra list and petra compare describe it: its log, its config, and whether it is running. Also JSON that
  * several subcommands print. */
-#ifndef PETRA_CLI_RUN_FACTS_H
-#define PETRA_CLI_RUN_FACTS_H
+#pragma once
 
 #include "config/config.h"
 #include "record/run_h5.h"
@@ -62,5 +61,3 @@ struct json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind
 
 /* Returns a stage's peaks: one per category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run's configuration: YAML over one table of keys (keys.c), strict. Every key has a default; an unknown
  * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
-#ifndef PETRA_CONFIG_CONFIG_H
-#define PETRA_CONFIG_CONFIG_H
+#pragma once
 
 #include "base/status.h"
 
@@ -413,5 +412,3 @@ void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const cha
 
 /* Returns the string of a choice, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);
-
-#endif

@@ -2,8 +2,7 @@
 /* Loads the file of a config or grid as a YAML document within the limits that petra sets (one document in UTF-8, of
  * bounded length and depth, without anchors, aliases and tags), and turns it into a config step by step. Private to the
  * config and the grid. libyaml's types stay incomplete here. */
-#ifndef PETRA_CONFIG_DOCUMENT_H
-#define PETRA_CONFIG_DOCUMENT_H
+#pragma once
 
 #include "config/value.h"
 
@@ -70,5 +69,3 @@ petra_status petra_config_apply_key(const petra_config_loader *in, int index, co
 
 /* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
 petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);
-
-#endif

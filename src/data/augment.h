@@ -13,8 +13,7 @@
  *
  * Sets whose images are larger than their records (imagefolder) have another crop. There the stream gives, whatever is
  * switched on, first the flip (the highest bit of a word) and then the draws of the window (data/resize.h). */
-#ifndef PETRA_DATA_AUGMENT_H
-#define PETRA_DATA_AUGMENT_H
+#pragma once
 
 #include "config/augmentation.h"
 #include "data/dataset.h"
@@ -40,5 +39,3 @@ void petra_augment_table_init(petra_augment_table *table, const double mean[3], 
 /* Applies the choice and normalises. `pixels` and `out` are (3, height, width); they must not overlap. */
 void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table, const uint8_t *pixels,
                          int32_t height, int32_t width, double *out);
-
-#endif

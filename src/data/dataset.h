@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of tokens
  * (data/windows.h). */
-#ifndef PETRA_DATA_DATASET_H
-#define PETRA_DATA_DATASET_H
+#pragma once
 
 #include "config/config.h"
 #include "base/rng.h"
@@ -104,5 +103,3 @@ void petra_dataset_destroy(petra_dataset *set);
  *            sizes (imagefolder), that size: what is made of a JPEG depends on the library
  * Two sets that differ in nothing of this are the same by it. It takes milliseconds. Errors are those of reading. */
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads files by their bytes. */
-#ifndef PETRA_DATA_FILE_BYTES_H
-#define PETRA_DATA_FILE_BYTES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -18,5 +17,3 @@ petra_status petra_file_bytes(const char *path, const char *what, uint8_t **out,
 
 /* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: `path` and the reason. Thread-safe. */
 petra_status petra_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists the image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
-#ifndef PETRA_DATA_FOLDER_LIST_H
-#define PETRA_DATA_FOLDER_LIST_H
+#pragma once
 
 #include "base/status.h"
 
@@ -48,5 +47,3 @@ void petra_folder_list_fini(petra_folder_list *list);
 
 /* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
 petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
-
-#endif

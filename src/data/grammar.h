@@ -12,8 +12,7 @@
  * h = -p ln p - 3 q ln q = 0.4141 nats. The mean over the T positions of a window, which have seen 1 .. T tokens of it, is the least loss of
  * any network of context T, in the mean over all texts:
  *   loss(T) = sum over distances d of (min(T, d - 1) ln 4 + (T - min(T, d - 1)) h) / T. */
-#ifndef PETRA_DATA_GRAMMAR_H
-#define PETRA_DATA_GRAMMAR_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -26,5 +25,3 @@ petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape
 
 /* Returns loss(context), nats per token; context >= 1. */
 double petra_grammar_best_loss(int64_t context);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The positions of data in an HDF5 data set. Private to src/data; no identifier of HDF5 leaves hdf5_layout.c. */
-#ifndef PETRA_DATA_HDF5_LAYOUT_H
-#define PETRA_DATA_HDF5_LAYOUT_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -29,5 +28,3 @@ petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra
 
 /* Gets whether there is an evaluation split. Errors: those of a file that cannot be read. */
 petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data sets of images, for dataset.c: each opens a split of the set that the config names. */
-#ifndef PETRA_DATA_IMAGE_SETS_H
-#define PETRA_DATA_IMAGE_SETS_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -58,5 +57,3 @@ petra_status petra_imagefolder_open(const petra_config *config, petra_split spli
                                     petra_dataset **out);
 
 bool petra_imagefolder_has_eval(const char *path);
-
-#endif

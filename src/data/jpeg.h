@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding of JPEG images through a table of functions: a build has a decoder (jpeg_turbo.c) or none (jpeg_none.c). */
-#ifndef PETRA_DATA_JPEG_H
-#define PETRA_DATA_JPEG_H
+#pragma once
 
 #include "base/status.h"
 
@@ -40,5 +39,3 @@ typedef struct petra_jpeg_decoder {
 
 /* Returns the decoder of this build; NULL: it has none. */
 const petra_jpeg_decoder *petra_jpeg_decoder_get(void);
-
-#endif

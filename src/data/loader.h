@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loader: threads prepare batches of samples (normalised images or windows of tokens) in advance. The content of a
  * batch depends only on (seed, epoch, batch number), never on the number of threads. */
-#ifndef PETRA_DATA_LOADER_H
-#define PETRA_DATA_LOADER_H
+#pragma once
 
 #include "config/augmentation.h"
 #include "data/dataset.h"
@@ -58,5 +57,3 @@ int32_t petra_loader_labels(const petra_loader *loader);
  * microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out);
 void petra_loader_give_back(petra_loader *loader, petra_batch *batch);
-
-#endif

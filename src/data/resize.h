@@ -6,8 +6,7 @@
  * It is applied down the columns first, then along the rows, and rounded to a byte after each; weights are
  * integers of 22 bits, so that every machine gives the same bytes where its double arithmetic is IEEE 754's.
  */
-#ifndef PETRA_DATA_RESIZE_H
-#define PETRA_DATA_RESIZE_H
+#pragma once
 
 #include "base/rng.h"
 #include "base/status.h"
@@ -50,5 +49,3 @@ petra_crop petra_crop_random(petra_rng *rng, int32_t height, int32_t width);
 /* Computes the size of the resized image, and its window; size <= resize. */
 void petra_crop_centre(int32_t height, int32_t width, int32_t resize, int32_t size, int32_t *resized_height,
                        int32_t *resized_width, petra_crop *window);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns a record of a data set into a sample of a batch: one table of functions for each kind of samples. */
-#ifndef PETRA_DATA_SAMPLER_H
-#define PETRA_DATA_SAMPLER_H
+#pragma once
 
 #include "data/augment.h"
 
@@ -47,5 +46,3 @@ struct petra_sampler {
 
 /* Initialises the sampler, which owns nothing. `set` must outlive it. */
 void petra_sampler_init(petra_sampler *sampler, const petra_dataset *set, const petra_sampler_options *options);
-
-#endif

@@ -4,8 +4,7 @@
  *   data.path, in HDF5 (tokens)   /train; /eval, which may be missing
  *   data.path, another file       with data.eval_share e the first floor(n (1 - e)) of its n tokens; the others
  * With data.eval_path all of data.path (of a folder train.bin) is the training split and all of that file the evaluation split. */
-#ifndef PETRA_DATA_TOKEN_SET_H
-#define PETRA_DATA_TOKEN_SET_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -20,5 +19,3 @@ petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
 
 /* Gets the shape. For text nothing is read, for tokens the head of the training split's file. */
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
-
-#endif

@@ -6,8 +6,7 @@
  * Evaluation: offset 0, as many windows as fit, so that each token but the first is a label once (up to T - 1 tokens at the end are
  * left out). Training that shuffles: each epoch draws its offset, 0 <= offset < T; there are as many windows in every epoch as fit at the
  * largest one. Training that does not shuffle: as many, at offset 0. */
-#ifndef PETRA_DATA_WINDOWS_H
-#define PETRA_DATA_WINDOWS_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -28,5 +27,3 @@ petra_status petra_windows_vocabulary(const petra_config *config, const char *wh
  * messages. Errors: PETRA_CONFIG, PETRA_DATA: less than a window of model.context. */
 petra_status petra_windows_init(const petra_config *config, petra_split split, const char *where, int64_t tokens,
                                 int32_t vocabulary, petra_dataset *set);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of a run that is there only where the run is executed by several processes (run.mode: execute): which stages
  * are here, messages between the ranks, and what the other ranks have for the log and the files of rank 0. */
-#ifndef PETRA_DISTRIBUTED_EXECUTION_H
-#define PETRA_DISTRIBUTED_EXECUTION_H
+#pragma once
 
 #include "data/dataset.h"
 #include "distributed/executor_arrival.h"
@@ -115,5 +114,3 @@ petra_status petra_execution_actions(petra_execution *execution, petra_runlog *r
 /* petra_execution_ranks without an execution: of what each rank did. */
 petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
                                           int32_t stages, petra_runlog *runlog);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What execution.c, execution_checkpoint.c and execution_gather.c share. */
-#ifndef PETRA_DISTRIBUTED_EXECUTION_PRIVATE_H
-#define PETRA_DISTRIBUTED_EXECUTION_PRIVATE_H
+#pragma once
 
 #include "distributed/execution.h"
 
@@ -29,5 +28,3 @@ struct petra_execution {
   petra_carrier_counts before; /* the training */
   petra_runlog_rank did;       /* by this rank */
 };
-
-#endif

@@ -3,8 +3,7 @@
  * virtual clock, the same on every rank. Those of the stages that are here are done by the worker of the stages, which waits
  * for the messages of other ranks; the others are counted. So the order, and what depends on it (evaluations, the end), is the
  * same everywhere, without a word between the ranks. */
-#ifndef PETRA_DISTRIBUTED_WORKER_RANKS_H
-#define PETRA_DISTRIBUTED_WORKER_RANKS_H
+#pragma once
 
 #include "exec/observer.h"
 #include "exec/stage_observer.h"
@@ -43,5 +42,3 @@ typedef struct petra_worker_ranks_times {
   int64_t busy_ns, waited_ns, copied_ns;
 } petra_worker_ranks_times;
 petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *worker);
-
-#endif

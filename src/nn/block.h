@@ -3,8 +3,7 @@
  * of petra_block_parameter, `statistics` in that of petra_block_statistic. Output streams are new references and may be
  * the same tensors as input streams (y2 = x1): tensors are never changed after they were made. petra_block_ops defines
  * a kind of block. */
-#ifndef PETRA_NN_BLOCK_H
-#define PETRA_NN_BLOCK_H
+#pragma once
 
 #include "nn/graph.h"
 
@@ -90,5 +89,3 @@ struct petra_block_ops {
   void (*own_parameter)(const petra_block *block, int index, petra_tensor_spec *out); /* index from 0 */
   void (*kernels)(const petra_block *block, petra_kernel_list *out);
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of blocks, one file each, and their common parts: units (of images), layers and functions (of sequences).
  * For src/nn only. */
-#ifndef PETRA_NN_BLOCKS_H
-#define PETRA_NN_BLOCKS_H
+#pragma once
 
 #include "nn/block.h"
 
@@ -151,5 +150,3 @@ void petra_kernels_add_both(petra_kernel_list *kernels, double flops, double ele
 void petra_units_kernels(const petra_block *block, petra_kernel_list *kernels);
 void petra_layer_kernels(const petra_block *block, int layer, petra_kernel_list *kernels);
 void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The graph of a block: what a forward pass or an inversion keeps for its backward pass. Source of the rules:
  * docs/semantics. All tensors are references that the graph owns. */
-#ifndef PETRA_NN_GRAPH_H
-#define PETRA_NN_GRAPH_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -57,5 +56,3 @@ void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */
 void petra_block_graph_release(petra_block_graph *graph);
-
-#endif

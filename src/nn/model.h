@@ -3,8 +3,7 @@
  * is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
  * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing
  * here holds tensors. Source: docs/semantics/networks.md. */
-#ifndef PETRA_NN_MODEL_H
-#define PETRA_NN_MODEL_H
+#pragma once
 
 #include "backend/backend.h"
 #include "base/kernel.h"
@@ -221,5 +220,3 @@ int64_t petra_block_input_elements(const petra_block *block);
  * do the same to the stream itself. After the last downsampling block the stream reaches the head, and nothing is 0.
  * The structure alone decides. */
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The families of models, one file each, and their common parts. Private to model*.c. */
-#ifndef PETRA_NN_MODEL_PRIVATE_H
-#define PETRA_NN_MODEL_PRIVATE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -18,5 +17,3 @@ void petra_block_set_kind(petra_block *block, const petra_block_ops *ops);
 /* Returns PETRA_CONFIG for the first of `keys` (ended by NULL) that does not have its default: the family does not use
  * it. */
 petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys);
-
-#endif

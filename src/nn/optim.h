@@ -31,8 +31,7 @@
  *
  * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
  * of lion and of the rms factor were not at hand. */
-#ifndef PETRA_NN_OPTIM_H
-#define PETRA_NN_OPTIM_H
+#pragma once
 
 #include "config/optimiser.h"
 #include "nn/tensors.h"
@@ -83,5 +82,3 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
 /* Adds the kernels of a step of the block to its list (model.h). */
 void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
                          petra_kernel_list *kernels);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the optimisers share. */
-#ifndef PETRA_NN_OPTIM_PRIVATE_H
-#define PETRA_NN_OPTIM_PRIVATE_H
+#pragma once
 
 #include "nn/optim.h"
 
@@ -34,5 +33,3 @@ void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec
 /* Adds the cost of Muon's step: FLOPs of its products and the elements that they read and write. Its other passes (18
  * over the matrix) count as the elements for which AdamW, with 7 passes, would take as long. */
 void petra_muon_cost(const petra_tensor_spec *spec, double *flops, double *passes, double *elements);
-
-#endif

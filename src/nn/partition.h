@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The partition of blocks into stages: one block per stage, an explicit list, or balanced by FLOPs. */
-#ifndef PETRA_NN_PARTITION_H
-#define PETRA_NN_PARTITION_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -26,5 +25,3 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
  * more, their sum far below 2^63) is minimal: part p has items first[p] .. first[p + 1] - 1. Among equals chooses the
  * cut whose later parts have the largest sums. Errors: PETRA_NO_MEMORY. */
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The learning rate. */
-#ifndef PETRA_NN_RATE_H
-#define PETRA_NN_RATE_H
+#pragma once
 
 #include "config/config.h"
 #include "base/status.h"
@@ -33,5 +32,3 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
  *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal Training
  *          Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
 double petra_lr_at(const petra_lr *lr, int64_t index);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set with the tensors of a block: parameters, their gradients or velocities, or running statistics. */
-#ifndef PETRA_NN_TENSORS_H
-#define PETRA_NN_TENSORS_H
+#pragma once
 
 #include "nn/graph.h"
 
@@ -26,5 +25,3 @@ void petra_tensor_set_release(petra_tensor_set *set);
  * entries, each representable as a float. A function of (seed, block, index) alone. */
 void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
                           double *values);
-
-#endif

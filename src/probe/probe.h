@@ -7,8 +7,7 @@
  * Every process of a run has a probe, which computes the part of its own stages. All of them decide from the order of the
  * actions of all stages which references they compute next and with which versions, so that they decide alike
  * (docs/adr/0025). A process that has all stages is the case of one. */
-#ifndef PETRA_PROBE_PROBE_H
-#define PETRA_PROBE_PROBE_H
+#pragma once
 
 #include "backend/tensor_archive.h"
 #include "exec/stage_observer.h"
@@ -84,5 +83,3 @@ bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch,
 
 /* After the last action of the run; NULL: no probe. */
 petra_status petra_probe_finish(petra_probe *probe);
-
-#endif

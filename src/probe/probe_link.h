@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between the probes of the processes of a run, over ways of the carrier that nothing else uses. They go through
  * the hosts, also where training messages go from device to device. Buffers count as messages of the probe's account. */
-#ifndef PETRA_PROBE_PROBE_LINK_H
-#define PETRA_PROBE_PROBE_LINK_H
+#pragma once
 
 #include "config/config.h"
 #include "nn/partition.h"
@@ -71,5 +70,3 @@ petra_status petra_probe_link_send_streams(petra_probe_link *link, petra_probe_c
 petra_status petra_probe_link_take_streams(petra_probe_link *link, petra_probe_channel channel, int key, bool wait,
                                            const petra_compute *compute, bool *came, petra_streams *out,
                                            int32_t **labels, int32_t *count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a probe, shared by the files probe*.c. Stages are counted from 0 here. */
-#ifndef PETRA_PROBE_PROBE_PRIVATE_H
-#define PETRA_PROBE_PROBE_PRIVATE_H
+#pragma once
 
 #include "probe/probe.h"
 
@@ -194,5 +193,3 @@ petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left);
 /* Whether a wave for the window has not ended. */
 bool petra_probe_waves_have(const petra_probe *probe, const petra_probe_window *window);
 void petra_probe_waves_destroy(petra_probe *probe);
-
-#endif

@@ -6,8 +6,7 @@
  *    sequential, where two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
  *    for the whole network: an action starts when everything of all earlier rounds has ended on every device.
  * One program per file: program_NAME.c. */
-#ifndef PETRA_SCHEDULE_PROGRAM_H
-#define PETRA_SCHEDULE_PROGRAM_H
+#pragma once
 
 #include "schedule/action.h"
 
@@ -207,5 +206,3 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
  * `microbatch` at `stage`; for PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Determines which version of its weights a stage reads. A version is a number of updates; schedule/method.h has the
  * meaning of each choice of weights. The stages on tensors and the worker that only counts share this rule. */
-#ifndef PETRA_SCHEDULE_VERSION_H
-#define PETRA_SCHEDULE_VERSION_H
+#pragma once
 
 #include "config/config.h"
 
@@ -29,5 +28,3 @@ petra_status petra_forward_version(const petra_version_rule *rule, int32_t stage
 /* The version that a choice of weights means for B of a microbatch whose F read version `forward`. */
 int64_t petra_backward_version(const petra_version_rule *rule, petra_weights weights, int64_t microbatch,
                                int64_t updates, int64_t forward);
-
-#endif

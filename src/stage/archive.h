@@ -2,8 +2,7 @@
 /* The complete state of a stage in a checkpoint: weights and statistics as /parameters/SS/NAME, and in a group of its
  * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, and the peaks of its
  * account. */
-#ifndef PETRA_STAGE_ARCHIVE_H
-#define PETRA_STAGE_ARCHIVE_H
+#pragma once
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
@@ -42,5 +41,3 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
 /* Reads or writes a snapshot, which may be NULL; reading creates it. */
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                     petra_snapshot **snapshot);
-
-#endif

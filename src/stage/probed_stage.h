@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an update
  * uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
-#ifndef PETRA_STAGE_PROBED_STAGE_H
-#define PETRA_STAGE_PROBED_STAGE_H
+#pragma once
 
 #include "stage/stage.h"
 
@@ -39,5 +38,3 @@ bool petra_stage_reconstructs(const petra_stage *stage);
 /* Computes ||found - truth|| / ||truth|| over both streams. */
 petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
                                   double *out);
-
-#endif

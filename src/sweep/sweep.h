@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of `petra sweep` share: the cells of a grid, each a run of its own in DIR/CELL. */
-#ifndef PETRA_SWEEP_SWEEP_H
-#define PETRA_SWEEP_SWEEP_H
+#pragma once
 
 #include "config/grid.h"
 #include "base/status.h"
@@ -133,5 +132,3 @@ petra_status petra_sweep_summarize(const petra_sweep *sweep);
 
 /* Prints a script for sbatch that runs the open cells as an array. */
 petra_status petra_sweep_print_slurm(const petra_sweep *sweep);
-
-#endif

@@ -10,8 +10,7 @@
  * are); streams are float and inner tensors bf16, its 16 bits in a uint16_t, and filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next multiple of 16 behind
  * them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with the zero
  * lanes, so that it sees no padding and has a fast kernel for every number of channels. */
-#ifndef PETRA_BACKEND_CPU_CPU_H
-#define PETRA_BACKEND_CPU_CPU_H
+#pragma once
 
 #include "backend/backend.h"
 #include "base/lane.h"
@@ -224,5 +223,3 @@ void cpu_blas_product(const cpu_product *product);
  * that call it. */
 petra_status cpu_blas_init(int threads);
 void cpu_blas_describe(char *text, size_t size);
-
-#endif

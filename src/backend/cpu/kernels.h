@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loops of the element-wise and norm operations, over contiguous memory, each compiled for several
  * instruction sets. They contain no OpenMP region; their callers divide the work. */
-#ifndef PETRA_BACKEND_CPU_KERNELS_H
-#define PETRA_BACKEND_CPU_KERNELS_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -163,5 +162,3 @@ static inline int64_t cpu_strip_step(int64_t count) {
 CPU_KERNELS(CPU_KERNEL_DECLARE)
 CPU_NARROW_KERNELS(CPU_KERNEL_DECLARE)
 CPU_SEQUENCE_KERNELS(CPU_KERNEL_DECLARE)
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives of oneDNN 2 or 3 for convolutions and linear maps (inner products): describe, make, run. Only onednn*.c
  * include oneDNN. */
-#ifndef PETRA_BACKEND_CPU_ONEDNN_H
-#define PETRA_BACKEND_CPU_ONEDNN_H
+#pragma once
 
 #include "base/status.h"
 
@@ -90,5 +89,3 @@ bool cpu_onednn_has_bf16(void);
 
 /* Describes the library: "oneDNN 2.6.3, ISA avx512_core". */
 void cpu_onednn_describe(char *text, size_t size);
-
-#endif

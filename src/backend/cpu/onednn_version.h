@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The differences between oneDNN 2 and 3, in onednn_2.c or onednn_3.c, whichever configure chose. Private to
  * onednn*.c. */
-#ifndef PETRA_BACKEND_CPU_ONEDNN_VERSION_H
-#define PETRA_BACKEND_CPU_ONEDNN_VERSION_H
+#pragma once
 
 #include "backend/cpu/onednn.h" /* circle: it defines what a convolution is */
 
@@ -41,5 +40,3 @@ dnnl_status_t onednn_describe_primitive(dnnl_engine_t engine, dnnl_primitive_att
 
 /* Adds the result to the existing contents. */
 dnnl_status_t onednn_append_sum(dnnl_post_ops_t operations);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives of oneDNN for convolutions and, in bf16, for linear maps of sequences. They are made once per pass, shape
  * and geometry and kept in the handle, one set per lane. */
-#ifndef PETRA_BACKEND_CPU_PRIMITIVES_H
-#define PETRA_BACKEND_CPU_PRIMITIVES_H
+#pragma once
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
@@ -19,5 +18,3 @@ typedef struct cpu_primitive_task {
 
 /* Computes `out`, the one of x, w and y that the pass computes. Errors: PETRA_BACKEND, PETRA_NO_MEMORY, logged. */
 petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *task, petra_tensor *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles kernels for several instruction sets; for the files that contain them. */
-#ifndef PETRA_BACKEND_CPU_VERSIONS_H
-#define PETRA_BACKEND_CPU_VERSIONS_H
+#pragma once
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -27,6 +26,4 @@
   result cpu_kernel_##name parameters {                                                                                \
     return name arguments;                                                                                             \
   }
-#endif
-
 #endif

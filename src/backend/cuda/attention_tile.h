@@ -4,8 +4,7 @@
  *
  * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (where it is causal, a key after its
  * query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches nothing. */
-#ifndef PETRA_BACKEND_CUDA_ATTENTION_TILE_H
-#define PETRA_BACKEND_CUDA_ATTENTION_TILE_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -251,5 +250,3 @@ PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cud
       data[start + row * stride + feature] = result->at[r][c];
   }
 }
-
-#endif

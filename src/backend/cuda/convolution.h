@@ -2,8 +2,7 @@
 /* Convolutions by cuDNN's backend (graph) API: plans are made once for each shape and kept. Only plan.c, plan_graph.c
  * and plan_search.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics name first, or the
  * one that was measured (cuda_plans_measure). */
-#ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H
-#define PETRA_BACKEND_CUDA_CONVOLUTION_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/config.h"
@@ -100,5 +99,3 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
 
 /* Describes the library: "cuDNN 9.19.0". */
 void cuda_plans_describe(char *text, size_t size);
-
-#endif

@@ -11,8 +11,7 @@
  * (download, dot, cross_entropy) waits for the lane that computes it.
  *
  * cuda_runtime_api.h is included by the files of this folder alone; tests put a run time of their own in its place. */
-#ifndef PETRA_BACKEND_CUDA_CUDA_H
-#define PETRA_BACKEND_CUDA_CUDA_H
+#pragma once
 
 #include "backend/backend.h"
 #include "backend/cuda/convolution.h"
@@ -123,5 +122,3 @@ PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cuda_)
 
 /* loss_ops.c */
 petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
-
-#endif

@@ -13,8 +13,7 @@
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
  * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
  * PETRA_UNROLL_SOME stand before loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
-#ifndef PETRA_BACKEND_CUDA_DEVICE_H
-#define PETRA_BACKEND_CUDA_DEVICE_H
+#pragma once
 
 #include "backend/cuda/kernels.h"
 
@@ -42,7 +41,5 @@
 #define PETRA_BLOCKS ((int64_t)gridDim.x)
 #define PETRA_UNROLL _Pragma("unroll")
 #define PETRA_UNROLL_SOME _Pragma("unroll 4")
-
-#endif
 
 #endif

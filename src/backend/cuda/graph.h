@@ -2,8 +2,7 @@
 /* Segments as CUDA graphs. A segment that occurs a second time, with the same launches and arguments to the byte, is
  * captured, and from then on launched as one graph. Values that change (rates, labels) lie in device memory at fixed
  * places (transfer.h), and the tensor pool assigns storage such that addresses repeat (backend/pool.c). */
-#ifndef PETRA_BACKEND_CUDA_GRAPH_H
-#define PETRA_BACKEND_CUDA_GRAPH_H
+#pragma once
 
 #include "backend/cuda/cuda.h"
 
@@ -18,5 +17,3 @@ petra_status cuda_graphs_launch(cuda_graphs *graphs, int number, const cuda_lane
 
 /* Gets how many graphs there are, and how many segments were launched as a graph and one by one. */
 void cuda_graphs_count(const cuda_graphs *graphs, int64_t *captured, int64_t *launched, int64_t *single);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Grids over plain arrays, and sums over a block or its columns. */
-#ifndef PETRA_BACKEND_CUDA_GRID_H
-#define PETRA_BACKEND_CUDA_GRID_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -87,5 +86,3 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   place.step = (int64_t)(first[place.tensor + 1] - first[place.tensor]) * PETRA_THREADS;
   return place;
 }
-
-#endif

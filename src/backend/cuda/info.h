@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The facts about CUDA for `petra info`: info.c in a build with CUDA, info_none.c in one without. Nothing here fails or
  * is logged: a machine without a device or a driver is reported. */
-#ifndef PETRA_BACKEND_CUDA_INFO_H
-#define PETRA_BACKEND_CUDA_INFO_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@ int petra_cuda_devices(char *text, size_t size);
 
 /* Describes a device in [0, petra_cuda_devices()): "NVIDIA H200, compute capability 9.0, 139.8 GiB". */
 void petra_cuda_describe_device(int device, char *text, size_t size);
-
-#endif

@@ -12,8 +12,7 @@
  * name. Pointers point into device memory unless it is said; "may alias" as in backend.h.
  *
  * Plain C as well as CUDA C++: tests compile the kernels for the host (device.h). */
-#ifndef PETRA_BACKEND_CUDA_KERNELS_H
-#define PETRA_BACKEND_CUDA_KERNELS_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/augmentation.h"
@@ -430,6 +429,4 @@ petra_status cuda_patches_launch(const cuda_lane *lane, const void *arguments);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

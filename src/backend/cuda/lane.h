@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane: one sequence of work on the device. Stages on different lanes compute concurrently. */
-#ifndef PETRA_BACKEND_CUDA_LANE_H
-#define PETRA_BACKEND_CUDA_LANE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ typedef struct cuda_lane {
   size_t scratch_bytes;
   unsigned *counters; /* CUDA_COUNTERS in device memory, 0 before and after every launch */
 } cuda_lane;
-
-#endif

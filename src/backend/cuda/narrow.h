@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements in bf16, and loads and stores of four neighbouring channels at once, of either type. */
-#ifndef PETRA_BACKEND_CUDA_NARROW_H
-#define PETRA_BACKEND_CUDA_NARROW_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -75,5 +74,3 @@ PETRA_DEVICE void cuda_store(void *to, bool narrow, int64_t i, int count, const 
     ((cuda_four_floats *)to)[i / CUDA_FOUR] = four;
   }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan), plan_measure.c (the fastest
  * of several). Only the first three include cuDNN's headers; this one does not: a descriptor is cuDNN's
  * cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
-#ifndef PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
-#define PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
+#pragma once
 
 #include "backend/cuda/convolution.h"
 
@@ -165,5 +164,3 @@ petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const v
  * first one, conversions included, when all that the device had to do before is done. *fastest: the first of those that took least,
  * *us microseconds; -1: the device has no room for it, or cuDNN runs none of them; nothing is logged then. plan_measure.c */
 petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);
-
-#endif

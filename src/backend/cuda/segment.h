@@ -3,8 +3,7 @@
  *
  * Outside of begin and end every command is a segment of its own on lane 0. Where the host needs a result in the middle
  * of an action, what was described so far becomes a segment, and the rest another one. */
-#ifndef PETRA_BACKEND_CUDA_SEGMENT_H
-#define PETRA_BACKEND_CUDA_SEGMENT_H
+#pragma once
 
 #include "backend/cuda/cuda.h"
 
@@ -140,5 +139,3 @@ petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
 /* c = alpha op(a) op(b) + beta c, of the rows of matrices or sequences; op transposes where that is said. */
 petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *a, bool transpose_a,
                            const petra_tensor *b, bool transpose_b, float beta, const petra_tensor *c);
-
-#endif

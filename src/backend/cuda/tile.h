@@ -2,8 +2,7 @@
 /* The layout of a block's threads over an array (pixels, c): along the channels, so that neighbours read neighbours, and
  * where there are few channels over several pixels at once. A thread stays with one channel and goes through pixels,
  * so that what belongs to the channel is computed once. All of it depends on the shape alone. */
-#ifndef PETRA_BACKEND_CUDA_TILE_H
-#define PETRA_BACKEND_CUDA_TILE_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -71,5 +70,3 @@ PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {
   place.step = tile.slices * tile.rows;
   return place;
 }
-
-#endif
