@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of bench_device share, and tick_model with them. */
-#ifndef PETRA_BENCH_DEVICE_H
-#define PETRA_BENCH_DEVICE_H
+#pragma once
 
 #include "run/run.h"
 
@@ -50,5 +49,3 @@ petra_status bench_device_tick(petra_config *config, const bench_options *option
 /* The operations with the network's shapes: prints lines ceiling/KEY/..., op/KEY/... and sum/KEY/.... */
 petra_status bench_device_operations(const petra_plan *plan, petra_backend *backend, const bench_options *options,
                                      const bench_key *key);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs share that time the operations of a backend one by one: a failure ends the
  * program. */
-#ifndef PETRA_BENCH_FRAME_H
-#define PETRA_BENCH_FRAME_H
+#pragma once
 
 #include "backend/ops.h"
 #include "base/clock.h"
@@ -59,5 +58,3 @@ static inline petra_tensor *tensor(const bench *b, petra_tensor_kind kind, int n
   free(host);
   return out;
 }
-
-#endif

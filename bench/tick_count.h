@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a tick asks of a device, counted as the `cuda` backend launches it over the stand-ins of tests/cuda_host, which tell
  * work instead of doing it. */
-#ifndef PETRA_BENCH_TICK_COUNT_H
-#define PETRA_BENCH_TICK_COUNT_H
+#pragma once
 
 #include "bench/device.h"
 
@@ -53,5 +52,3 @@ typedef struct tick_count {
  * update takes. The same number after them is counted too and has to be equal: PETRA_INTERNAL where the run is not steady. */
 petra_status tick_count_run(petra_config *config, int warmup, tick_count *out);
 void tick_count_fini(tick_count *count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a tick goes: the operations of a backend, each timed as a whole. */
-#ifndef PETRA_BENCH_TICK_OPERATIONS_H
-#define PETRA_BENCH_TICK_OPERATIONS_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -15,5 +14,3 @@ void bench_operations_time(bool on);
 /* A row an operation that was called: calls, ms by the wall clock and ms of core time (of all threads of the process, waiting
  * without sleep included), each over `ticks`; then what is between operations. */
 void bench_operations_print(int ticks);
-
-#endif

@@ -45,6 +45,7 @@ EXTRA_DIST += docs/optimiser-and-delay.png \
 	docs/adr/0022-a-warm-up-is-an-order-before-the-order.md \
 	docs/adr/0023-sequences-and-functions.md \
 	docs/adr/0024-numbers-of-two-types.md \
+	docs/adr/0025-probes-where-the-weights-are.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Costs: how long the actions of each stage take on the virtual clock, and how many bytes its messages have. */
-#ifndef PETRA_SIM_COST_H
-#define PETRA_SIM_COST_H
+#pragma once
 
 #include "schedule/action.h"
 
@@ -47,5 +46,3 @@ static inline int64_t petra_cost_exchange_bytes(int32_t replicas, int64_t bytes)
 
 /* Converts seconds to nanoseconds, rounded. The caller checks the range (0 .. 1e9 s). */
 int64_t petra_nanoseconds(double seconds);
-
-#endif

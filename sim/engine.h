@@ -2,8 +2,7 @@
 /* The event queue of the discrete-event engine. Times are int64 nanoseconds. Events have a total order by (time,
  * priority, sequence), so that the same inputs always give the same order. The queue is a 4-ary heap that allocates
  * nothing once it has grown. */
-#ifndef PETRA_SIM_ENGINE_H
-#define PETRA_SIM_ENGINE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -33,5 +32,3 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out);
 
 /* Returns the time of the first event; INT64_MAX if the queue is empty. */
 int64_t petra_event_queue_time(const petra_event_queue *queue);
-
-#endif

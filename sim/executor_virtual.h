@@ -2,8 +2,7 @@
 /* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them. With
  * two engines F runs on the first; B (also of a fused head), W, U and E run on the second. All actions that start at
  * one moment reach the worker as one group. schedule/program.h has the rules by which an action waits. */
-#ifndef PETRA_SIM_EXECUTOR_VIRTUAL_H
-#define PETRA_SIM_EXECUTOR_VIRTUAL_H
+#pragma once
 
 #include "exec/executor.h"
 #include "sim/cost.h"
@@ -53,5 +52,3 @@ int64_t petra_executor_virtual_runaway(const petra_executor *executor);
 
 /* Returns how long the busiest host issued actions; 0 without hosts. */
 int64_t petra_executor_virtual_host_ns(const petra_executor *executor);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of the virtual executor, shared by the files executor_*.c. */
-#ifndef PETRA_SIM_EXECUTOR_PRIVATE_H
-#define PETRA_SIM_EXECUTOR_PRIVATE_H
+#pragma once
 
 #include "sim/executor_virtual.h"
 #include "sim/microbatch_set.h"
@@ -120,5 +119,3 @@ petra_status petra_arrival_message(petra_executor_virtual *executor, const petra
 /* Chooses the next action of an engine; returns false if none may start. */
 bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out);
 void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *action);
-
-#endif

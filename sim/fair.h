@@ -2,8 +2,7 @@
 /* Max-min fair sharing of links and cards by concurrent transmissions (a fluid model; progressive filling, Bertsekas
  * and Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; the remainder of a transmission is a
  * double of bytes. */
-#ifndef PETRA_SIM_FAIR_H
-#define PETRA_SIM_FAIR_H
+#pragma once
 
 #include "base/status.h"
 #include "schedule/action.h"
@@ -32,5 +31,3 @@ bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 /* Takes a transmission that has ended at `now_ns`, in the order of their starts; returns false if there is none
  * (left). */
 bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);
-
-#endif

@@ -2,8 +2,7 @@
 /* Variations of the durations of actions: random durations, slow stages, pauses, failures. Every draw comes from a
  * counter-based stream named by (seed, stage, kind, microbatch), so that it does not depend on the order of events: two
  * methods, or two numbers of engines, see the same random draws. */
-#ifndef PETRA_SIM_JITTER_H
-#define PETRA_SIM_JITTER_H
+#pragma once
 
 #include "config/config.h"
 #include "base/status.h"
@@ -42,5 +41,3 @@ void petra_jitter_quantiles_destroy(petra_jitter_quantiles *quantiles);
  * hardly ever ends. */
 petra_status petra_jitter_duration(const petra_jitter_options *options, petra_jitter_quantiles *quantiles,
                                    int32_t stage, int kind, int64_t microbatch, int64_t cost_ns, int64_t *out);
-
-#endif

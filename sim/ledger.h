@@ -13,8 +13,7 @@
  *     strict  every stream; the stem's tau images never count, since they can be read from the data set again
  * In both the stem counts the one image batch that it works on. No other reading gives the eight totals of table 3: without
  * that image all of them are 0.04e9 bytes too small, and with both streams of the head those of `paper` 0.03e9 too large. */
-#ifndef PETRA_SIM_LEDGER_H
-#define PETRA_SIM_LEDGER_H
+#pragma once
 
 #include "base/status.h"
 
@@ -66,5 +65,3 @@ petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes 
 
 /* Returns the sum over all categories. */
 int64_t petra_ledger_total(const petra_ledger_bytes *bytes);
-
-#endif

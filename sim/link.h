@@ -13,8 +13,7 @@
  * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other
  * replicas. These do the same at the same time on nodes of their own, so that as much goes each way. If times were
  * measured, those with a message in the other direction apply. */
-#ifndef PETRA_SIM_LINK_H
-#define PETRA_SIM_LINK_H
+#pragma once
 
 #include "config/config.h"
 #include "schedule/action.h"
@@ -71,5 +70,3 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
  * (fifo) or shared (fair). */
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes);
 int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes);
-
-#endif

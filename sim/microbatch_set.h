@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of microbatches. They usually arrive in order; a count then suffices. */
-#ifndef PETRA_SIM_MICROBATCH_SET_H
-#define PETRA_SIM_MICROBATCH_SET_H
+#pragma once
 
 #include "base/status.h"
 
@@ -19,5 +18,3 @@ typedef struct petra_microbatch_set {
 petra_status petra_microbatch_set_put(petra_microbatch_set *set, int64_t microbatch);
 bool petra_microbatch_set_has(const petra_microbatch_set *set, int64_t microbatch);
 void petra_microbatch_set_fini(petra_microbatch_set *set);
-
-#endif

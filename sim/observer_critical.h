@@ -10,8 +10,7 @@
  *  3. else one that ended on the device's other engine then (the last U, the end of the round);
  *  4. in a locked program (schedule/program.h), else one that ended then on any device: the end of the network's round.
  * Two things that became true at once are thus both on a critical path, and one of these paths is told. */
-#ifndef PETRA_SIM_OBSERVER_CRITICAL_H
-#define PETRA_SIM_OBSERVER_CRITICAL_H
+#pragma once
 
 #include "sim/executor_virtual.h"
 
@@ -60,5 +59,3 @@ petra_observer *petra_critical_observer(petra_critical *critical);
 /* After the run: finds the path. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions
  * of each stage. */
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
-
-#endif

@@ -70,7 +70,7 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0), versions = about->version_bytes * counts->stash;
   if (counts->copy && !(about->version_bytes && counts->copy_stashed))
     versions += about->copy_bytes;
-  /* What measured changes put into these categories stays: they come with input_bytes 0. */
+  /* Contributions of measured changes to these categories stay: they come with input_bytes 0. */
   if (about->input_bytes)
     petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER,
                       about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);

@@ -5,8 +5,7 @@
  *
  * An action's memory is counted when it starts, as in the emulation: from then on, what it sends counts at the
  * receiver, and what it no longer needs is gone. */
-#ifndef PETRA_SIM_OBSERVER_MEMORY_H
-#define PETRA_SIM_OBSERVER_MEMORY_H
+#pragma once
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -100,5 +99,3 @@ void petra_memory_observer_destroy(petra_observer *observer);
 
 /* Returns the accounts: per stage, the current bytes and the peaks so far. */
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
-
-#endif

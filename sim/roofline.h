@@ -5,8 +5,7 @@
  * petra_kernel_rates it is a model that can be calibrated. Its inputs are plain numbers: petra_block_kernels (src/nn)
  * counts the kernels of a block. Elementwise kernels run on the vector units; their few FLOPs never decide on the
  * devices here. */
-#ifndef PETRA_SIM_ROOFLINE_H
-#define PETRA_SIM_ROOFLINE_H
+#pragma once
 
 #include "config/config.h"
 #include "base/kernel.h"
@@ -69,5 +68,3 @@ void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int co
 
 /* Sets the durations of `cost` from the seconds; its message sizes stay. */
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost);
-
-#endif

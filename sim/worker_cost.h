@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker that computes nothing: it counts versions, lags and what is kept, as real stages would. Actions may come in
  * any order; a microbatch that is forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
-#ifndef PETRA_SIM_WORKER_COST_H
-#define PETRA_SIM_WORKER_COST_H
+#pragma once
 
 #include "exec/worker.h"
 #include "schedule/method.h"
@@ -28,7 +27,7 @@ typedef struct petra_worker_cost_options {
   int32_t stages;
   bool split_head;             /* the last stage has an F of its own */
   bool split_backward;         /* W releases what is kept */
-  petra_version_rule versions; /* that F and B read; zeros: the latest */
+  petra_version_rule versions; /* those that F and B read; zeros: the latest */
 } petra_worker_cost_options;
 
 /* Creates a worker that counts like the stages of a method's run. */
@@ -38,11 +37,9 @@ petra_status petra_worker_cost_create(const petra_worker_cost_options *options, 
 void petra_worker_cost_destroy(petra_worker *worker);
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);
 
-/* Runs a program to its end on the virtual clock with a worker of its own; `observers` are told. *makespan_ns, which may be NULL, is the
- * end of the last action, also on failure. */
+/* Runs a program to its end on the virtual clock with a worker of its own, and notifies `observers`. *makespan_ns,
+ * which may be NULL, is the end of the last action, also on failure. */
 petra_status petra_worker_cost_run(const petra_executor_virtual_options *clock,
                                    const petra_worker_cost_options *counting, const petra_program_ops *program,
                                    const petra_program_options *options, petra_observer *observers,
                                    int64_t *makespan_ns);
-
-#endif

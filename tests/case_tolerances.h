@@ -3,8 +3,7 @@
  * where epsilon is that of the element type (2^-23 or 2^-52), K the number of terms of the sum (1: no sum),
  * and scale the same formula over absolute values: the error of a sum of K rounded terms grows like sqrt(K)
  * when the roundings are independent, and is bounded by K * scale. A coefficient of 0: equal bit for bit. */
-#ifndef PETRA_TESTS_CASE_TOLERANCES_H
-#define PETRA_TESTS_CASE_TOLERANCES_H
+#pragma once
 
 /* X(operation, coefficient): the reason for the coefficient. One for each of the list in backend.h (cases.c). */
 #define CASE_TOLERANCES(X)                                                                                             \
@@ -57,5 +56,3 @@
  * times the third derivative, which for a norm over a dozen elements is of order 100. */
 #define FINITE_DIFFERENCE_STEP 1e-5
 #define FINITE_DIFFERENCE_TOLERANCE 1e-7
-
-#endif

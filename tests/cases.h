@@ -6,8 +6,7 @@
  * are rounded to f32: ref in fp64 is held against the definitions, every other backend against what ref in
  * fp64 gave. For backends whose inner tensors are of bf16 the table is gone through a second time, with `narrow`: inputs
  * that are inner tensors or filters are then bf16 numbers, so that all of them compute from the same. */
-#ifndef PETRA_TESTS_CASES_H
-#define PETRA_TESTS_CASES_H
+#pragma once
 
 #include "harness.h"
 
@@ -119,5 +118,3 @@ typedef struct cases_entry {
 
 extern const cases_entry cases_basic[], cases_shuffle[], cases_conv[], cases_norm[], cases_pool[], cases_head[],
     cases_optim[], cases_sequence[];
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The texts of test_config.c: configs in their printed form, and configs that must be refused. */
-#ifndef PETRA_TESTS_CONFIG_CASES_H
-#define PETRA_TESTS_CONFIG_CASES_H
+#pragma once
 
 static const char defaults[] = "run:\n"
                                "  name: \"demo\"\n"
@@ -505,5 +504,3 @@ static const struct {
     {"\xe2\x82", ":1: ", "byte 0xe2 is not UTF-8"},
     {"run: {name: a\x1b[2J}", ":1: ", "the character U+001B"},
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors for tests of the `cpu` backend's own: of `backend`, which the test makes, with numbers that follow from random_state. */
-#ifndef PETRA_TESTS_CPU_TENSORS_H
-#define PETRA_TESTS_CPU_TENSORS_H
+#pragma once
 
 #include "harness.h"
 
@@ -51,5 +50,3 @@ static inline uint32_t hash_of(uint32_t hash, const petra_tensor *t) {
     hash = hash * 31 + ((const unsigned char *)t->data)[k];
   return hash;
 }
-
-#endif

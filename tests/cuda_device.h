@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For programs that test a device: without one they end with 77, which Automake takes for "skipped". */
-#ifndef PETRA_TESTS_CUDA_DEVICE_H
-#define PETRA_TESTS_CUDA_DEVICE_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -13,5 +12,3 @@ static inline bool cuda_device_missing(void) {
   petra_backend_destroy(device);
   return false;
 }
-
-#endif

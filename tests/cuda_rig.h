@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of single kernels: arrays, a launch in both orders, and comparison with the `ref` backend in fp64. */
-#ifndef PETRA_TESTS_CUDA_RIG_H
-#define PETRA_TESTS_CUDA_RIG_H
+#pragma once
 
 #define PETRA_CUDA_HOST
 #include "backend/cuda/device.h"
@@ -185,5 +184,3 @@ static inline void rig_agree(const char *what, const petra_tensor *expected, con
   }
   free(logical);
 }
-
-#endif

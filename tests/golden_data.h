@@ -2,8 +2,7 @@
 /* The generated records that the golden training runs were made from: a CIFAR-10 binary file of
  * class-dependent waves plus noise, by integer arithmetic alone. tests/reference/make_data.py writes the same
  * bytes. */
-#ifndef PETRA_TESTS_GOLDEN_DATA_H
-#define PETRA_TESTS_GOLDEN_DATA_H
+#pragma once
 
 #include "base/status.h"
 
@@ -23,5 +22,3 @@ void golden_data_record(int64_t index, uint8_t *record);
 /* Writes the first `records` records to a new file at `path` and sets the FNV-1a of what was written.
  * PETRA_IO: the file cannot be created or written. */
 petra_status golden_data_write(const char *path, int64_t records, uint64_t *fnv1a);
-
-#endif

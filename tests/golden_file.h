@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a golden file of tests/golden says about its run, beside the weights (tests/reference/README.md). */
-#ifndef PETRA_TESTS_GOLDEN_FILE_H
-#define PETRA_TESTS_GOLDEN_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -24,5 +23,3 @@ typedef struct golden_file {
 
 /* PETRA_DATA, logged with the name, where an attribute or data set is missing or has another type. */
 petra_status golden_file_read(const char *path, golden_file *out);
-
-#endif

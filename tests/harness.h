@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of a Check program: one suite of one test case, run without forking, with the log captured. */
-#ifndef PETRA_TESTS_HARNESS_H
-#define PETRA_TESTS_HARNESS_H
+#pragma once
 
 #ifdef PETRA_NO_CHECK
 #error "configure found no Check, the unit-test library (Debian: check); install it and configure again"
@@ -71,5 +70,3 @@ static inline int harness_run(const char *name, const TTest *const *tests, int c
 }
 
 #define HARNESS_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
-#endif

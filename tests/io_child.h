@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of what happens at the end of a process: runs this test program again with other arguments, so
  * that its exit handlers run as they do in a real run, and tells its exit status. */
-#ifndef PETRA_TESTS_IO_CHILD_H
-#define PETRA_TESTS_IO_CHILD_H
+#pragma once
 
 #include <signal.h>
 #include <spawn.h>
@@ -56,5 +55,3 @@ static inline void copy_head(const char *from, const char *to, long size) {
   if (out)
     fclose(out);
 }
-
-#endif

@@ -31,7 +31,7 @@ C_TESTS = \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate \
   tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
-  tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references tests/test_probe_replay \
+  tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references \
   tests/test_invertible tests/test_stage_rules tests/test_mitigation tests/test_mitigation_runs \
   tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm tests/test_cuda_sequence tests/test_cuda_attention
 check_PROGRAMS += $(C_TESTS)

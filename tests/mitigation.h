@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of mitigations share: settings, and the stages of a small petra network in double precision. */
-#ifndef PETRA_TESTS_MITIGATION_H
-#define PETRA_TESTS_MITIGATION_H
+#pragma once
 
 #include "harness.h"
 #include "tolerances.h"
@@ -27,5 +26,3 @@ static inline void open_stages(training *run, const char *const *settings) {
   }
   must(training_open(run, sets, n));
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of backend.h written straight from their definitions, on dense arrays in the logical order.
  */
-#ifndef PETRA_TESTS_NAIVE_H
-#define PETRA_TESTS_NAIVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ void naive_max_pool(const naive_pool_sizes *s, const double *x, const double *dy
 
 /* Loss of one image and its gradient; the number of classes that are not worse than the label. */
 double naive_cross_entropy(const double *logits, int classes, int label, double *gradient, int *better);
-
-#endif

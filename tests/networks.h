@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Configs and networks for tests of src/nn. A network that is made is the caller's to give back (petra_model_fini). */
-#ifndef PETRA_TESTS_NETWORKS_H
-#define PETRA_TESTS_NETWORKS_H
+#pragma once
 
 #include "harness.h"
 #include "nn/model.h"
@@ -63,5 +62,3 @@ static inline petra_model make_transformer(const char *family) {
   petra_config_destroy(config);
   return model;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backward operations of ref in fp64 against central finite differences of the forward ones: what the tests of them share. */
-#ifndef PETRA_TESTS_OP_GRADIENTS_H
-#define PETRA_TESTS_OP_GRADIENTS_H
+#pragma once
 
 #include "cases.h"
 
@@ -103,5 +102,3 @@ static inline void check_gradient(const char *what, forward f, void *context, pe
   free(at);
   free(found);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of probes share: a training whose probes, weights after every update and actions are kept. */
-#ifndef PETRA_TESTS_PROBE_RIG_H
-#define PETRA_TESTS_PROBE_RIG_H
+#pragma once
 
 #include "harness.h"
 #include "tolerances.h"
@@ -64,5 +63,3 @@ double dot(const double *x, const double *y, int64_t count);
 double apart(const double *x, const double *y, int64_t count);
 /* The figures of a row again, from the gradients in it. */
 void check_figures(const observed *o, const found *f);
-
-#endif

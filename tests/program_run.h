@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program on the virtual executor with the worker that counts, for test_programs and test_closed_forms: costs that
  * share no factor, and what a run gave. */
-#ifndef PETRA_TESTS_PROGRAM_RUN_H
-#define PETRA_TESTS_PROGRAM_RUN_H
+#pragma once
 
 #include "harness.h"
 #include "sim/executor_virtual.h"
@@ -116,5 +115,3 @@ static inline int64_t larger(int64_t a, int64_t b) {
                   (long long)(options)->microbatches, (long long)(options)->accumulate, (long long)time_,              \
                   (long long)expected_);                                                                               \
   } while (0)
-
-#endif

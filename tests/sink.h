@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a function that is told of every action that ends, as an observer; and a worker around another that says how
  * long its actions take. */
-#ifndef PETRA_TESTS_SINK_H
-#define PETRA_TESTS_SINK_H
+#pragma once
 
 #include "exec/executor.h"
 
@@ -54,5 +53,3 @@ static inline petra_worker *timed_of(timed *t, petra_worker *inner, timed_durati
   *t = (timed){.base.ops = &ops, .inner = inner, .duration = duration, .context = context};
   return &t->base;
 }
-
-#endif

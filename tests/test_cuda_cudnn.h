@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of test_cuda_cudnn share. */
-#ifndef PETRA_TESTS_TEST_CUDA_CUDNN_H
-#define PETRA_TESTS_TEST_CUDA_CUDNN_H
+#pragma once
 
 #include "backend/cuda/convolution.h"
 #include "cuda_host/cudnn_control.h"
@@ -34,5 +33,3 @@ petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape);
 /* Writes their tests there; returns how many. */
 int search_tests(const TTest **tests);
 int measure_tests(const TTest **tests);
-
-#endif

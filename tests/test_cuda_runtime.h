@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of test_cuda_runtime share. */
-#ifndef PETRA_TESTS_TEST_CUDA_RUNTIME_H
-#define PETRA_TESTS_TEST_CUDA_RUNTIME_H
+#pragma once
 
 #include "cuda_host/control.h"
 
@@ -32,5 +31,3 @@ int rig_place(int mark);
 /* Writes their tests there; returns how many. */
 int capture_tests(const TTest **tests);
 int library_tests(const TTest **tests);
-
-#endif

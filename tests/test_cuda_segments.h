@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For the files of test_cuda_segments: a backend over the fake run time, and tensors of it. */
-#ifndef PETRA_TESTS_TEST_CUDA_SEGMENTS_H
-#define PETRA_TESTS_TEST_CUDA_SEGMENTS_H
+#pragma once
 
 #include "backend/cuda/graph.h"
 #include "backend/ops.h"
@@ -48,5 +47,3 @@ static inline petra_tensor *make_filled(petra_backend *backend, petra_tensor_kin
 
 /* test_cuda_segments_sequence.c; sets `tests`, of which there is room for three, and tells how many. */
 int sequence_tests(const TTest **tests);
-
-#endif

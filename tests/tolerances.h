@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tolerances of tolerances.def as constants TOLERANCE_NAME. */
-#ifndef PETRA_TESTS_TOLERANCES_H
-#define PETRA_TESTS_TOLERANCES_H
+#pragma once
 
 #define X(name, value, reason) static const double TOLERANCE_##name __attribute__((unused)) = (value);
 #include "tolerances.def"
@@ -17,5 +16,3 @@
 
 /* The call must succeed; the line that it logged otherwise. */
 #define must(call) ck_assert_msg((call) == PETRA_OK, "%s: %s", #call, harness_line)
-
-#endif

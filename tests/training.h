@@ -2,8 +2,7 @@
 /* A whole training run inside a test program: from config settings to the weights, on the generated records
  * of golden_data.h and without any file of a run. What can be downloaded is compared as in
  * tests/reference/compare.py. */
-#ifndef PETRA_TESTS_TRAINING_H
-#define PETRA_TESTS_TRAINING_H
+#pragma once
 
 #include "run/run.h"
 #include "sink.h"
@@ -103,5 +102,3 @@ petra_status training_compare(const training_tensors *a, const training_tensors 
 
 /* Equal bit for bit. */
 bool training_same(const training_tensors *a, const training_tensors *b);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small training for tests: a run on small generated images, `ref`, a network cut into stages, coprime costs. */
-#ifndef PETRA_TESTS_TRAINING_RIG_H
-#define PETRA_TESTS_TRAINING_RIG_H
+#pragma once
 
 #include "run/run.h"
 #include "sim/cost.h"
@@ -53,5 +52,3 @@ void rig_close(rig *r);
 
 /* An evaluation with the stages' present weights. */
 petra_status rig_evaluate(rig *r, petra_evaluation *out);
-
-#endif

@@ -14,8 +14,7 @@
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */
-#ifndef PETRA_BACKEND_BACKEND_H
-#define PETRA_BACKEND_BACKEND_H
+#pragma once
 
 #include "backend/peers.h"
 #include "backend/sequence.h"
@@ -29,7 +28,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A convolution without bias; kernel size is that of the filter; output height = (H + 2 pad - KH) / stride + 1. */
+/* A convolution without bias. The filter has the kernel size; output height = (H + 2 pad - KH) / stride + 1. */
 typedef struct petra_conv_geometry {
   int stride, pad;
 } petra_conv_geometry;
@@ -39,7 +38,7 @@ typedef struct petra_pool_geometry {
   int window, stride, pad;
 } petra_pool_geometry;
 
-/* How a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
+/* Selects how a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
 typedef enum petra_join {
   PETRA_JOIN_NONE,         /* y = act(z) */
   PETRA_JOIN_ADD,          /* y = addend + act(z)  (RevNet forward: the stream that is added to) */
@@ -49,7 +48,7 @@ typedef enum petra_join {
 
 #define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors, and GPT-2's */
 
-/* In norm_forward y may be NULL: mean and variance alone are wanted, and join and addend are ignored. */
+/* In norm_forward y may be NULL: only mean and variance are wanted, and join and addend are ignored. */
 typedef struct petra_norm_forward {
   const petra_tensor *x;             /* (N, C, H, W), inner */
   const petra_tensor *scale, *shift; /* (C) */
@@ -59,24 +58,24 @@ typedef struct petra_norm_forward {
   petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
-  /* NULL, or where the backend divides streams and join is NONE: y is an activation and has the first channels of the result,
-   * this one those behind: (N, C - that of y, H, W). */
+  /* NULL; or, if the backend divides streams and join is NONE: y is an activation and has the first channels of the
+   * result, and this one the rest: (N, C - that of y, H, W). */
   petra_tensor *second;
 } petra_norm_forward;
 
 typedef struct petra_norm_backward {
-  const petra_tensor *x, *scale, *shift, *mean, *variance; /* as given to and by norm_forward; where ReLU was active is
-                                                              computed again from them */
-  /* Where z is NaN nothing goes through the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its
-   * channel and, with relu, 0 in dshift. */
+  /* As given to and by norm_forward; the sign of the ReLU is recomputed from them. */
+  const petra_tensor *x, *scale, *shift, *mean, *variance;
+  /* If z is NaN, nothing passes the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its channel
+   * and, with relu, 0 in dshift. */
   bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
-  const petra_tensor *dy; /* gradient of act(z), an activation or inner; for JOIN_SUBTRACT too it is that of act(z),
-                                    not of y */
-  petra_tensor *dx;       /* inner; may alias dy (not with dsecond), never x */
+  /* Gradient of act(z), an activation or inner; also for JOIN_SUBTRACT that of act(z), not of y. */
+  const petra_tensor *dy;
+  petra_tensor *dx;              /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
-  const petra_tensor
-      *dsecond; /* NULL, or where the backend divides streams: dy is an activation and has the first channels of the
-                                  gradient, this one those behind */
+  /* NULL; or, if the backend divides streams: dy is an activation and has the first channels of the gradient, and this
+   * one the rest. */
+  const petra_tensor *dsecond;
 } petra_norm_backward;
 
 /* SGD with momentum over a set of tensors (PyTorch's form): g += decay * p; v = momentum * v + g (first step: v = g);
@@ -86,16 +85,16 @@ typedef struct petra_sgd_step {
   petra_tensor *const *parameters; /* updated */
   petra_tensor *const *velocities; /* updated */
   petra_tensor *const *gradients;  /* read only */
-  const double *weight_decay;      /* per tensor; 0 where it is not decayed */
+  const double *weight_decay;      /* per tensor; 0: no decay */
   double lr, momentum;
   bool nesterov;
-  bool first; /* no step was made before: velocities are taken as absent */
+  bool first; /* this is the first step: velocities count as absent */
 } petra_sgd_step;
 
-/* One step of AdamW or NAdamW over a set of tensors: with m and s the averages of the gradient and of its square,
- *     m += (1 - beta1) (g - m);   s = beta2 s + (1 - beta2) g^2;
- *     p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
- * What makes one or the other of it are the two rates (nn/optim.c). Arrays as in petra_sgd_step. */
+/* One step of AdamW or NAdamW over a set of tensors: with m and s the averages of the gradient and of its square, m +=
+ * (1 - beta1) (g - m); s = beta2 s + (1 - beta2) g^2; p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s
+ * / square_correction) + epsilon). The two rates decide which optimiser it is (nn/optim.c). Arrays as in
+ * petra_sgd_step. */
 typedef struct petra_adam_step {
   int count;
   petra_tensor *const *parameters, *const *means, *const *squares; /* updated */
@@ -115,22 +114,22 @@ typedef struct petra_lion_step {
   double beta1, beta2, lr;
 } petra_lion_step;
 
-/* x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest one whose rows (or columns,
- * if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then five times
- *     X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X;   y = X
- * (with more rows than columns X^T X from the right, which is the same): the Newton-Schulz iteration of Jordan et al.,
- * Muon (2024), which leaves singular values between about 0.7 and 1.2. */
+/* Moves x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest matrix whose rows (or
+ * columns, if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then
+ * five times X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X; y = X (with more rows than columns X^T X from the
+ * right, which is the same). This is the Newton-Schulz iteration of Jordan et al., Muon (2024), which leaves singular
+ * values between about 0.7 and 1.2. */
 typedef struct petra_orthogonalize {
   const petra_tensor *x; /* FILTER or MATRIX */
   petra_tensor *y;       /* like x, never x */
-  petra_tensor *work[2]; /* MATRIX (O, I KH KW): room; undefined afterwards */
-  petra_tensor *gram[2]; /* MATRIX (n, n), n the smaller of O and I KH KW: room */
+  petra_tensor *work[2]; /* MATRIX (O, I KH KW): scratch; undefined afterwards */
+  petra_tensor *gram[2]; /* MATRIX (n, n), n the smaller of O and I KH KW: scratch */
 } petra_orthogonalize;
 enum { PETRA_ORTHOGONALIZE_STEPS = 5 };
 
-/* y = join(addend, x w^T + b), row by row: one fully connected layer for all rows. x, addend and y are all matrices or all
- * sequences, with the same rows. From an inner x y is a stream, or inner where join is NONE; the weights are then rounded as
- * x is, the products are summed in float, and what is inner is rounded once. */
+/* y = join(addend, x w^T + b), row by row: one fully connected layer for all rows. x, addend and y are all matrices or
+ * all sequences, with the same rows. If x is inner, y is a stream, or inner if join is NONE; the weights are then
+ * rounded like x, the products are summed in float, and inner results are rounded once. */
 typedef struct petra_linear_forward {
   const petra_tensor *x;      /* rows of I */
   const petra_tensor *w;      /* matrix (O, I) */
@@ -140,20 +139,21 @@ typedef struct petra_linear_forward {
   petra_tensor *y;            /* rows of O; may alias addend, never x */
 } petra_linear_forward;
 
-/* The mean over rows, which are the images of a matrix and the tokens of a sequence. */
+/* The mean over rows, which are the images of a matrix or the tokens of a sequence. */
 typedef struct petra_cross_entropy {
   const petra_tensor *logits; /* (N, classes), or a sequence (N, T, classes) */
   const int32_t *labels;      /* a class number for each row, on the host, 0 <= label < classes */
   petra_tensor *dlogits;      /* like logits: gradient of the mean loss; NULL when not wanted */
-  bool later;                 /* the results need not be there on return: *ticket may be set instead */
-  bool unwanted;              /* only dlogits is wanted: the results may be left undefined */
-  int64_t ticket;             /* out: 0: the results are below; otherwise collect gives them */
+  bool later;                 /* the results may come after the return: *ticket may be set instead */
+  bool unwanted;              /* only dlogits is wanted: the results may be undefined */
+  int64_t ticket;             /* out: 0: the results are below; otherwise collect returns them */
   double loss;                /* out: mean over the rows of -log softmax(logits)[label] */
-  int32_t top1, top5;         /* out: rows whose label is the best, among the five best (ties: lower class first;
-                                  a NaN is not worse than any other logit) */
+  /* out: number of rows whose label is the best, or among the five best (ties: lower class first; a NaN is not worse
+   * than any other logit). */
+  int32_t top1, top5;
 } petra_cross_entropy;
 
-/* Images of a data set as they were read, and what makes activations of them. */
+/* Images of a data set as they were read, and the parameters by which they become activations. */
 typedef struct petra_images {
   const uint8_t *pixels;               /* (N, 3, H, W) on the host */
   const petra_augment_choice *choices; /* N */
@@ -322,51 +322,54 @@ typedef struct petra_images {
 #define PETRA_OPERATION_ENTRY(prefix, name, ...) .name = prefix##name,
 #define PETRA_UNPACK(...) __VA_ARGS__
 
-/* What a backend holds, in bytes. It is given back when the backend goes and not before, so that it is also the most that was
- * held. Accounts have the tensors in use alone. */
+/* Memory of a backend, in bytes. It is released only with the backend, so that it is also the maximum. Accounts count
+ * only tensors in use. */
 typedef struct petra_backend_memory {
   int64_t tensors; /* storage of tensors, in use or not */
   int64_t
-      filters; /* copies in the layout and type that convolutions and linear maps want: of weights and, on `cuda` in bf16, of
-                      streams and images too; -1: not told */
-  int64_t scratch; /* what operations work in; -1: not told */
+      /* Copies in the layout and type that convolutions and linear maps require: of weights and, on `cuda` in bf16,
+       * also of streams and images; -1: unknown. */
+      filters;
+  int64_t scratch; /* scratch memory of operations; -1: unknown */
 } petra_backend_memory;
 
-enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` tells apart */
+enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` distinguishes */
 
 typedef struct petra_backend_ops {
   const char *name; /* "ref", "cpu", "cuda", "dry" */
 
   void (*destroy)(petra_backend *backend);
-  /* One line for `petra info`: libraries and versions, instruction set, threads. */
+  /* Describes the backend in one line for `petra info`: libraries and versions, instruction set, threads. */
   void (*describe)(const petra_backend *backend, char *text, size_t size);
 
-  /* Storage: sets data and layout of a tensor whose backend, kind, shape, elements and bytes are set; content 0. */
+  /* Sets data and layout of a tensor whose backend, kind, shape, elements and bytes are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
-  /* The bytes of a tensor, with nothing allocated. NULL: the elements lie without padding. */
+  /* Returns the bytes of a tensor without allocating anything. NULL: elements are stored without padding. */
   size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
-  /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one
-   * action of a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS): they may be done later, in
-   * their order, at once with those of other stages, and again as a whole when they come again. synchronize returns
-   * when all is done. What an operation gives to the host (download, dot, cross_entropy that is not `later`) is there
-   * when it returns. */
+  /* Optional (NULL: operations are complete when they return). Operations between begin and end belong to one action of
+   * a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their order,
+   * concurrently with those of other stages, and are repeated as a whole when they occur again. synchronize returns
+   * when all are done. What an operation returns to the host (download, dot, cross_entropy that is not `later`) is
+   * available when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
-  /* Waits for the results of the cross_entropy that gave this ticket, one of the last three; sets loss, top1, top5. */
+  /* Waits for the results of the cross_entropy that returned this ticket, one of the last three; sets loss, top1,
+   * top5. */
   petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
   /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
-   * tensor->data, which lie as those of every backend of this name. */
+   * tensor->data, which have the layout of every backend of this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
-  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
-   * rounded once: the numbers that uploading those of petra_augment_apply would give. */
+  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
+   * once: the same numbers as an upload of those of petra_augment_apply. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
-  /* Optional (NULL: not told): sets what the backend holds beside its tensors. */
+  /* Optional (NULL: unknown): gets the backend's memory beside its tensors. */
   void (*held)(petra_backend *backend, petra_backend_memory *out);
-  /* Optional (NULL: there are none): with `plans` of the options the choices that were used so far, as such a file; else nothing. */
+  /* Optional (NULL: there are none): writes the choices that were used so far, as a file for `plans` of the options;
+   * nothing without `plans`. */
   void (*print_plans)(const petra_backend *backend, FILE *out);
 
   /* The operations. */
@@ -376,17 +379,18 @@ typedef struct petra_backend_ops {
 #undef PETRA_OPERATION_FIELD
 } petra_backend_ops;
 
-/* Every backend's own structure starts with this. */
+/* The first member of every backend's own structure. */
 struct petra_backend {
   const petra_backend_ops *ops;
-  const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: through the hosts alone */
+  const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: only through the hosts */
   /* Set by registry.c: */
   petra_precision precision;
-  int threads;          /* of one operation */
-  int lanes;            /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
-  bool dry;             /* tensors have no content (dry.c): set by it */
+  int threads; /* of one operation */
+  /* Number of threads that may call operations concurrently, each with its own lane (base/lane.h); 1: one. */
+  int lanes;
+  bool dry;             /* tensors have no content (dry.c) */
   bool divides_streams; /* norms write two streams at once, and read the gradients of two (`second`, `dsecond`) */
-  bool rounds_streams;  /* convolutions round a stream as they read it: it need not be made inner (precision.h) */
+  bool rounds_streams;  /* convolutions round a stream when they read it: it need not become inner (precision.h) */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };
@@ -397,46 +401,44 @@ typedef struct petra_backend_options {
   petra_backend_kind kind;
   petra_precision precision;
   int threads; /* of one operation, >= 1 */
-  int lanes;   /* threads that ask for operations at once; 0: 1; more: on `cpu` and `ref` only, others have 1 */
+  /* Number of threads that call operations concurrently; 0: 1; more: only on `cpu` and `ref`, others have 1. */
+  int lanes;
   bool deterministic;
   petra_graph_choice graph;
-  int streams;         /* cuda: that stages compute on; 0: as many as there can be */
-  bool wide_gradients; /* cuda in bf16: convolutions give gradients of streams and of filters unrounded */
-  const char *plans;   /* cuda: the file of the choices that are measured (cuda/convolution.h); NULL, "": none are */
-  int device;          /* cuda: which, from 0 */
-  bool device_wraps;   /* of those that there are, that of this number modulo their count */
-  bool
-      sizes_only; /* nothing but the sizes of its tensors will be asked for: the processor need not have the precision */
+  int streams;         /* cuda: streams that stages compute on; 0: as many as possible */
+  bool wide_gradients; /* cuda in bf16: convolutions return gradients of streams and of filters unrounded */
+  const char *plans;   /* cuda: file of the measured choices (cuda/convolution.h); NULL, "": nothing is measured */
+  int device;          /* cuda: number of the device, from 0 */
+  bool device_wraps;   /* number of a device among the existing ones, modulo their count */
+  bool sizes_only;     /* only the sizes of its tensors will be used: the processor need not support the precision */
 } petra_backend_options;
 
-/* Creates a backend: AUTO takes `cuda` where it has the precision, was built and there is a device, else `cpu`, else
- * `ref`. PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has
- * no device. */
+/* Creates a backend. AUTO chooses `cuda` if it has the precision, was built and there is a device, else `cpu`, else
+ * `ref`. Errors: PETRA_UNSUPPORTED (logged, names what would work) if the backend does not have the precision, was not
+ * built or has no device. */
 petra_status petra_backend_create_with(const petra_backend_options *options, petra_backend **out);
 
-/* The same with device.graph: auto. */
+/* Creates a backend with device.graph: auto. */
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads, bool deterministic,
                                   petra_backend **out);
 
-/* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing:
- * what a run would hold can be counted by it. Results (losses, downloads) are 0. */
+/* Creates a backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute
+ * nothing: it counts the memory of a run. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
-/* begin, end, synchronize and collect of the table, where the backend has them. Storage of tensors that are made
- * between begin and end is taken from what this stage gave back before, so that an action finds the same storage
+/* Call begin, end, synchronize and collect of the table, if the backend has them. Storage of tensors that are made
+ * between begin and end is taken from what this stage released before, so that an action gets the same storage
  * again. */
 petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_backend_end(petra_backend *backend);
 petra_status petra_backend_synchronize(petra_backend *backend);
 petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
-/* Whether upload_images is there. */
+/* Returns true if the backend has upload_images. */
 bool petra_backend_takes_images(const petra_backend *backend);
 
-/* What is held now; no operation runs meanwhile. */
+/* Gets the current memory of the backend; no operation may run meanwhile. */
 petra_backend_memory petra_backend_memory_in_use(petra_backend *backend);
 
-/* All tensors must have been released. NULL is allowed. */
+/* Destroys the backend, whose tensors must all have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
-
-#endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dry backend: tensors of the right sizes without content, operations that compute nothing. It wraps the
- * backend whose sizes it tells. */
+/* The dry backend: tensors of the right sizes without content, and operations that compute nothing. It wraps the
+ * backend whose sizes it has. */
 #include "backend/backend.h"
 #include "backend/pool.h"
 #include "backend/registry.h"
@@ -15,7 +15,7 @@
 typedef struct dry_backend {
   petra_backend base;
   petra_backend_ops ops;
-  petra_backend *sizes; /* NULL: of `cuda`, which need not be in this build, nor a device here */
+  petra_backend *sizes; /* NULL: `cuda`, which this build or machine need not have */
 } dry_backend;
 
 static void destroy(petra_backend *backend) {
@@ -41,7 +41,7 @@ static petra_status storage_create(petra_backend *backend, petra_tensor *tensor)
 static void storage_destroy(petra_backend *backend, petra_tensor *tensor) {
 }
 
-/* What an operation gives to the host. */
+/* The results that an operation returns to the host. */
 static petra_status download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   memset(host, 0, (size_t)tensor->elements * (type == PETRA_HOST_F64 ? sizeof(double) : sizeof(float)));
   return PETRA_OK;

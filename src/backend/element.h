@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The formulas of single elements, shared by the backends that compute them in their own loops. All in double: a
- * backend rounds once, when it stores. Defined so that a CUDA translation unit can take them as device functions. */
-#ifndef PETRA_BACKEND_ELEMENT_H
-#define PETRA_BACKEND_ELEMENT_H
+/* The formulas of single elements, shared by the backends that compute them in their own loops. All are in double: a
+ * backend rounds once, when it stores. A CUDA translation unit can define them as device functions. */
+#pragma once
 
 #include "backend/backend.h"
 
@@ -12,7 +11,7 @@
 #define PETRA_ELEMENT_FUNCTION static inline
 #endif
 
-/* ReLU; NaN stays NaN (x > 0 ? x : 0 would lose it). */
+/* ReLU. NaN stays NaN (x > 0 ? x : 0 would lose it). */
 PETRA_ELEMENT_FUNCTION double petra_element_relu(double x) {
   return x < 0 ? 0 : x;
 }
@@ -33,7 +32,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_normalize(double x, double mean, dou
   return scale * ((x - mean) * inverse_deviation) + shift;
 }
 
-/* y of the normalised value z; addend is not looked at for PETRA_JOIN_NONE. */
+/* Returns y for the normalised value z; ignores addend for PETRA_JOIN_NONE. */
 PETRA_ELEMENT_FUNCTION double petra_element_join(petra_join join, bool relu, double z, double addend) {
   switch (join) {
   case PETRA_JOIN_ADD:
@@ -48,15 +47,15 @@ PETRA_ELEMENT_FUNCTION double petra_element_join(petra_join join, bool relu, dou
   return relu ? petra_element_relu(z) : z;
 }
 
-/* The gradient of x through the normalisation with batch statistics, from dz, the normalised x and the means over
- * the batch of dz and of dz * normalised. */
+/* The gradient of x through the normalisation with batch statistics, from dz, the normalised x and the means over the
+ * batch of dz and of dz * normalised. */
 PETRA_ELEMENT_FUNCTION double petra_element_norm_backward(double dz, double normalized, double scale,
                                                           double inverse_deviation, double mean_dz,
                                                           double mean_dz_normalized) {
   return scale * inverse_deviation * (dz - mean_dz - normalized * mean_dz_normalized);
 }
 
-/* GELU: the part of x that goes through, and what its product with x grows by (petra_gelu). */
+/* GELU and its derivative (petra_gelu). */
 #define PETRA_ELEMENT_GELU_SLOPE 0.79788456080286535588  /* sqrt(2 / pi) */
 #define PETRA_ELEMENT_GELU_CUBIC 0.044715                /* of the paper */
 #define PETRA_ELEMENT_HALF_ROOT 0.70710678118654752440   /* sqrt(1 / 2) */
@@ -75,7 +74,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_gelu_derivative(petra_gelu form, dou
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * PETRA_ELEMENT_GELU_SLOPE * (1 + 3 * PETRA_ELEMENT_GELU_CUBIC * x * x);
 }
 
-/* Whether an element of a sequence of tokens is a row of a table of so many; a NaN is none. */
+/* Returns true if an element of a sequence of tokens is a row of a table of `rows`; a NaN is not. */
 PETRA_ELEMENT_FUNCTION bool petra_element_is_token(double token, int32_t rows) {
   return token >= 0 && token < rows && token == floor(token);
 }
@@ -85,12 +84,12 @@ PETRA_ELEMENT_FUNCTION double petra_element_running(double running, double value
   return (1 - momentum) * running + momentum * value;
 }
 
-/* What turns the biased variance of n samples, 2 at least, into the unbiased one. */
+/* Returns the factor between the biased variance of n samples, at least 2, and the unbiased one. */
 PETRA_ELEMENT_FUNCTION double petra_element_unbias(int64_t samples) {
   return (double)samples / (double)(samples - 1);
 }
 
-/* One step of SGD with momentum on one element: *velocity is updated, the new parameter is returned. */
+/* One step of SGD with momentum on one element: updates *velocity and returns the new parameter. */
 PETRA_ELEMENT_FUNCTION double petra_element_sgd(double parameter, double gradient, double decay, double lr,
                                                 double momentum, bool nesterov, bool first, double *velocity) {
   double g = gradient + decay * parameter;
@@ -99,12 +98,12 @@ PETRA_ELEMENT_FUNCTION double petra_element_sgd(double parameter, double gradien
   return parameter - lr * (nesterov ? g + momentum * v : v);
 }
 
-/* What petra_adam_step has for each element of a tensor. */
+/* The parameters of petra_adam_step for one tensor. */
 typedef struct petra_element_adam_rates {
   double decay, beta1, beta2, epsilon, gradient_rate, mean_rate, square_correction;
 } petra_element_adam_rates;
 
-/* One step of AdamW or NAdamW on one element: *mean and *square are updated, the new parameter is returned. */
+/* One step of AdamW or NAdamW on one element: updates *mean and *square and returns the new parameter. */
 PETRA_ELEMENT_FUNCTION double petra_element_adam(const petra_element_adam_rates *r, double parameter, double gradient,
                                                  double *mean, double *square) {
   double m = *mean + (1 - r->beta1) * (gradient - *mean);
@@ -115,12 +114,12 @@ PETRA_ELEMENT_FUNCTION double petra_element_adam(const petra_element_adam_rates 
          (r->gradient_rate * gradient + r->mean_rate * m) / (sqrt(s / r->square_correction) + r->epsilon);
 }
 
-/* -1, 0 or 1; NaN of a NaN. */
+/* Returns -1, 0 or 1; NaN for a NaN. */
 PETRA_ELEMENT_FUNCTION double petra_element_sign(double x) {
   return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;
 }
 
-/* One step of Lion on one element: *mean is updated, the new parameter is returned. */
+/* One step of Lion on one element: updates *mean and returns the new parameter. */
 PETRA_ELEMENT_FUNCTION double petra_element_lion(double parameter, double gradient, double decay, double lr,
                                                  double beta1, double beta2, double *mean) {
   double direction = petra_element_sign(beta1 * *mean + (1 - beta1) * gradient);
@@ -128,15 +127,13 @@ PETRA_ELEMENT_FUNCTION double petra_element_lion(double parameter, double gradie
   return (1 - decay) * parameter - lr * direction;
 }
 
-/* The polynomial of petra_orthogonalize: what element (row, column) of a I + b G + c G G has, from those of G and G G. */
+/* The polynomial of petra_orthogonalize: element (row, column) of a I + b G + c G G, from those of G and G G. */
 PETRA_ELEMENT_FUNCTION double petra_element_newton_schulz(bool diagonal, double gram, double gram_squared) {
   return (diagonal ? 3.4445 : 0) - 4.7750 * gram + 2.0315 * gram_squared;
 }
 
-/* The factor that makes a matrix of this sum of squares one of norm 1. */
+/* Returns the factor that scales a matrix with this sum of squares to norm 1. */
 PETRA_ELEMENT_FUNCTION double petra_element_to_norm_1(double squares) {
   double norm = sqrt(squares);
   return 1 / (norm < 1e-7 ? 1e-7 : norm);
 }
-
-#endif

@@ -19,7 +19,7 @@ typedef struct change {
 
 struct petra_journal {
   int64_t number;
-  petra_status status; /* of writing down */
+  petra_status status; /* of recording */
   change *changes;
   int64_t count, capacity;
 };
@@ -87,8 +87,8 @@ petra_status petra_journal_read_out(petra_journal *journal) {
   return journal->status;
 }
 
-/* Without memory all is made at once, while no other thread does the same: only so are changes made while journals are open,
- * and in the end all is given back. */
+/* Without memory all changes are made immediately, while no other thread does the same. Only in this case changes are
+ * made while journals are open; in the end everything is released. */
 static void write_down(petra_journal *journal, petra_backend *backend, const change *c) {
   if (journal->status == PETRA_OK)
     journal->status = petra_array_reserve(&journal->changes, &journal->capacity, journal->count + 1, sizeof *c);

@@ -7,12 +7,12 @@
 #include <string.h>
 
 enum {
-  PETRA_ANY = -1,       /* in an expected shape: any extent */
+  PETRA_ANY = -1,       /* as an expected extent: any extent */
   POOL_WINDOW_MAX = 16, /* so that a position in the window fits in a byte */
 };
 
-/* Checks of the arguments of one operation. Each function logs and returns the first thing that is wrong; `op` is the
- * operation's name and starts the line. */
+/* Checks of the arguments of one operation. Each function logs and returns the first error; `op` is the name of the
+ * operation, with which the line starts. */
 typedef struct checker {
   const petra_backend *backend;
   const char *op;
@@ -42,24 +42,24 @@ static bool is_image(petra_tensor_kind kind) {
   return kind == PETRA_TENSOR_ACTIVATION || kind == PETRA_TENSOR_INNER;
 }
 
-/* For a tensor that may be either: what it is. */
+/* The name of a tensor that may be either. */
 static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
 
-/* The kind of what a convolution reads. */
+/* Returns the kind of tensor that a convolution reads. */
 static petra_tensor_kind read_kind(const checker *check, const petra_tensor *x) {
   return check->backend->rounds_streams ? image_kind(x) : PETRA_TENSOR_INNER;
 }
 
-/* Whether a tensor of `found` can stand where one of `expected` is asked for. */
+/* Returns true if a tensor of `found` can replace one of `expected`. */
 static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
   const petra_tensor_kind stream = petra_kind_of_stream(expected);
   return found == expected ||
          (petra_kind_of_stream(found) == stream && petra_tensor_inner_kind(backend, stream) == stream);
 }
 
-/* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */
+/* Checks a tensor of this kind and shape (PETRA_ANY: not checked); `name` is its name in backend.h. */
 static petra_status check_tensor(const checker *check, const char *name, const petra_tensor *tensor,
                                  petra_tensor_kind kind, int n, int c, int h, int w) {
   PETRA_TRY(check_present(check, name, tensor));
@@ -78,7 +78,7 @@ static petra_status check_tensor(const checker *check, const char *name, const p
                     kind_names[tensor->kind], found_text, kind_names[kind], expected_text);
 }
 
-/* Any tensor that holds numbers: all kinds but masks. */
+/* Checks a tensor that holds numbers: all kinds except masks. */
 static petra_status check_numbers(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_present(check, name, tensor));
   if (tensor->kind == PETRA_TENSOR_MASK)
@@ -86,7 +86,7 @@ static petra_status check_numbers(const checker *check, const char *name, const 
   return PETRA_OK;
 }
 
-/* A tensor of numbers of the kind and shape of `model`, which was checked before. */
+/* Checks a tensor of numbers of the kind and shape of `model`, which was checked before. */
 static petra_status check_like(const checker *check, const char *name, const petra_tensor *tensor,
                                const petra_tensor *model) {
   PETRA_TRY(check_numbers(check, name, tensor));
@@ -94,7 +94,8 @@ static petra_status check_like(const checker *check, const char *name, const pet
   return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* Any tensor of numbers that operations add up: all kinds but masks and, where they differ from streams, inner ones. */
+/* Checks a tensor of numbers that operations add up: all kinds except masks and, if they differ from streams, inner
+ * ones. */
 static petra_status check_summed(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_numbers(check, name, tensor));
   if (petra_kind_is_inner(tensor->kind) && !kind_fits(check->backend, tensor->kind, petra_kind_of_stream(tensor->kind)))
@@ -102,7 +103,7 @@ static petra_status check_summed(const checker *check, const char *name, const p
   return PETRA_OK;
 }
 
-/* A tensor of the shape of `model`, an activation or inner. */
+/* Checks a tensor of the shape of `model`, an activation or inner. */
 static petra_status check_image_like(const checker *check, const char *name, const petra_tensor *tensor,
                                      const petra_tensor *model) {
   PETRA_TRY(check_present(check, name, tensor));
@@ -110,13 +111,13 @@ static petra_status check_image_like(const checker *check, const char *name, con
   return check_tensor(check, name, tensor, image_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* For a sequence that may be either: what it is. */
+/* The name of a sequence that may be either. */
 static petra_tensor_kind sequence_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER_SEQUENCE ? PETRA_TENSOR_INNER_SEQUENCE : PETRA_TENSOR_SEQUENCE;
 }
 
-/* A tensor of numbers of the shape of `model`, which was checked before, and of its kind; one of them may be a stream
- * and the other inner. */
+/* Checks a tensor of numbers of the shape of `model`, which was checked before, and of its kind; one of them may be a
+ * stream and the other inner. */
 static petra_status check_shaped(const checker *check, const char *name, const petra_tensor *tensor,
                                  const petra_tensor *model) {
   const int32_t *shape = model->shape;
@@ -127,7 +128,7 @@ static petra_status check_shaped(const checker *check, const char *name, const p
   return check_tensor(check, name, tensor, sequence_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
 }
 
-/* `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
+/* Checks that `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
 static petra_status check_apart(const checker *check, const char *output_name, const petra_tensor *output,
                                 const char *names, const petra_tensor *const *inputs) {
   for (; *inputs; inputs++) {
@@ -140,13 +141,13 @@ static petra_status check_apart(const checker *check, const char *output_name, c
   return PETRA_OK;
 }
 
-/* Extent of the output of a window that slides over `extent` elements; 0 when it does not fit. */
+/* Returns the extent of the output of a window that slides over `extent` elements; 0 if it does not fit. */
 static int output_extent(int extent, int window, int stride, int pad) {
   int room = extent + 2 * pad - window;
   return room < 0 ? 0 : room / stride + 1;
 }
 
-/* A convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
+/* Checks a convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
 static petra_status check_conv(const checker *check, const petra_conv_geometry *geometry, const char *x_name,
                                const petra_tensor *x, petra_tensor_kind x_kind, const char *w_name,
                                const petra_tensor *w, const char *y_name, const petra_tensor *y) {
@@ -163,7 +164,7 @@ static petra_status check_conv(const checker *check, const petra_conv_geometry *
   return check_tensor(check, y_name, y, PETRA_TENSOR_INNER, x->shape[0], w->shape[0], oh, ow);
 }
 
-/* NULL, or what is added to an activation. */
+/* Checks an addend of an activation, which may be NULL. */
 static petra_status check_addend(const checker *check, const petra_tensor *addend, const petra_tensor *sum) {
   if (!addend)
     return PETRA_OK;
@@ -171,7 +172,7 @@ static petra_status check_addend(const checker *check, const petra_tensor *adden
   return check_like(check, "addend", addend, sum);
 }
 
-/* A max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
+/* Checks a max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
 static petra_status check_max_pool(const checker *check, const petra_pool_geometry *geometry, const char *x_name,
                                    const petra_tensor *x, const char *y_name, const petra_tensor *y,
                                    const petra_tensor *mask) {
@@ -191,7 +192,7 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   return mask ? check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
 }
 
-/* A matrix or a sequence, inner or not: rows of numbers. */
+/* Checks a matrix or a sequence, inner or not: rows of numbers. */
 static petra_status check_rows(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_present(check, name, tensor));
   if (tensor->kind != PETRA_TENSOR_MATRIX && !petra_kind_is_sequence(tensor->kind))
@@ -200,7 +201,8 @@ static petra_status check_rows(const checker *check, const char *name, const pet
   return PETRA_OK;
 }
 
-/* As many rows as `model`, which was checked by check_rows, of `kind`, with `columns` columns (PETRA_ANY: not looked at). */
+/* Checks a tensor of `kind` with as many rows as `model`, which was checked by check_rows, and `columns` columns
+ * (PETRA_ANY: not checked). */
 static petra_status check_rows_as(const checker *check, const char *name, const petra_tensor *tensor,
                                   const petra_tensor *model, petra_tensor_kind kind, int columns) {
   const int32_t *shape = model->shape;
@@ -209,12 +211,12 @@ static petra_status check_rows_as(const checker *check, const char *name, const 
   return check_tensor(check, name, tensor, kind, shape[0], columns, 1, 1);
 }
 
-/* The kind of what may be computed from the rows `from`: of inner ones either. */
+/* Returns the kind of a tensor that may be computed from the rows `from`: from inner ones either. */
 static petra_tensor_kind result_kind(const petra_tensor *tensor, const petra_tensor *from) {
   return from->kind == PETRA_TENSOR_INNER_SEQUENCE ? sequence_kind(tensor) : from->kind;
 }
 
-/* The checks of the list of operations; `check` is the checker of the operation. */
+/* The checks in the list of operations; `check` is the checker of the operation. */
 #define NUMBERS(t) PETRA_TRY(check_numbers(check, #t, t));
 #define SUMMED(t) PETRA_TRY(check_summed(check, #t, t));
 #define OF_KIND(t, kind, n, c, h, w) PETRA_TRY(check_tensor(check, #t, t, PETRA_TENSOR_##kind, n, c, h, w));
@@ -284,7 +286,7 @@ static petra_status check_divided(const checker *check, const petra_tensor *x, c
   return PETRA_OK;
 }
 
-/* What norm_forward and norm_evaluate have in common. */
+/* The common checks of norm_forward and norm_evaluate. */
 static petra_status check_norm(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *y = a->y, *addend = a->addend;
@@ -307,7 +309,7 @@ static petra_status check_norm(const checker *check, const petra_norm_forward *a
   return PETRA_OK;
 }
 
-/* One value is its own mean, and its variance is not known. */
+/* A single value is its own mean, and its variance is unknown. */
 static petra_status check_samples(const checker *check, int64_t samples) {
   return samples >= 2 ? PETRA_OK
                       : petra_fail(PETRA_SHAPE, "%s: %lld value%s for each channel, expected at least 2", check->op,
@@ -342,7 +344,7 @@ static petra_status check_norm_backward(const checker *check, const petra_norm_b
   return PETRA_OK;
 }
 
-/* The columns [column, column + count) of `matrix` (N, columns) are there. */
+/* Checks that the columns [column, column + count) of `matrix` (N, columns) exist. */
 static petra_status check_columns(const checker *check, int count, const char *matrix_name, const petra_tensor *matrix,
                                   int column) {
   if (column < 0 || count > matrix->shape[1] - column)
@@ -370,7 +372,8 @@ static petra_status check_cross_entropy(const checker *check, petra_cross_entrop
   return PETRA_OK;
 }
 
-/* The tensors `name`d by an optimiser's step are like the parameters, and none is another of the step. */
+/* Checks that the tensors `name`d by an optimiser's step are like the parameters, and that none is another tensor of
+ * the step. */
 static petra_status check_state(const checker *check, const char *name, const petra_tensor *state,
                                 const petra_tensor *p, const petra_tensor *g) {
   PETRA_TRY(check_like(check, name, state, p));

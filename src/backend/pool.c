@@ -9,13 +9,13 @@
 
 enum { BUCKETS = 256, KINDS = PETRA_BACKEND_ACTIONS };
 
-/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions
- * take its slots one after the other, whatever the order in which others give theirs back. All sizes are powers of
- * two, so that a network's addresses come again after as many actions as the largest ring has slots. */
+/* The n-th tensor that a kind of action of a stage makes, if one of these outlived the action: its storage is a ring.
+ * Actions take its slots one after the other, in whatever order others return theirs. All sizes are powers of two, so
+ * that a network's addresses repeat after as many actions as the largest ring has slots. */
 typedef struct site {
   petra_tensor **slot; /* NULL: not made yet */
-  int size;            /* 0: nothing outlived it so far; at most four times what was held at once */
-  int next;            /* the slot that is taken next */
+  int size;            /* 0: nothing has outlived an action so far; at most four times the maximum in use at once */
+  int next;            /* next slot */
 } site;
 
 /* One kind of action of one stage. */
@@ -25,15 +25,15 @@ typedef struct action_sites {
 } action_sites;
 
 struct petra_tensor_pool {
-  pthread_mutex_t mutex;       /* guards all below, and the chains of the tensors */
+  pthread_mutex_t mutex;       /* protects everything below, and the chains of the tensors */
   petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
   int64_t live;                /* tensors with references */
-  int64_t made, bytes;         /* storage so far: how many, how large */
-  int64_t numbers;             /* given so far */
-  int32_t stage, kind;         /* of the action that runs; stage 0: none */
+  int64_t made, bytes;         /* storage so far: count and bytes */
+  int64_t numbers;             /* last number that was returned */
+  int32_t stage, kind;         /* of the current action; stage 0: none */
   action_sites (*stages)[KINDS];
   int64_t stage_count;
-  petra_tensor **fresh; /* what the action has made so far; NULL: given back and taken again since */
+  petra_tensor **fresh; /* tensors that the action has made so far; NULL: returned and taken again since */
   int fresh_count;
   int64_t fresh_capacity;
 };
@@ -114,7 +114,7 @@ static action_sites *present(const petra_tensor_pool *pool) {
   return &pool->stages[pool->stage][pool->kind];
 }
 
-/* Room for the sites of one more tensor of the action. */
+/* Makes room for the sites of one more tensor of the action. */
 static petra_status make_room(petra_tensor_pool *pool) {
   action_sites *action = present(pool);
   const int64_t need = (int64_t)pool->fresh_count + 1;
@@ -132,7 +132,7 @@ petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int3
   return PETRA_OK;
 }
 
-/* Twice as many slots, the new ones empty and next, before the one that was next. */
+/* Doubles the slots; the new ones are empty and next, before the one that was next. */
 static petra_status grow(site *s) {
   int size = s->size ? 2 * s->size : 1;
   petra_tensor **slot;
@@ -153,8 +153,8 @@ static int count_in_use(const site *s) {
   return held;
 }
 
-/* The next slot's tensor is still held. Where at least half of the ring is, it is too small; where not, this tensor
- * is held longer than those that the ring is for, perhaps for ever: it leaves the ring. */
+/* The next slot's tensor is still in use. If at least half of the ring is, it is too small; otherwise this tensor is in
+ * use for longer than those for which the ring exists, perhaps for ever, and leaves the ring. */
 static petra_status make_way(site *s) {
   if (2 * count_in_use(s) >= s->size)
     return grow(s);
@@ -163,7 +163,7 @@ static petra_status make_way(site *s) {
   return PETRA_OK;
 }
 
-/* The first time that a tensor outlives its action, its place becomes a ring with the tensor in it. */
+/* When a tensor outlives its action for the first time, its place becomes a ring with the tensor in it. */
 static petra_status learn(petra_tensor_pool *pool, int place) {
   petra_tensor *tensor = pool->fresh[place];
   site *s = &present(pool)->site[place];
@@ -190,7 +190,7 @@ static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32
   return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
 }
 
-/* Takes the storage of this kind and shape that was made first out of a list. */
+/* Takes the oldest storage of this kind and shape out of a list. */
 static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
   for (petra_tensor **link = list; *link; link = &(*link)->next_free) {
     petra_tensor *tensor = *link;
@@ -240,7 +240,7 @@ static void forget(petra_tensor_pool *pool, const petra_tensor *tensor) {
     }
 }
 
-/* A tensor like any other, from the lists of the stage. */
+/* Takes an ordinary tensor from the lists of the stage. */
 static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
                                 petra_tensor **out) {
   petra_tensor_pool *pool = backend->pool;
@@ -248,7 +248,7 @@ static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, 
   return *out ? PETRA_OK : make(backend, kind, shape, out);
 }
 
-/* The ring's next slot. A tensor of another shape stays: *out is NULL. */
+/* Takes the ring's next slot. If its tensor has another shape, it stays and *out is NULL. */
 static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind kind, const int32_t shape[4],
                               petra_tensor **out) {
   if (s->slot[s->next] && s->slot[s->next]->references > 0)
@@ -296,7 +296,7 @@ void petra_tensor_pool_give(petra_tensor *tensor) {
   petra_tensor_pool *pool = tensor->backend->pool;
   petra_tensor_pool_lock(tensor->backend);
   pool->live--;
-  if (!tensor->in_ring) { /* else its slot has it */
+  if (!tensor->in_ring) { /* otherwise it is in its slot */
     petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
     while (*link && (*link)->number < tensor->number)
       link = &(*link)->next_free;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A mask holds one byte an element. */
+/* A mask has one byte per element. */
 #define WITH_INNERS(type, inner, inner_sequence)                                                                       \
   {                                                                                                                    \
     [PETRA_TENSOR_ACTIVATION] = sizeof(type), [PETRA_TENSOR_FILTER] = sizeof(type),                                    \
@@ -30,7 +30,7 @@ static const struct row {
     {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, ALL_OF(float), false},
     {PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, WITH_INNER(float, BF16_BYTES), false},
     {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, ALL_OF(float), false},
-    {PETRA_BACKEND_CUDA, PETRA_PRECISION_TF32, ALL_OF(float), false}, /* rounded in convolutions and products alone */
+    {PETRA_BACKEND_CUDA, PETRA_PRECISION_TF32, ALL_OF(float), false}, /* rounded only in convolutions and products */
     {PETRA_BACKEND_CUDA, PETRA_PRECISION_BF16, WITH_INNER_IMAGES(float, BF16_BYTES), true}, /* no transformers */
 };
 enum { ROWS = sizeof rows / sizeof *rows };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference backend: naive loops over plain dense arrays in the logical order, float or double, with every sum
- * in double. The oracle that the other backends are tested against, and the only one in double. */
+/* The reference backend: naive loops over plain dense arrays in the logical order, float or double, with every sum in
+ * double. The other backends are tested against it, and it is the only one in double. */
 #include "backend/ref.h"
 
 #include "backend/precision.h"

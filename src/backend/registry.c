@@ -19,7 +19,7 @@ petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision
   for (size_t i = 0; i < sizeof on_host / sizeof *on_host; i++)
     if (petra_precision_find(on_host[i], precision))
       return on_host[i];
-  return PETRA_BACKEND_CUDA; /* which says what it misses */
+  return PETRA_BACKEND_CUDA; /* it reports what is missing */
 }
 
 petra_status petra_backend_check_precision(petra_backend_kind kind, petra_precision precision) {
@@ -124,8 +124,6 @@ void petra_backend_destroy(petra_backend *backend) {
   petra_tensor_pool_destroy(backend);
   backend->ops->destroy(backend);
 }
-
-/* --- what backends say of a token that is none --- */
 
 petra_status petra_token_refuse(const char *operation, const petra_tensor *tokens, int64_t index, double token,
                                 int32_t rows) {

@@ -7,10 +7,10 @@
 
 #include <assert.h>
 
-/* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 for one). */
+/* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 per element). */
 #define ELEMENTS_MAX (INT64_MAX / 4096)
 
-/* Counts bytes of a tensor, or writes down that they are to be counted. */
+/* Counts bytes of a tensor, or records them in the journal. */
 static void count_bytes(petra_journal *journal, const petra_tensor *tensor, int64_t sign) {
   const int64_t bytes = sign * (int64_t)tensor->bytes;
   if (journal)
@@ -19,7 +19,7 @@ static void count_bytes(petra_journal *journal, const petra_tensor *tensor, int6
     petra_account_add(tensor->account, tensor->category, bytes);
 }
 
-/* Whether what others do at the same time cannot concern the tensor. */
+/* Returns true if concurrent work of others cannot affect the tensor. */
 static bool is_own(const petra_journal *journal, const petra_tensor *tensor) {
   return !journal || tensor->maker == petra_journal_number(journal) ||
          __atomic_load_n(&tensor->references, __ATOMIC_ACQUIRE) == 1;

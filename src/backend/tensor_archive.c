@@ -11,7 +11,7 @@
 
 enum { ABOUT = 8 }; /* kind, shape, account (-1: none), category, identity */
 
-/* No stage has a tensor of more; what a layout adds to so many can still be counted. */
+/* No stage has a tensor with more elements; the padding that a layout adds to this many can still be counted. */
 enum { ELEMENTS_MAX = 1 << 30 };
 
 void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
@@ -32,7 +32,7 @@ static bool is_wide(const petra_tensor_archive *tensors, petra_tensor_kind kind)
   return tensors->backend->element_bytes[kind] > sizeof(float);
 }
 
-/* Values of the shape; `host` NULL: only that they are in the file. */
+/* Transfers values of the shape; if `host` is NULL, only checks that they are in the file. */
 static petra_status host_values(petra_tensor_archive *tensors, const char *name, bool wide, int rank,
                                 const int32_t *shape, void *host) {
   int64_t extent[4];
@@ -66,7 +66,7 @@ static int64_t account_index(const petra_tensor_archive *tensors, const petra_ac
   return -1;
 }
 
-/* That the values are in the file, as many as a tensor like `like` has, before room is made for them. */
+/* Checks that the file has the values of a tensor like `like`, before room is made for them. */
 static petra_status find_values(petra_tensor_archive *tensors, const char *item, petra_tensor *like) {
   if (like->kind != PETRA_TENSOR_MASK)
     return host_values(tensors, item, is_wide(tensors, like->kind), 4, like->shape, NULL);
@@ -74,7 +74,7 @@ static petra_status find_values(petra_tensor_archive *tensors, const char *item,
                                (int64_t)petra_tensor_storage_bytes(tensors->backend, like));
 }
 
-/* The tensor that `about` tells of, without its values; false: it tells of none. */
+/* Gets the tensor that `about` describes, without its values; returns false if it describes none. */
 static bool describe(const petra_tensor_archive *tensors, const int64_t *about, petra_tensor *out) {
   bool sound = about[0] >= 0 && about[0] < PETRA_TENSOR_KINDS && about[5] >= -1 && about[5] < tensors->account_count &&
                about[6] >= 0 && about[6] < PETRA_MEMORY_CATEGORIES;
@@ -87,7 +87,7 @@ static bool describe(const petra_tensor_archive *tensors, const int64_t *about, 
   return sound;
 }
 
-/* A tensor of an earlier part; NULL: there is none of this identity. */
+/* Returns a tensor of an earlier part; NULL: none has this identity. */
 static petra_tensor *of_earlier_part(const petra_tensor_archive *tensors, int64_t identity) {
   for (int64_t i = tensors->first - 1; i >= 0; i--)
     if (tensors->known[i].identity == identity)
@@ -95,7 +95,7 @@ static petra_tensor *of_earlier_part(const petra_tensor_archive *tensors, int64_
   return NULL;
 }
 
-/* Makes the tensor that `about` tells of, or shares the one that an earlier part had. */
+/* Makes the tensor that `about` describes, or shares the one of an earlier part. */
 static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, bool *shared,
                          petra_tensor **out) {
   petra_tensor like;
@@ -117,7 +117,7 @@ static petra_status make(petra_tensor_archive *tensors, const char *name, const 
                              about[5] >= 0 && !account ? tensors->own : account, (petra_memory_category)about[6], out);
 }
 
-/* That of an earlier part, or a new one. */
+/* Gets the tensor of an earlier part, or a new one. */
 static int64_t identity_of(const petra_tensor_archive *tensors, const petra_tensor *tensor) {
   for (int64_t i = tensors->first - 1; i >= 0; i--)
     if (tensors->known[i].tensor == tensor)
@@ -133,7 +133,7 @@ static petra_status archive_values(petra_tensor_archive *tensors, const char *na
   return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
 }
 
-/* A tensor that was not met before in this part. */
+/* Adds a tensor that is new in this part. */
 static petra_status archive_tensor(petra_tensor_archive *tensors, const char *name, petra_tensor **tensor) {
   petra_archive *archive = tensors->archive;
   int64_t about[ABOUT];
@@ -152,14 +152,14 @@ static petra_status archive_tensor(petra_tensor_archive *tensors, const char *na
   PETRA_TRY(petra_archive_integers(archive, item, about, ABOUT));
   if (archive->reading) {
     PETRA_TRY(make(tensors, name, about, &shared, &one));
-    *tensor = one; /* the holder's from now on, whatever follows */
+    *tensor = one; /* the holder owns it from now on, whatever follows */
   }
   PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof *tensors->known));
   tensors->known[tensors->count++] = (petra_known_tensor){one, about[7]};
   return shared ? PETRA_OK : archive_values(tensors, name, one);
 }
 
-/* Its number within this part; -1: it was not met yet. */
+/* Returns its number within this part; -1: it has not occurred yet. */
 static int64_t find(const petra_tensor_archive *tensors, const petra_tensor *tensor) {
   for (int64_t i = tensors->count - 1; i >= tensors->first; i--)
     if (tensors->known[i].tensor == tensor)
@@ -173,7 +173,7 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
   int64_t *index, known = tensors->count - tensors->first;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&index, (size_t)count, sizeof *index));
-  for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; those that are new come in order */
+  for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; new ones come in order */
     index[i] = *references[i] ? find(tensors, *references[i]) : -1;
     for (int k = 0; k < i && *references[i] && index[i] < 0; k++)
       if (*references[k] == *references[i])
@@ -205,7 +205,7 @@ petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor) {
   return form;
 }
 
-/* Whether the tensor is what the form says; the first that has images in it tells how many. */
+/* Returns true if the tensor has the form; the first one with samples sets their number. */
 static bool fits(petra_tensor_archive *tensors, const petra_tensor *tensor, const petra_tensor_form *form) {
   if (!tensor || form->presence == PETRA_ABSENT)
     return tensor ? form->presence != PETRA_ABSENT : form->presence != PETRA_PRESENT;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors: what they are, their shapes, and how they come and go. What is done with them is told in backend.h. */
-#ifndef PETRA_BACKEND_TENSORS_H
-#define PETRA_BACKEND_TENSORS_H
+/* Tensors: their kinds, shapes, creation and release. backend.h has the operations on them. */
+#pragma once
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -12,23 +11,25 @@
 
 typedef struct petra_backend petra_backend;
 
-/* What a tensor is, and the meaning of shape[0..3]. */
+/* The kind of a tensor, and the meaning of shape[0..3]. */
 typedef enum petra_tensor_kind {
   PETRA_TENSOR_ACTIVATION, /* (N, C, H, W): images, feature maps and their gradients */
   PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
   PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
   PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
-  PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
-                              what max_pool_forward keeps for its backward */
-  PETRA_TENSOR_INNER,      /* (N, C, H, W): what stays inside a block: inputs and outputs of convolutions, what one unit
-                              hands to the next, and the gradients of these. Where the backend's precision has smaller
-                              elements for these than for activations, the two are different things to an operation;
-                              elsewhere each may stand for the other. */
-  PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
-                              dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
-                              whose elements are whole numbers >= 0. */
-  PETRA_TENSOR_INNER_SEQUENCE, /* (N, T, C, 1): to a sequence what an inner tensor is to an activation: inputs and outputs
-                                  of linear layers inside a block, and their gradients. */
+  /* Shape (N, C, H, W) of the activation that it belongs to; the content is private to the backend: what
+   * max_pool_forward keeps for its backward. */
+  PETRA_TENSOR_MASK,
+  /* (N, C, H, W): tensors within a block: inputs and outputs of convolutions, what one unit passes to the next, and the
+   * gradients of these. If the backend's precision has smaller elements for these than for activations, operations
+   * distinguish the two; otherwise each may replace the other. */
+  PETRA_TENSOR_INNER,
+  /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend dense, N * T rows of C
+   * features, with the elements of activations. Tokens have C = 1 and whole numbers >= 0. */
+  PETRA_TENSOR_SEQUENCE,
+  /* (N, T, C, 1): relates to a sequence as an inner tensor to an activation: inputs and outputs of linear layers within
+   * a block, and their gradients. */
+  PETRA_TENSOR_INNER_SEQUENCE,
 } petra_tensor_kind;
 enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER_SEQUENCE + 1 };
 
@@ -40,7 +41,7 @@ static inline bool petra_kind_is_inner(petra_tensor_kind kind) {
   return kind == PETRA_TENSOR_INNER || kind == PETRA_TENSOR_INNER_SEQUENCE;
 }
 
-/* Of what is inner the kind of the streams; other kinds as they are. */
+/* Returns the kind of the streams for an inner kind; other kinds unchanged. */
 static inline petra_tensor_kind petra_kind_of_stream(petra_tensor_kind kind) {
   return !petra_kind_is_inner(kind)   ? kind
          : kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_ACTIVATION
@@ -55,18 +56,18 @@ typedef struct petra_tensor {
   size_t bytes;     /* physical, as allocated */
   void *data;       /* physical; private to the backend */
   void *layout;     /* private to the backend */
-  /* Below: kept by tensor.c and pool.c. */
-  int references; /* several threads may count it (backend/journal.h) */
-  int64_t maker;  /* number of the action that made it beside others; 0: none did */
+  /* The members below belong to tensor.c and pool.c. */
+  int references; /* several threads may change it (backend/journal.h) */
+  int64_t maker;  /* number of the concurrent action that made it; 0: none did */
   petra_account *account;
   petra_memory_category category;
-  int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
-  bool in_ring;   /* pool.c: it belongs to a place in an action */
-  int64_t number; /* pool.c: of the storage, in the order of making */
+  int32_t home;   /* pool.c: stage whose action made the storage; 0: outside of all */
+  bool in_ring;   /* pool.c: it belongs to a position in an action */
+  int64_t number; /* pool.c: number of the storage in the order of creation */
   struct petra_tensor *next_free;
 } petra_tensor;
 
-/* A matrix or a sequence as rows of numbers that lie side by side: how many, and how long. */
+/* A matrix or a sequence as contiguous rows of numbers: their count and their length. */
 static inline int64_t petra_tensor_rows(const petra_tensor *tensor) {
   return petra_kind_is_sequence(tensor->kind) ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
 }
@@ -79,22 +80,21 @@ typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
 
 /* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */
 
-/* A tensor of the given kind and shape with one reference. Content is undefined when it comes from the pool. Its
- * bytes count in `account` under `category` until the last reference goes (account may be NULL). */
+/* Creates a tensor of the given kind and shape with one reference. Its content is undefined if it comes from the pool.
+ * Its bytes count in `account` under `category` until the last reference is released (account may be NULL). */
 petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
                                  petra_account *account, petra_memory_category category, petra_tensor **out);
 
-/* One more reference; returns the tensor. NULL is allowed. */
+/* Adds a reference and returns the tensor. NULL is allowed. */
 petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 
-/* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
+/* Removes a reference; the last one returns the storage to the pool. *tensor becomes NULL. NULLs are allowed. */
 void petra_tensor_release(petra_tensor **tensor);
 
-/* The kind of what stays inside a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or INNER_SEQUENCE where the
- * backend's elements of that kind differ from those of the streams, the streams' kind elsewhere. Other kinds as they are. */
+/* Returns the kind of tensors within a block whose streams are of kind `stream`, ACTIVATION or SEQUENCE: INNER or
+ * INNER_SEQUENCE if the backend's elements of that kind differ from those of the streams, else the kind of the streams.
+ * Other kinds are unchanged. */
 petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend, petra_tensor_kind stream);
 
 /* Counts the tensor under another account and category from now on. */
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
-
-#endif

@@ -3,8 +3,7 @@
  * what is written and what is read cannot differ. Items have names, in groups; a name occurs once in a group. Errors:
  * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected), logged.
  * The reader checks every value before it uses it: nothing in a file is trusted. */
-#ifndef PETRA_BASE_ARCHIVE_H
-#define PETRA_BASE_ARCHIVE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -68,5 +67,3 @@ static inline petra_status petra_archive_reals(petra_archive *archive, const cha
                                                int64_t count) {
   return petra_archive_values(archive, name, PETRA_ARCHIVE_F64, count, values);
 }
-
-#endif

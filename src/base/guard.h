@@ -2,8 +2,7 @@
 /* Reading a file that a library may crash on: HDF5 trusts the addresses and sizes in a file, and one that others made,
  * or that a crash left, may hold any. A file with a seal (base/seal.h) is what petra wrote; any other is read in a child
  * process first, with little memory and time. */
-#ifndef PETRA_BASE_GUARD_H
-#define PETRA_BASE_GUARD_H
+#pragma once
 
 #include "base/status.h"
 
@@ -12,5 +11,3 @@
  * it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can ask for. `read`
  * calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads HDF5 files that others may have made or may be writing. petra opens every data set that it reads here. HDF5's
  * identifiers (hid_t) are int64_t, so that its headers stay in .c files. */
-#ifndef PETRA_BASE_HDF5_H
-#define PETRA_BASE_HDF5_H
+#pragma once
 
 #include "base/status.h"
 
@@ -25,5 +24,3 @@ petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *n
 
 /* Returns PETRA_DATA if any link in the open file leads out of it. */
 petra_status petra_hdf5_check_links(const char *path, int64_t file);
-
-#endif

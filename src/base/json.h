@@ -2,8 +2,7 @@
 /* JSON on stdout: one object, reals with 17 digits, null for a number that is not finite, \u escapes for characters
  * that a terminal does not show. Commands build their objects with jansson and include <jansson.h> in their .c
  * files. */
-#ifndef PETRA_BASE_JSON_H
-#define PETRA_BASE_JSON_H
+#pragma once
 
 #include "base/status.h"
 
@@ -29,5 +28,3 @@ petra_status petra_json_print(const struct json_t *object, FILE *out);
 
 /* Writes the object to standard output and releases it. */
 petra_status petra_json_print_new(struct json_t *object);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel as the cost models see it: plain numbers that the blocks (src/nn) pass to the roofline (sim). */
-#ifndef PETRA_BASE_KERNEL_H
-#define PETRA_BASE_KERNEL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ typedef struct petra_kernel {
   /* Those of `flops` that are not part of a product, although the kernel is one of products (a softmax). */
   double beside;
 } petra_kernel;
-
-#endif

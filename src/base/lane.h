@@ -2,8 +2,7 @@
 /* The context of the calling thread when several threads work side by side: its number, and buffers for effects that
  * other threads must not see yet. It is thread-local, like OpenMP's number of threads, and the only state of the
  * program that is not passed by argument. */
-#ifndef PETRA_BASE_LANE_H
-#define PETRA_BASE_LANE_H
+#pragma once
 
 struct petra_journal;
 
@@ -19,5 +18,3 @@ typedef struct petra_lane {
 
 /* Returns the lane of the calling thread, which the caller may change. */
 petra_lane *petra_lane_here(void);
-
-#endif

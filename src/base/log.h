@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log writes single lines to stderr, "petra: ...". An error is one line, written by the first function that detects
  * it. */
-#ifndef PETRA_BASE_LOG_H
-#define PETRA_BASE_LOG_H
+#pragma once
 
 #include "base/status.h"
 
@@ -35,5 +34,3 @@ void petra_log_keep_end(petra_log_kept *kept);
 /* Ends petra_log_keep and the buffering of the calling thread's lane, so that the last line before the program exits is
  * written. */
 void petra_log_keep_no_more(void);
-
-#endif

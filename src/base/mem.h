@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory, zeroed and aligned to 64 bytes (a cache line, an AVX-512 vector). Large blocks use huge pages if the
  * kernel provides them. A hook lets tests make an allocation fail. */
-#ifndef PETRA_BASE_MEM_H
-#define PETRA_BASE_MEM_H
+#pragma once
 
 #include "base/status.h"
 
@@ -74,5 +73,3 @@ const char *petra_memory_category_name(petra_memory_category category);
 
 /* Adds `bytes`, which are negative when memory is released. If `account` is NULL, nothing is counted. */
 void petra_account_add(petra_account *account, petra_memory_category category, int64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Suggestions for a misspelled name, for the end of an error line. */
-#ifndef PETRA_BASE_NEAREST_H
-#define PETRA_BASE_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ int petra_edit_distance(const char *a, const char *b);
 /* Writes "; did you mean NAME?", with `before` in front of the name, for the name that is similar to `word`, ignoring
  * case, or that `word` begins; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows the progress of a run on stderr: on a terminal one line that is rewritten in place and removed at the end,
  * otherwise plain lines now and then. Failures to write are ignored: they must not end a run. */
-#ifndef PETRA_BASE_PROGRESS_H
-#define PETRA_BASE_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ void petra_progress_hide(petra_progress *progress);
 
 /* Ends the progress: removes the line from a terminal; otherwise writes the last line if it is pending. */
 void petra_progress_finish(petra_progress *progress);
-
-#endif

@@ -2,8 +2,7 @@
 /* Counter-based random streams over Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11;
  * Random123). A stream is named by (seed, purpose, epoch, index). Its values depend on nothing else, so that results do
  * not depend on the number of threads or on the order of execution. */
-#ifndef PETRA_BASE_RNG_H
-#define PETRA_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ double petra_rng_normal(petra_rng *rng);
 
 /* Fills order[0..count-1] with a uniform permutation of 0..count-1 (Fisher-Yates). */
 void petra_rng_permutation(petra_rng *rng, uint32_t *order, uint32_t count);
-
-#endif

@@ -3,8 +3,7 @@
  * changed or cut short is refused before anything in it is used. In an HDF5 file the seal is a user block: HDF5's own
  * data follow it, and other programs read the file as usual. Layout: docs/hdf5-schema.md, "The seal". It detects
  * accidents, not forgery (docs/adr/0015-a-seal-on-every-file.md). */
-#ifndef PETRA_BASE_SEAL_H
-#define PETRA_BASE_SEAL_H
+#pragma once
 
 #include "base/status.h"
 
@@ -57,5 +56,3 @@ petra_status petra_seal_check_parts(const char *path);
  * HDF5 file, with a seal, without one, or with reserved space for one. */
 enum { PETRA_SEAL_BEGIN_BYTES = PETRA_SEAL_BYTES + 8 };
 bool petra_seal_begins_hdf5(const char *start, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes, which functions that can fail return. 0 is OK. Source: docs/design.md, "Errors". */
-#ifndef PETRA_BASE_STATUS_H
-#define PETRA_BASE_STATUS_H
+#pragma once
 
 /* X(NAME, exit code of the program, meaning) */
 #define PETRA_STATUS_LIST(X)                                                                                           \
@@ -46,5 +45,3 @@ int petra_status_exit_code(petra_status status);
     if ((status) != PETRA_OK)                                                                                          \
       goto label;                                                                                                      \
   } while (0)
-
-#endif

@@ -3,8 +3,7 @@
  * Slurm can announce the end of a job (--signal). The handler writes a line immediately, as the sender of the signal
  * may not wait. The run ends when it next checks, or after a checkpoint (petra_stop_defer). A second signal of the same
  * kind ends the process. */
-#ifndef PETRA_BASE_STOP_H
-#define PETRA_BASE_STOP_H
+#pragma once
 
 #include "base/status.h"
 
@@ -52,5 +51,3 @@ void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)
  * none. Only one watchdog can run at a time. */
 void petra_watchdog_start(double seconds, const char *line);
 void petra_watchdog_end(void);
-
-#endif

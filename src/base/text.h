@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text output: captures the output of a function as a string, and prints aligned tables. */
-#ifndef PETRA_BASE_TEXT_H
-#define PETRA_BASE_TEXT_H
+#pragma once
 
 #include "base/status.h"
 
@@ -37,5 +36,3 @@ void petra_table_cell(petra_table *table, const char *format, ...) __attribute__
  * Errors: PETRA_NO_MEMORY if a cell could not be stored, PETRA_INTERNAL if the last row is incomplete, PETRA_IO if
  * `out` cannot be written. */
 petra_status petra_table_print(petra_table *table, FILE *out);
-
-#endif

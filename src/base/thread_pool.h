@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads that run jobs concurrently. The caller is one of them (lane 0); between calls the others sleep. */
-#ifndef PETRA_BASE_CREW_H
-#define PETRA_BASE_CREW_H
+#pragma once
 
 #include "base/status.h"
 
@@ -20,5 +19,3 @@ int petra_thread_pool_threads(const petra_thread_pool *pool);
 /* Calls run(context, job) once for every job of 0 .. jobs - 1 and returns when all are done. A free thread takes the
  * next job; petra_lane_here()->number is then its own, 0 .. threads - 1. */
 void petra_thread_pool_run(petra_thread_pool *pool, int jobs, void (*run)(void *context, int job), void *context);
-
-#endif

@@ -2,8 +2,7 @@
 /* Compute threads: how many cores this process has, and how many threads OpenMP provides. A library that computes with
  * fewer threads than it was promised omits a part of the work or waits for ever, so the number that is promised is
  * always measured first. */
-#ifndef PETRA_BASE_THREADS_H
-#define PETRA_BASE_THREADS_H
+#pragma once
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -49,5 +48,3 @@ static inline bool petra_threads_openmp(void) {
   return false;
 #endif
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* UTF-8 as strict as RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
-#ifndef PETRA_BASE_UTF8_H
-#define PETRA_BASE_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ int petra_utf8_columns(const char *text);
 
 /* Prints a text of at most 65535 bytes in displayable form. A line break at its end is kept. */
 void petra_utf8_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

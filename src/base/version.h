@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The version of petra. */
-#ifndef PETRA_BASE_VERSION_H
-#define PETRA_BASE_VERSION_H
+#pragma once
 
 /* The release, such as "0.1.0". */
 const char *petra_version(void);
@@ -9,5 +8,3 @@ const char *petra_version(void);
 /* The commit that the program was built from: 12 hexadecimal digits, with "-dirty" if tracked files had been changed;
  * in a build from a release archive the commit of the archive; "unknown" if neither is known. */
 const char *petra_version_git_commit(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h5 and its parts: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory (a part:
  * on the disk, beside), synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
-#ifndef PETRA_CHECKPOINT_CHECKPOINT_FILE_H
-#define PETRA_CHECKPOINT_CHECKPOINT_FILE_H
+#pragma once
 
 #include "base/archive.h"
 
@@ -39,5 +38,3 @@ const char *petra_checkpoint_config(const petra_archive *archive);
 
 /* Closes either. NULL is allowed. */
 void petra_checkpoint_destroy(petra_archive *archive);
-
-#endif

@@ -32,10 +32,10 @@ static const petra_pipeline *pipeline_of(const walk *w, int part) {
   return w->state->pipelines[part / w->stages];
 }
 
-/* Whether a part is this process's. */
+/* Whether a part is of this process; that of the probes, which all processes know alike and read, is of rank 0. */
 static bool has_part(const walk *w, int part) {
   if (part == w->probes)
-    return w->state->probe != NULL;
+    return w->state->probe && w->state->runlog;
   const petra_pipeline *pipeline = pipeline_of(w, part);
   return pipeline && pipeline->network.stage[part % w->stages];
 }
@@ -65,11 +65,14 @@ static void end_walk(walk *w) {
 
 /* The content of a part. */
 static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
+  petra_probe *probe = w->state->probe;
   petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
   if (part == w->probes)
-    return petra_probe_archive(w->state->probe, &w->tensors);
+    return petra_probe_archive(probe, &w->tensors);
   const int32_t stage = part % w->stages + 1;
   PETRA_TRY(petra_worker_stage_archive_stage(pipeline_of(w, part)->worker, stage, &w->tensors));
+  if (probe)
+    PETRA_TRY(petra_probe_archive_stage(probe, part / w->stages, stage, &w->tensors));
   return petra_execution_archive(w->state->execution, stage, begin->clock_ns, archive);
 }
 
@@ -178,7 +181,9 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, begin->read));
   PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->probes + 1));
-  for (int part = 0; part <= w->probes; part++)
+  if (w->state->probe)
+    PETRA_TRY(read_part(w, w->probes, begin));
+  for (int part = 0; part < w->probes; part++)
     if (has_part(w, part))
       PETRA_TRY(read_part(w, part, begin));
   for (int i = 0; i < w->state->replicas; i++)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in a checkpoint: one walk over the state of a run, which writes it or reads it back. */
-#ifndef PETRA_CHECKPOINT_CHECKPOINT_STATE_H
-#define PETRA_CHECKPOINT_CHECKPOINT_STATE_H
+#pragma once
 
 #include "probe/probe.h"
 #include "checkpoint/manifest.h"
@@ -17,7 +16,7 @@ typedef struct petra_checkpoint_state {
   int replicas;
   petra_execution
       *execution;      /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
-  petra_probe *probe;  /* NULL: none, or at rank 0 */
+  petra_probe *probe;  /* NULL: none */
   const int64_t *data; /* of petra_checkpoint_begin */
   petra_training_log *log;
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */
@@ -32,5 +31,3 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
  * not name are removed. All ranks return together. PETRA_DATA: file and item, and what does not go together. */
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
                                    petra_archive *archive);
-
-#endif

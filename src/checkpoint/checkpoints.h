@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints of a training run: an observer writes them, also when a signal asks for the end (base/stop.h), which is then
  * PETRA_STOPPED; a run that goes on from one has its state read here, and a worker that goes through its schedule again. */
-#ifndef PETRA_CHECKPOINT_CHECKPOINTS_H
-#define PETRA_CHECKPOINT_CHECKPOINTS_H
+#pragma once
 
 #include "distributed/executor_arrival.h"
 #include "exec/observer.h"
@@ -37,5 +36,3 @@ int64_t petra_checkpoints_every(const petra_period *every, int64_t batches);
 /* By arrival: where the executor has checkpoints written. */
 petra_executor_cuts petra_checkpoints_cuts(petra_observer *observer);
 void petra_checkpoints_destroy(petra_observer *observer); /* NULL is fine */
-
-#endif

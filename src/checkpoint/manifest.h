@@ -2,8 +2,7 @@
 /* The files of a checkpoint in the folder of a run: checkpoint.h5, which is written last and names the parts that it needs by
  * their digests; in checkpoint/ a part for every stage (of every replica), which the process that has the stage writes, and one for the probes. So a
  * checkpoint is whole or is none, whatever happens while it is written, and no process holds the state of another one. */
-#ifndef PETRA_CHECKPOINT_MANIFEST_H
-#define PETRA_CHECKPOINT_MANIFEST_H
+#pragma once
 
 #include "base/archive.h"
 #include "config/config.h"
@@ -56,5 +55,3 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
 
 /* The log in it (petra_runlog_image's), of begin->log_bytes bytes; free with petra_free. */
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands and what the command line gave them. */
-#ifndef PETRA_CLI_COMMAND_H
-#define PETRA_CLI_COMMAND_H
+/* The subcommands, and the values of the command line. */
+#pragma once
 
 #include "config/config.h"
 
@@ -10,9 +9,9 @@
 enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
 
 typedef struct petra_arguments {
-  const char *action;  /* of a command that has several, such as "verify"; else NULL */
+  const char *action;  /* for a command with several actions, such as "verify"; else NULL */
   const char *input;   /* CONFIG.yaml, "-" or a run; NULL if none was given */
-  char *const *inputs; /* of a command that takes several: all of them, the first one is `input` */
+  char *const *inputs; /* for a command that takes several: all of them; the first one is `input` */
   int input_count;
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
@@ -26,7 +25,7 @@ typedef struct petra_arguments {
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
   bool critical_path, resume, overwrite;
-  char *command_line;   /* the whole of it, for the log */
+  char *command_line;   /* the whole command line, for the log */
   char *resume_command; /* the same with --resume */
 } petra_arguments;
 
@@ -34,10 +33,10 @@ typedef struct petra_arguments {
 typedef struct petra_option {
   const char *name; /* "output" */
   const char
-      *value;    /* "DIR", "FILE", ...: what stands for its value in the help; "a|b": one of these; NULL: it has none */
-  size_t member; /* in petra_arguments: a const char *, or where there is no value a bool */
+      *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
+  size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
-  const char *more; /* further sentences, for the manual; NULL: none */
+  const char *more; /* additional sentences for the manual; NULL: none */
 } petra_option;
 
 typedef struct petra_command {
@@ -45,21 +44,21 @@ typedef struct petra_command {
   const char *summary;         /* one line */
   const char *arguments;       /* such as "CONFIG.yaml" */
   const char *help;            /* paragraphs for --help */
-  bool takes_config;           /* or another file; with --set and --help-config */
-  int inputs_least;            /* without a config: how many files or folders it takes */
-  int inputs_max;              /* and at most; 0: none */
+  bool takes_config;           /* accepts a config or another file, with --set and --help-config */
+  int inputs_least;            /* without a config: minimum number of files or folders */
+  int inputs_max;              /* maximum number; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
-  const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
+  const petra_option *options; /* its own options in the order of the help, ended by one without a name; NULL: none */
   bool writes;                 /* also without --output, --trace or --csv */
-  bool ranks;                  /* it knows what to do where a launcher started several processes */
-  bool lasting;                /* its work goes on where nobody reads its standard output any more */
+  bool ranks;                  /* supports several processes that a launcher has started */
+  bool lasting;                /* continues if nobody reads its standard output any more */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
-/* The members of an option; an initialiser of petra_option. */
+/* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
   { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), NULL }
-/* With further sentences for the manual. */
+/* An option with additional sentences for the manual. */
 #define PETRA_OPTION_MORE(name_text, value_text, member_name, help_text, more_text)                                    \
   { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), (more_text) }
 
@@ -79,12 +78,10 @@ extern const petra_command petra_command_methods;
 extern const petra_command petra_command_data;
 extern const petra_command petra_command_info;
 
-/* Loads the config of the arguments; PETRA_USAGE if none was given. */
+/* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
 /* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns only if that
  * fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
                                 const char *value);
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra compare: what differs between runs, in their configs and in what came of them. */
+/* petra compare: the differences between runs, in their configs and in their results. */
 #include "base/json.h"
 #include "io/file.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ typedef struct result {
 enum {
   EPOCHS,
   MICROBATCHES,
-  LOSSES, /* fewer than microbatches where the pipeline is not drained */
+  LOSSES, /* fewer than microbatches if the pipeline is not drained */
   TRAIN_LOSS,
   TRAIN_TOP1,
   EVAL_LOSS,
@@ -77,7 +77,7 @@ static void take_epochs(const petra_run_facts *facts, double *values) {
     values[EVAL_TOP1] = evaluated->eval_top1;
     values[EVAL_TOP5] = evaluated->eval_top5;
   }
-  for (int64_t e = 0; e < summary->epochs; e++) { /* of a number and NaN: the number */
+  for (int64_t e = 0; e < summary->epochs; e++) { /* with a number and NaN: the number */
     values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
     values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
   }
@@ -92,7 +92,7 @@ static void take_epochs(const petra_run_facts *facts, double *values) {
   }
 }
 
-/* All figures of a run; NaN: it has none. */
+/* Gets all figures of a run; NaN: it has none. */
 static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
   const petra_runlog_summary *summary = facts->summary;
   for (int i = 0; i < RESULTS; i++)
@@ -112,12 +112,12 @@ static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
     values[PEAK_BYTES] += (double)summary->total_peak_bytes[j];
 }
 
-/* A run beside the first one. */
+/* A run compared with the first one. */
 typedef struct beside {
   bool has_weights;                 /* both have a weights.h5 */
-  petra_weights_difference weights; /* where they have */
-  int64_t losses;                   /* microbatches that both have a loss of */
-  int64_t equal;                    /* so many from the first on are equal to the bit */
+  petra_weights_difference weights; /* if they have */
+  int64_t losses;                   /* number of microbatches for which both have a loss */
+  int64_t equal;                    /* number of these, from the first on, that are equal to the bit */
 } beside;
 
 typedef struct comparison {
@@ -129,7 +129,7 @@ typedef struct comparison {
   json_t *config; /* list of {key, decides, values} */
 } comparison;
 
-/* --- what differs --- */
+/* --- differences --- */
 
 static petra_status note_key(void *context, const char *key, petra_config_role role, char *const *values) {
   static const char *const decides[] = {"results", "length", "way", "place"};
@@ -240,7 +240,7 @@ static petra_status print_json(comparison *c) {
 
 /* --- as tables --- */
 
-/* "A", "B", ..., "Z", "27", ...: what a run is called in the tables. */
+/* Returns the label of a run in the tables: "A", "B", ..., "Z", "27", ... */
 static const char *letter(int i, char text[16]) {
   if (i < 26)
     snprintf(text, 16, "%c", 'A' + i);
@@ -249,7 +249,7 @@ static const char *letter(int i, char text[16]) {
   return text;
 }
 
-/* Columns: what a row is of, then one for each run. */
+/* Columns: the name of the row, then one for each run. */
 static petra_status create_table(const comparison *c, const char *first, char (*names)[16], petra_table_column *columns,
                                  petra_table **out) {
   columns[0] = (petra_table_column){first, PETRA_TABLE_LEFT};
@@ -292,7 +292,7 @@ static void result_rows(const comparison *c, petra_table *table) {
   }
 }
 
-/* What has another shape in the other file has no largest difference. */
+/* A tensor with another shape in the other file has no largest difference. */
 static void print_weights(const petra_weights_difference *w) {
   printf("%lld of %lld tensors differ", (long long)w->differing, (long long)w->tensors);
   if (*w->first)

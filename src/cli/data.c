@@ -11,7 +11,7 @@
 typedef struct data_action {
   const char *name;
   bool writes;       /* needs --output */
-  bool needs_config; /* else the defaults do */
+  bool needs_config; /* otherwise the defaults suffice */
   petra_status (*run)(const petra_arguments *arguments, const petra_config *config);
 } data_action;
 
@@ -82,7 +82,7 @@ const petra_command petra_command_data = {
             PETRA_OPTION("output", "FILE", output, "the file to write; an existing file is replaced"), {0}},
     .run = run};
 
-/* Records of a data set, some at a time, by several threads. */
+/* Reads the records of a data set in portions, with several threads. */
 enum { ROOM_MAX = 1024 };
 
 static const int64_t room_bytes = 32000000;

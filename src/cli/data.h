@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions of `petra data`, and what they share. */
-#ifndef PETRA_CLI_DATA_H
-#define PETRA_CLI_DATA_H
+/* The actions of `petra data`, and their common parts. */
+#pragma once
 
 #include "cli/command.h"
 #include "data/dataset.h"
 
-/* Reads every record of the split and reports; PETRA_DATA if there was anything wrong, each logged with a line. */
+/* Reads every record of the split and reports. Errors: PETRA_DATA if anything is wrong; each problem is logged with a
+ * line. */
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config);
 
 /* Writes the data set of the config as an HDF5 file to --output. */
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config);
 
-/* Printed of images whose petra_stored_image is turned. */
+/* Printed for images whose petra_stored_image is turned. */
 #define PETRA_DATA_TURNED "images with an EXIF orientation, which petra ignores, as torchvision does: %lld"
 
-/* Some records of a set: pixels (count, 3, H, W), labels, and what became of each, which the one that read it logged. */
+/* Some records of a set: pixels (count, 3, H, W), labels, and the status of each, which its reader has logged. */
 typedef struct petra_data_records {
   int64_t first, count;
   uint8_t *pixels;
@@ -23,9 +23,7 @@ typedef struct petra_data_records {
   petra_status *statuses;
 } petra_data_records;
 
-/* Reads all records of the set in turn, on `threads` threads, and gives them to `take`, 32 MB at most or one at a time.
- * What it returns, PETRA_NO_MEMORY and PETRA_INTERNAL end it. */
+/* Reads all records of the set in order, on `threads` threads, and passes them to `take`, at most 32 MB or one at a
+ * time. Its failure, PETRA_NO_MEMORY and PETRA_INTERNAL end the walk. */
 petra_status petra_data_each(const petra_dataset *set, int threads,
                              petra_status (*take)(void *context, const petra_data_records *records), void *context);
-
-#endif

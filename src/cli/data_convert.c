@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra data convert: a data set as an HDF5 file. */
+/* petra data convert: writes a data set as an HDF5 file. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,12 +13,12 @@
 
 enum { SPLITS = 2, TOKENS_AT_ONCE = 65536 };
 
-/* What differs by kind of samples. */
+/* The differences between the kinds of samples. */
 struct conversion;
 typedef struct conversion_ops {
   void (*describe)(const struct conversion *c, petra_data_file_about *about);
   petra_status (*copy)(struct conversion *c, petra_split split);
-  void (*print)(const struct conversion *c); /* behind the file's name */
+  void (*print)(const struct conversion *c); /* after the file's name */
   void (*add_json)(const struct conversion *c, json_t **object);
 } conversion_ops;
 
@@ -30,7 +30,7 @@ typedef struct conversion {
   const char **class_names;
   char source[512];
   petra_data_file *file;
-  int64_t turned; /* images whose orientation is ignored */
+  int64_t turned; /* number of images whose orientation is ignored */
   int target;     /* PETRA_DATA_FILE_TRAIN or PETRA_DATA_FILE_EVAL */
 } conversion;
 

@@ -14,32 +14,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is found of a split. */
+/* The findings about a split. */
 typedef struct split_report {
   petra_dataset *set; /* NULL: it could not be opened */
   bool there;         /* the set has the split */
   int64_t problems;
   int64_t labels;       /* images, or tokens, that could be read */
-  int64_t *class_count; /* how many have each label, or are each token */
+  int64_t *class_count; /* number of records with each label, or occurrences of each token */
   void *more;           /* the findings of the kind */
 } split_report;
 
-/* What differs between the kinds of samples. */
+/* The differences between the kinds of samples. */
 typedef struct kind_ops {
   size_t more_bytes;
   /* Reads all of the open split; each problem is logged and counted. */
   petra_status (*examine)(split_report *report, const petra_config *config);
-  /* The lines of an open split, from behind its name on. */
+  /* Prints the lines of an open split after its name. */
   void (*print)(const split_report *report);
   void (*add_json)(const split_report *report, json_t **object);
 } kind_ops;
 
 /* --- images: sizes, classes and the moments of the channels --- */
 
-/* Sums are of whole numbers, so that they do not depend on the order of reading. */
+/* Sums are whole numbers, so that they do not depend on the order of reading. */
 typedef struct image_findings {
   int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
-  int64_t turned;                                       /* how many are stored turned */
+  int64_t turned;                                       /* number of images that are stored turned */
   uint64_t sum[3], squares[3];                          /* of the pixels */
 } image_findings;
 
@@ -96,7 +96,7 @@ static petra_status examine_images(split_report *report, const petra_config *con
   return petra_data_each(report->set, (int)config->data.workers, count_records, report);
 }
 
-/* Of pixel / 255; not a number without images. */
+/* Computes the moments of pixel / 255; NaN without images. */
 static void channel_moments(const split_report *report, int channel, double *mean, double *deviation) {
   const image_findings *found = report->more;
   double pixels = (double)report->labels * report->set->height * report->set->width;
@@ -175,7 +175,7 @@ static const kind_ops image_ops = {.more_bytes = sizeof(image_findings),
 
 /* --- tokens: which ones occur, and how evenly --- */
 
-enum { AT_ONCE = 4096 }; /* tokens; a problem is told once in so many */
+enum { AT_ONCE = 4096 }; /* tokens; a problem is reported once per chunk */
 
 typedef struct token_findings {
   int32_t occurring;
@@ -240,7 +240,7 @@ static const kind_ops token_ops = {.more_bytes = sizeof(token_findings),
 
 enum { SPLITS = 2 };
 
-/* All that is looked into. */
+/* The whole verification. */
 typedef struct verification {
   const petra_config *config;
   const kind_ops *kind;
@@ -249,7 +249,7 @@ typedef struct verification {
   double best_loss; /* petra_dataset_shape */
 } verification;
 
-/* What `petra train` asks of an open split: the network takes samples as those of the training split. */
+/* Checks what `petra train` requires of an open split: the network takes samples like those of the training split. */
 static petra_status check_for_training(verification *v, petra_split split) {
   split_report *report = &v->reports[split];
   const petra_dataset *train = v->reports[PETRA_SPLIT_TRAIN].set;
@@ -270,7 +270,7 @@ static petra_status check_for_training(verification *v, petra_split split) {
              : petra_dataset_problem(&report->problems, petra_plan_check_batch(v->config, train));
 }
 
-/* A run that evaluates wants the split: opening it says so. */
+/* A run that evaluates needs the split: opening it reports that. */
 static petra_status check_absent(verification *v) {
   split_report *report = &v->reports[PETRA_SPLIT_EVAL];
   if (report->there || v->config->run.eval_every == 0 || !v->reports[PETRA_SPLIT_TRAIN].set)
@@ -278,7 +278,7 @@ static petra_status check_absent(verification *v) {
   return petra_dataset_problem(&report->problems, petra_dataset_open(v->config, PETRA_SPLIT_EVAL, &report->set));
 }
 
-/* The line that opening a split ends with; "" if it can be opened. */
+/* Gets the line with which opening a split fails; "" if it can be opened. */
 static void take_line(const verification *v, petra_split split, petra_log_kept *kept) {
   petra_dataset *set = NULL;
   petra_log_keep(kept);
@@ -288,8 +288,8 @@ static void take_line(const verification *v, petra_split split, petra_log_kept *
   petra_dataset_destroy(set);
 }
 
-/* Whether the evaluation split cannot be opened for the reason that has ended the opening of the training split, as of two
- * parts of one file. */
+/* Returns true if the evaluation split cannot be opened for the same reason as the training split, as for two parts of
+ * one file. */
 static bool fails_alike(const verification *v) {
   petra_log_kept train, evaluation;
   if (v->reports[PETRA_SPLIT_TRAIN].set)
@@ -299,7 +299,7 @@ static bool fails_alike(const verification *v) {
   return evaluation.line[0] && strcmp(train.line, evaluation.line) == 0;
 }
 
-/* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
+/* An invalid config is an error; a set that cannot be opened is one of its problems. */
 static petra_status examine(verification *v, petra_split split) {
   split_report *report = &v->reports[split];
   if (!report->there || (split == PETRA_SPLIT_EVAL && fails_alike(v)))
@@ -362,7 +362,7 @@ static petra_status print_json(const verification *v) {
   return petra_json_print_new(object);
 }
 
-/* Of a file in HDF5 that petra wrote also its records' digest. */
+/* For an HDF5 file that petra wrote: also checks the digest of its records. */
 static petra_status check_seal(const petra_config *config) {
   bool sealed = config->data.set == PETRA_SET_HDF5;
   if (config->data.set == PETRA_SET_TOKENS)
@@ -375,7 +375,7 @@ static petra_status examine_all(verification *v) {
   int64_t *problems = &reports[0].problems;
   reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
   petra_status status = petra_dataset_has_eval(v->config, &reports[PETRA_SPLIT_EVAL].there);
-  if (status == PETRA_IO || status == PETRA_DATA) /* the line is there */
+  if (status == PETRA_IO || status == PETRA_DATA) /* the line has been written */
     return petra_dataset_problem(problems, status);
   PETRA_TRY(status);
   PETRA_TRY(petra_dataset_problem(problems, check_seal(v->config)));

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Also as the field gives the loss of tokens. */
+/* Also prints the loss of tokens in the form that is usual in the field. */
 static void print_of_tokens(const petra_config *config, double loss) {
   printf(", perplexity %.3f, %.4f bits a %s", exp(loss), loss / M_LN2,
          config->data.set == PETRA_SET_TEXT ? "byte" : "token");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The help of a subcommand, and its manual page out of the same table. */
+/* The help of a subcommand, its manual page and its completion from the same table; and the named devices, links and
+ * optimisers. */
 #include "cli/help.h"
 
 #include "config/link_presets.h"
@@ -26,8 +27,8 @@ void petra_help_print(const petra_command *command, const petra_option *const *o
 
 /* --- the manual --- */
 
-/* Text for man(7): `code` in bold, over lines too; options with minus signs, which can be copied into a shell; runs of blanks and line
- * breaks as one blank. */
+/* Prints a text for man(7): `code` in bold, also over lines; options with minus signs, so that they can be copied into
+ * a shell; runs of blanks and line breaks as one blank. */
 static void print_text(const char *text, size_t length, bool *in_code) {
   bool bold = *in_code;
   for (size_t i = 0; i < length; i++) {
@@ -56,16 +57,18 @@ static void print_line(const char *text) {
   putchar('\n');
 }
 
-/* The length of the word that a line begins with and that two blanks or more set off from what tells about it; 0: it is none. */
+/* Returns the length of the word at the start of a line that two blanks or more separate from its description; 0: there
+ * is none. */
 static size_t tag_length(const char *line, size_t length) {
   size_t word = strcspn(line, " \n");
   return word > 0 && word + 2 < length && line[word] == ' ' && line[word + 1] == ' ' ? word : 0;
 }
 
-/* A help: paragraphs, apart by an empty line; lines that are indented are shown as they are; a line that begins with a word set off begins
- * a list's item, which goes on in lines that are indented as far as its text; one that begins with an option, a paragraph. */
+/* Prints a help: paragraphs are separated by an empty line. Indented lines are printed as they are. A line that begins
+ * with a separated word begins a list item, which continues in lines that are indented as far as its text; if it begins
+ * with an option, it is a paragraph. */
 static void print_paragraphs(const char *help) {
-  size_t indent = 0; /* of an item's text; 0: in no item */
+  size_t indent = 0; /* indentation of an item's text; 0: not in an item */
   bool shown = false, in_code = false;
   for (const char *line = help; *line;) {
     const size_t length = strcspn(line, "\n"), blanks = strspn(line, " "), tag = tag_length(line, length);
@@ -97,7 +100,7 @@ static void print_paragraphs(const char *help) {
     puts(".fi\n.RE");
 }
 
-/* "CONFIG.yaml [--set KEY=VALUE]...": what is typed as it is in bold, what stands for something in italics. */
+/* Prints "CONFIG.yaml [--set KEY=VALUE]...": literal text in bold, placeholders in italics. */
 static void print_synopsis(const char *text) {
   while (*text) {
     const size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
@@ -149,8 +152,8 @@ void petra_manual_print(const petra_command *command, const petra_option *const 
   puts(".SH SEE ALSO\n.BR petra (1),\nwhich has the files of a run, the exit status and examples.");
 }
 
-/* The words that the completion of shells offers (scripts/completion). */
-/* "verify, convert or generate" */
+/* --- the words that the completion of shells offers (scripts/completion) --- */
+/* Prints the actions of "verify, convert or generate". */
 static void print_actions(const petra_command *command) {
   for (const char *text = command->actions; *text;) {
     const size_t word = strcspn(text, ", ");
@@ -170,7 +173,7 @@ void petra_completion_print(const petra_command *command, const petra_option *co
              options[i]->value ? options[i]->value : "");
 }
 
-/* Texts whose values are the names of another table. */
+/* Prints the values of string keys that are names from another table. */
 static bool print_names(FILE *out, const char *path) {
   const bool programs = strcmp(path, "method.program") == 0;
   if (!programs && strcmp(path, "method.name") != 0)
@@ -186,7 +189,7 @@ void petra_completion_print_keys(void) {
   petra_config_help_words(stdout, print_names);
 }
 
-/* Of convolutions and products; "-": the device has no units for it. */
+/* Prints the peak of convolutions and products; "-": the device has no units for it. */
 static void print_peak(FILE *out, double flops) {
   if (flops > 0)
     fprintf(out, " %g |", 1e-12 * flops);

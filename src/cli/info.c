@@ -18,13 +18,13 @@
 static const petra_backend_kind backends[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-/* Those that can compute here: the last one needs a device. */
+/* Lists those that can compute here: the last one needs a device. */
 static int backends_here(void) {
   char text[320];
   return petra_cuda_devices(text, sizeof text) > 0 ? BACKENDS : BACKENDS - 1;
 }
 
-/* The processor's name as Linux tells it. */
+/* Gets the processor's name from Linux. */
 static void processor_name(char *text, size_t size) {
   char line[512];
   snprintf(text, size, "unknown processor");
@@ -42,7 +42,7 @@ static void processor_name(char *text, size_t size) {
   fclose(file);
 }
 
-/* "0.1.0", or "0.1.0 (commit)" where the commit is known. */
+/* Formats "0.1.0", or "0.1.0 (commit)" if the commit is known. */
 static void describe_version(char *text, size_t size) {
   const char *commit = petra_version_git_commit();
   if (strcmp(commit, "unknown") == 0)
@@ -74,7 +74,7 @@ static void print_cuda(void) {
   }
 }
 
-/* {"build": text, "devices": [text, ...], "no_device": why there is none, where there is none} */
+/* Returns {"build": text, "devices": [text, ...], "no_device": the reason if there is none}. */
 static json_t *cuda_json(void) {
   char text[320];
   petra_cuda_describe_build(text, sizeof text);

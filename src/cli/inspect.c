@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra inspect: of a config its stage table, of a run its summary. */
+/* petra inspect: the stage table of a config, or the summary of a run. */
 #include "base/log.h"
 #include "base/seal.h"
 #include "cli/inspect.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Whether `path` is a folder or begins with HDF5's signature. */
+/* Returns true if `path` is a folder or begins with HDF5's signature. */
 static bool is_run_file(const char *path) {
   struct stat info;
   char start[PETRA_SEAL_BEGIN_BYTES];

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two sides of petra inspect. */
-#ifndef PETRA_CLI_INSPECT_H
-#define PETRA_CLI_INSPECT_H
+/* The two parts of petra inspect. */
+#pragma once
 
 #include "cli/command.h"
 
-/* Of a config: the table of stages and what a run takes. inspect_config.c */
+/* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
 petra_status petra_inspect_config(const petra_arguments *arguments);
 
-/* Of a run, its folder or its log: what it is, its epochs, its peak memory. inspect_run.c */
+/* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
 petra_status petra_inspect_run(const petra_arguments *arguments);
-
-#endif

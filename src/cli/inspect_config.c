@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra inspect of a config: its stage table, and what a run takes. */
+/* petra inspect for a config: its stage table, and the resources of a run. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,20 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The analytic memory of a plan, for `petra inspect --memory`: sim/ledger.h filled from the network. */
+/* --- the analytic memory of a plan, for `petra inspect --memory`: sim/ledger.h filled from the network --- */
 
-struct json_t; /* jansson's */
-
-/* The analytic memory of a plan, for `petra inspect --memory`. */
 /* One of the four rows of table 3. */
 typedef struct memory_row {
   bool inputs_kept, weights_kept;
-  petra_ledger_bytes *stage; /* one a stage */
+  petra_ledger_bytes *stage; /* one per stage */
   int64_t total_bytes;
   double saving; /* against the first row, 0 .. 1 */
 } memory_row;
 
-/* In the order of table 3: inputs and weights kept, inputs, weights, neither. */
+/* The order of table 3: inputs and weights kept, inputs, weights, neither. */
 enum { ROWS = 4 };
 
 static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, memory_row *row) {
@@ -52,7 +49,7 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
   return PETRA_OK;
 }
 
-/* free_rows must follow, also after a failure. */
+/* Fills the rows. Call free_rows even after a failure. */
 static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
   memset(rows, 0, ROWS * sizeof *rows);
   for (int i = 0; i < ROWS; i++) {
@@ -85,7 +82,7 @@ static json_t *row_json(const memory_row *row, int stages) {
                    list);
 }
 
-/* The object `memory` of `petra inspect --json` (*out is NULL where JSON had no memory), and the table of the same. */
+/* The member `memory` of `petra inspect --json` (*out is NULL if JSON ran out of memory), and the table of the same. */
 static petra_status memory_json(const petra_plan *plan, petra_accounting accounting, json_t **out) {
   memory_row rows[ROWS];
   petra_status status = fill_rows(plan, accounting, rows);
@@ -106,7 +103,7 @@ static void megabytes(petra_table *table, int64_t bytes) {
   petra_table_cell(table, "%.2f", (double)bytes * 1e-6);
 }
 
-/* Row 4 holds what is there in any case; keeping inputs and weights adds what row 1 holds beyond it. */
+/* Row 4 is the memory that is needed in any case; inputs and weights add the excess of row 1. */
 static void add_stage(petra_table *table, const memory_row *rows, int stage, const char *name) {
   const petra_ledger_bytes *maximum = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
   petra_table_cell(table, "%d", stage + 1);
@@ -175,7 +172,7 @@ done:
   return status;
 }
 
-static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
+static const long largest_image = 4096; /* pixels per side: far above any data set, and counts stay within 63 bits */
 
 static json_t *shape_json(const petra_stream_shape *shape, int streams) {
   if (shape->kind == PETRA_TENSOR_SEQUENCE)
@@ -194,7 +191,7 @@ static json_t *stage_json(const petra_plan *plan, int stage) {
                    (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
 }
 
-/* `accounting`: of the member memory; NULL: without it. */
+/* `accounting`: that of the member memory; NULL: without it. */
 static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;
@@ -215,7 +212,7 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   return petra_json_print_new(root);
 }
 
-/* Channels, height, width; of a sequence positions, features. */
+/* Prints channels, height, width; for a sequence positions, features. */
 static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
   const char *both = streams == 2 ? "2 x " : "";
   if (shape->kind == PETRA_TENSOR_SEQUENCE)
@@ -240,7 +237,7 @@ static void add_row(petra_table *table, const petra_plan *plan, int stage) {
   petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
-/* What the words of the table stand for. */
+/* Explains the words of the table. */
 static void print_legend(const petra_plan *plan, bool sequences) {
   if (!sequences)
     puts("FLOP: 2 per multiply-add of the convolutions and the fully connected layer; MB up, MB down: 10^6 bytes per\n"
@@ -291,7 +288,7 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   return PETRA_OK;
 }
 
-/* What a run takes; how many microbatches it has only the data set knows, which is not read. */
+/* Prints the resources of a run. Only the data set knows the number of microbatches, and it is not read. */
 static petra_status print_estimate(petra_plan *plan) {
   petra_estimate estimate;
   PETRA_TRY(petra_plan_load_profile(plan));
@@ -301,7 +298,7 @@ static petra_status print_estimate(petra_plan *plan) {
   return PETRA_OK;
 }
 
-/* The network of the plan anew, for images of --image-size. */
+/* Makes the network of the plan again for images of --image-size. */
 static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
@@ -317,7 +314,7 @@ static petra_status resize(petra_plan *plan, const char *text) {
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 
-/* Whether its memory can be counted. */
+/* Returns true if its memory can be counted. */
 static petra_status check_memory(const petra_plan *plan) {
   if (*plan->config->method.schedule)
     return petra_config_fail(plan->config, "method.schedule",

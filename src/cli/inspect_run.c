@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra inspect of a run: what it was asked for, its epochs, its memory, its ranks. */
+/* petra inspect for a run: its request, its epochs, its memory, its ranks. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How fast an executed run went, beside what was predicted, for petra inspect. */
+/* --- the speed of an executed run compared with its prediction --- */
 
 static json_t *figures_json(const double *row) {
   return json_pack("{s:o, s:o, s:o, s:o}", "measured", petra_json_real(row[PETRA_PACE_MEASURED]), "predicted",
@@ -52,7 +52,7 @@ static void cell(petra_table *table, double value) {
     petra_table_cell(table, "%.4f", value);
 }
 
-/* Times `scale`; predicted over measured. */
+/* Prints values times `scale`, and predicted over measured. */
 static void figures(petra_table *table, const double *row, double scale) {
   cell(table, scale * row[PETRA_PACE_MEASURED]);
   cell(table, scale * row[PETRA_PACE_PREDICTED]);
@@ -61,7 +61,7 @@ static void figures(petra_table *table, const double *row, double scale) {
   cell(table, row[PETRA_PACE_MEASURED] > 0 ? row[PETRA_PACE_PREDICTED] / row[PETRA_PACE_MEASURED] : NAN);
 }
 
-/* Tables by rank and by stage, of a run that has /pace. */
+/* Prints tables by rank and by stage for a run that has /pace. */
 static petra_status pace_print(const petra_runlog_summary *summary) {
   static const petra_table_column columns[] = {{"", PETRA_TABLE_LEFT},           {"measured", PETRA_TABLE_RIGHT},
                                                {"predicted", PETRA_TABLE_RIGHT}, {"low", PETRA_TABLE_RIGHT},
@@ -110,8 +110,7 @@ static petra_status print_run_json(const petra_runlog_summary *summary, const ch
                 "stages", stages, "pace", pace_json(summary)));
 }
 
-/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. Decimals below 0 are
- * significant digits. */
+/* Prints "-" for an unknown value: a loss that did not come back in the epoch, an evaluation that was not made. */
 static void real_cell(petra_table *table, int decimals, double value) {
   if (isnan(value))
     petra_table_cell(table, "-");
@@ -175,7 +174,7 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
   return petra_table_print(table, stdout);
 }
 
-/* Of an executed run: what each rank did with its time. */
+/* For an executed run: prints how each rank spent its time. */
 static petra_status print_ranks(const petra_runlog_summary *summary) {
   static const petra_table_column columns[] = {
       {"rank", PETRA_TABLE_RIGHT},        {"replica", PETRA_TABLE_RIGHT},   {"stages", PETRA_TABLE_RIGHT},
@@ -212,7 +211,7 @@ static void print_length(const petra_runlog_summary *summary) {
   putchar('\n');
 }
 
-/* By what it learns, and from what. */
+/* Prints what it learns by, and from which data. */
 static petra_status print_learning(const petra_config *config) {
   fputs("\noptim    ", stdout);
   PETRA_TRY(petra_describe_optimiser(config, stdout));
@@ -221,7 +220,7 @@ static petra_status print_learning(const petra_config *config) {
   return PETRA_OK;
 }
 
-/* What the run was asked for. */
+/* Prints what the run was requested to do. */
 static petra_status print_config_of(const petra_runlog_summary *summary, const petra_config *config) {
   const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
   fputs("network  ", stdout);
@@ -242,7 +241,7 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const p
   return status;
 }
 
-/* Which weights the run keeps, where they are not its last. */
+/* Prints which weights the run keeps, unless they are its last. */
 static void print_kept(const petra_runlog_summary *summary, const petra_config *config) {
   const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
   if (config->run.keep != PETRA_KEEP_BEST)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra list: the runs below a folder, one a line. */
+/* petra list: the runs below a folder, one per line. */
 #include "base/json.h"
 #include "io/file.h"
 #include "base/log.h"
@@ -18,13 +18,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Folders that hold a run.h5, in the order in which they are found. */
+/* The folders that hold a run.h5, in the order in which they are found. */
 typedef struct found {
   char **folder;
   int64_t count, capacity;
 } found;
 
-/* --- looking --- */
+/* --- search --- */
 
 static petra_status take(found *runs, const char *folder) {
   char *log;
@@ -44,7 +44,7 @@ static int is_visible(const struct dirent *entry) {
   return entry->d_name[0] != '.';
 }
 
-/* Folders below are gone through by name; links to folders are not followed, for they may lead in circles. */
+/* Searches subfolders in the order of their names; does not follow links to folders, which may lead in circles. */
 static petra_status look(found *runs, const char *folder) {
   struct dirent **entries;
   PETRA_TRY(take(runs, folder));
@@ -66,11 +66,11 @@ static petra_status look(found *runs, const char *folder) {
   return status;
 }
 
-/* --- telling --- */
+/* --- output --- */
 
 enum { REASON = 512 };
 
-/* Reads a run; where it is none that can be read, *reason says why, and that is no failure. */
+/* Reads a run. If it cannot be read, this is not a failure, and *reason says why. */
 static petra_status read_run(const char *folder, petra_run_facts *facts, char reason[REASON]) {
   petra_log_kept kept = {.line = ""};
   petra_log_keep(&kept);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra: the command line. One file per subcommand; this one finds it and reads the options. */
+/* petra: the command line. There is one file per subcommand; this one finds the subcommand and reads its options. */
 #include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -39,7 +39,7 @@ static void print_usage(void) {
          "Exit status: 0 success, 1 failure during the run, 2 wrong command line or config.\n");
 }
 
-/* Of every subcommand, or of those that take a config. */
+/* Options of every subcommand, and of those that take a config. */
 static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
@@ -62,9 +62,9 @@ enum {
   OPTIONS_MAX = PETRA_OPTIONS_MAX,
   SHARED = 8,
   FIRST = 256
-}; /* FIRST: getopt's number of the first, beyond any character */
+}; /* FIRST: getopt's number of the first, above any character */
 
-/* All options of a subcommand, in the order of the help; returns how many. */
+/* Collects all options of a subcommand in the order of the help; returns their number. */
 static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MAX]) {
   int count = 0;
   bool writes = false;
@@ -87,7 +87,7 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
   return count;
 }
 
-/* What scripts/completion completes by. */
+/* Prints the words that scripts/completion completes. */
 static void print_completion(void) {
   for (int c = 0; c < COMMANDS; c++) {
     const petra_option *options[OPTIONS_MAX];
@@ -104,7 +104,7 @@ static void append_word(char *text, const char *word) {
     *text++ = '\'';
   for (; *word; word++) {
     *text++ = *word;
-    if (*word == '\'') { /* ends the quotes; one that is quoted by itself; begins them again */
+    if (*word == '\'') { /* ends the quotes; a quote that is quoted by itself; begins them again */
       memcpy(text, "\\''", 3);
       text += 3;
     }
@@ -114,12 +114,12 @@ static void append_word(char *text, const char *word) {
   *text = 0;
 }
 
-/* Whether an argument is the option, which may be abbreviated to `least` letters. */
+/* Returns true if an argument is the option, which may be abbreviated to `least` letters. */
 static bool is_option(const char *argument, const char *option, size_t least) {
   return strlen(argument) >= least && strncmp(argument, option, strlen(argument)) == 0;
 }
 
-/* "petra train a.yaml --set 'x=[1, 2]'"; with `resume` that which resumes the run. */
+/* Formats "petra train a.yaml --set 'x=[1, 2]'"; with `resume` the command that resumes the run. */
 static petra_status join_command_line(int argc, char **argv, bool resume, char **out) {
   size_t size = sizeof " --resume";
   for (int i = 0; i < argc; i++)
@@ -158,7 +158,7 @@ static petra_status take_option(const petra_option *option, const char *value, p
   return PETRA_OK;
 }
 
-/* Whether the subcommand has the option of an argument "--NAME" or "--NAME=VALUE"; *out is set if it does. */
+/* Returns true if the subcommand has the option of an argument "--NAME" or "--NAME=VALUE", and then sets *out. */
 static bool find_option(const petra_command *command, const char *text, const petra_option **out) {
   const petra_option *options[OPTIONS_MAX];
   size_t length = strcspn(text, "=");
@@ -170,7 +170,7 @@ static bool find_option(const petra_command *command, const char *text, const pe
   return false;
 }
 
-/* The NAME of an argument "--NAME" or "--NAME=VALUE", as far as there is room. Returns `out`. */
+/* Gets the NAME of an argument "--NAME" or "--NAME=VALUE", as far as it fits. Returns `out`. */
 static const char *option_word(const char *text, char out[PETRA_NEAREST_LONGEST + 1]) {
   text += strspn(text, "-");
   snprintf(out, PETRA_NEAREST_LONGEST + 1, "%.*s", (int)strcspn(text, "="), text);
@@ -188,7 +188,7 @@ static petra_status fail_unknown_option(const petra_command *command, const char
                     petra_nearest_hint(near, sizeof near, "--", option_word(text, word), names));
 }
 
-/* An option that the subcommand has without a value, that another one has, or that there is not. */
+/* Reports an option that the subcommand has without a value, that another one has, or that does not exist. */
 static petra_status fail_option(const petra_command *command, const char *text) {
   const petra_option *option;
   if (find_option(command, text, &option))
@@ -200,7 +200,7 @@ static petra_status fail_option(const petra_command *command, const char *text) 
   return fail_unknown_option(command, text);
 }
 
-/* What is left behind the options: an action, files and folders. */
+/* Reads the arguments after the options: an action, files and folders. */
 static petra_status read_operands(const petra_command *command, int count, char **operands,
                                   petra_arguments *arguments) {
   const int maximum = command->takes_config ? 1 : command->inputs_max;
@@ -225,7 +225,7 @@ static petra_status read_operands(const petra_command *command, int count, char 
   return PETRA_OK;
 }
 
-/* What a config may have. */
+/* Reads the arguments of a config. */
 static void print_keys(bool markdown) {
   (markdown ? petra_config_help_markdown : petra_config_help)(stdout);
   petra_presets_print(markdown, stdout);
@@ -264,7 +264,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
   return read_operands(command, argc - optind, argv + optind, arguments);
 }
 
-/* A file that takes the place of what is there: neither of what the command reads, nor of a run. */
+/* Refuses an output file that would replace a file that the command reads, or a file of a run. */
 static petra_status fit_to_replace(const char *option, const char *path, const petra_arguments *arguments) {
   static const char *const of_runs[] = {"run.h5", "checkpoint.h5", "weights.h5"};
   const char *slash = strrchr(path, '/');
@@ -295,7 +295,7 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
   return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
 }
 
-/* The command would write, and runs in one process. */
+/* Refuses a command that would write and supports only one process. */
 static petra_status check_launch(const petra_command *command, const petra_arguments *arguments) {
   const bool writes = command->writes || arguments->output || arguments->trace || arguments->csv;
   if (command->ranks || !writes || arguments->cell || arguments->slurm)
@@ -312,7 +312,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   petra_status status = join_command_line(argc, argv, false, &arguments.command_line);
   if (status == PETRA_OK)
     status = join_command_line(argc, argv, true, &arguments.resume_command);
-  if (status == PETRA_OK) /* getopt starts behind the subcommand, and moves arguments */
+  if (status == PETRA_OK) /* getopt starts after the subcommand, and moves arguments */
     status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
   if (status == PETRA_OK && !stop)
     status = check_outputs(command, &arguments);
@@ -328,7 +328,7 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   return status;
 }
 
-/* `name`: what was found in place of a subcommand; NULL: nothing was. */
+/* Reports a missing subcommand; `name`: what was found instead; NULL: nothing. */
 static petra_status fail_command(const char *name) {
   static const char *const options[] = {"help", "version", NULL};
   const char *list[COMMANDS + 2] = {[COMMANDS] = "help"};
@@ -357,7 +357,7 @@ static const petra_command *find_command(const char *name) {
   return NULL;
 }
 
-/* `petra help`, and of a subcommand what its --help prints. */
+/* Runs `petra help`, which prints for a subcommand what its --help prints. */
 static petra_status print_help(const char *name) {
   const petra_command *command = name ? find_command(name) : NULL;
   const petra_option *options[OPTIONS_MAX];
@@ -370,14 +370,14 @@ static petra_status print_help(const char *name) {
   return PETRA_OK;
 }
 
-/* Whether who reads standard output has read enough, as in `petra ... | head`. */
+/* Returns true if the reader of standard output has read enough, as in `petra ... | head`. */
 static bool reader_has_gone(void) {
   struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
   return poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
 }
 
-/* Results may have gone to a full disk or a closed pipe. If the reader has gone, the program ends as others do, without a line; a
- * command whose work went on has done it, and its files say so. */
+/* Checks standard output, since results may have gone to a full disk or a closed pipe. If the reader has gone, the
+ * program ends like others, without a line; a command that continued has done its work, as its files show. */
 static petra_status close_stdout(petra_status status, bool lasting) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
@@ -392,8 +392,9 @@ static petra_status close_stdout(petra_status status, bool lasting) {
   return status == PETRA_OK ? petra_fail(PETRA_IO, "standard output could not be written") : status;
 }
 
-/* A file that is opened while one of 0, 1, 2 is free would become standard input, output or error, and be written to.
- * What stands in cannot be written, so that a result for a closed standard output is an error as well. */
+/* Opens stand-ins for closed standard streams: a file that is opened while one of 0, 1, 2 is free would become standard
+ * input, output or error. The stand-ins cannot be written, so that a result for a closed standard output is an error as
+ * well. */
 static void occupy_standard_streams(void) {
   int descriptor;
   do
@@ -405,12 +406,12 @@ static void occupy_standard_streams(void) {
 
 int main(int argc, char **argv) {
   occupy_standard_streams();
-  /* A write beyond RLIMIT_FSIZE is then an error to report, not a signal to die of. */
+  /* Makes a write beyond RLIMIT_FSIZE an error to report instead of a fatal signal. */
   signal(SIGXFSZ, SIG_IGN);
   gsl_set_error_handler_off();
   petra_last_words(argv);
-  /* Before HDF5 starts: the variable overrides what a program asks for each file, and a lock on the log of a run that goes on
-   * would shut its readers out. */
+  /* Before HDF5 starts: the variable overrides the program's choice for each file, and a lock on the log of a running
+   * run would exclude its readers. */
   setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
   if (argc < 2)
     return petra_status_exit_code(fail_command(NULL));
@@ -427,7 +428,7 @@ int main(int argc, char **argv) {
   const petra_command *command = find_command(argv[1]);
   if (!command)
     return petra_status_exit_code(fail_command(argv[1]));
-  if (command->lasting) /* no signal to die of, then, what is written into a closed pipe */
+  if (command->lasting) /* so that writing into a closed pipe is not fatal */
     signal(SIGPIPE, SIG_IGN);
   return petra_status_exit_code(close_stdout(run_command(command, argc, argv), command->lasting));
 }

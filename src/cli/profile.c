@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra profile: measures what the stages of a config cost on this device. */
+/* petra profile: measures the costs of a config's stages on this device. */
 #include "base/json.h"
 #include "io/file.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ typedef struct profiling {
   petra_config *config;
   petra_plan plan;
   petra_backend *backend;
-  petra_ranks *ranks; /* NULL: this process alone */
+  petra_ranks *ranks; /* NULL: only this process */
   char *path;         /* of rank 0 */
   petra_profile profile;
   petra_kernel_fit fit;
@@ -37,7 +37,7 @@ static bool writes(const profiling *p) {
   return !p->ranks || p->ranks->rank == 0;
 }
 
-/* Where the profile goes: known, and fit to be written to, before minutes are spent on it. */
+/* Determines the path of the profile and checks that it can be written, before minutes are spent on it. */
 static petra_status find_path(profiling *p) {
   char *directory;
   struct stat info;
@@ -77,7 +77,7 @@ static void describe(profiling *p) {
 }
 
 static petra_status prepare(profiling *p) {
-  p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
+  p->config->cluster.cost.model = PETRA_COST_UNIT; /* the measurement must not depend on a profile */
   PETRA_TRY(petra_plan_init(&p->plan, p->config));
   PETRA_TRY(petra_plan_check_norms(&p->plan));
   if (writes(p))
@@ -122,7 +122,7 @@ static json_t *message_json(const petra_profile_message *message) {
   return object;
 }
 
-/* null where nothing was fitted. */
+/* Returns null if nothing was fitted. */
 static json_t *fit_json(const petra_kernel_fit *fit) {
   if (!fit->device)
     return json_null();
@@ -151,7 +151,7 @@ static petra_status print_json(const profiling *p, const petra_profile_about *ab
       petra_describe_message_precision(p->config), "link", link, "kernels", fit_json(&p->fit), "stages", stages));
 }
 
-/* The interquartile range over the median, in percent; 0 where nothing was measured. */
+/* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */
 static double spread_percent(const petra_spread *spread) {
   return spread->median > 0 ? 100 * (spread->quartile3 - spread->quartile1) / spread->median : 0;
 }
@@ -170,7 +170,7 @@ static void add_rows(const profiling *p, petra_table *table) {
   }
 }
 
-/* F and B of all stages alone, over the same while all ranks compute; NaN: nothing was measured. */
+/* Returns F and B of all stages alone, divided by the same while all ranks compute; NaN: nothing was measured. */
 static double alone_ratio(const petra_profile *profile) {
   double alone_s = 0, together_s = 0;
   for (int j = 0; j < profile->stages; j++)
@@ -181,7 +181,7 @@ static double alone_ratio(const petra_profile *profile) {
   return together_s > 0 ? alone_s / together_s : NAN;
 }
 
-/* What messages take between ranks; `messages`: their numbers, or NULL. */
+/* Gets the times of messages between ranks; `messages`: their numbers, or NULL. */
 static petra_status print_link(const petra_profile *profile, const char *messages) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
                                                {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
@@ -211,7 +211,7 @@ static petra_status print_link(const petra_profile *profile, const char *message
   return petra_table_print(table, stdout);
 }
 
-/* As keys of a config. */
+/* Prints the result as keys of a config. */
 static void print_fit(const petra_kernel_fit *fit) {
   if (!fit->device)
     return;
@@ -245,7 +245,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   return PETRA_OK;
 }
 
-/* One line, where another measurement would come out otherwise. */
+/* Prints one line if another measurement would give other results. */
 static void warn_of_spread(const profiling *p) {
   const petra_profile_unsure unsure = petra_profile_find_unsure(&p->profile);
   const petra_spread *spread = &p->profile.stage[unsure.stage].part[unsure.part];
@@ -282,7 +282,7 @@ static petra_status write_and_report(profiling *p) {
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
 }
 
-/* What the ranks compare. */
+/* The values that the ranks compare. */
 static petra_status print_all(const void *context, FILE *out) {
   const profiling *p = context;
   char text[256];
@@ -291,7 +291,7 @@ static petra_status print_all(const void *context, FILE *out) {
   return petra_config_print(p->config, out);
 }
 
-/* Before anything is measured: whether all ranks got so far, with the same config. */
+/* Before anything is measured: checks that all ranks have come this far, with the same config. */
 static petra_status agree(profiling *p, petra_status status) {
   char *text = NULL;
   size_t size;

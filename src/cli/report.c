@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra report: a page of figures, drawn by analysis/petra_report.py, which takes the place of this process. */
+/* petra report: a page of figures, drawn by analysis/petra_report.py, which replaces this process. */
 #include "base/log.h"
 #include "cli/command.h"
 

@@ -27,7 +27,7 @@ petra_status petra_run_log_path(const char *place, char **out) {
   return petra_join_path(place, "run.h5", out);
 }
 
-/* The folder of a file: what is before its last slash. */
+/* Gets the folder of a file: the part before its last slash. */
 static petra_status folder_of(const char *path, char **out) {
   const char *slash = strrchr(path, '/');
   PETRA_TRY(petra_duplicate_string(out, !slash ? "." : slash == path ? "/" : path));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run as petra list and petra compare tell of it: its log, its config, and whether it goes on. */
-#ifndef PETRA_CLI_RUN_FACTS_H
-#define PETRA_CLI_RUN_FACTS_H
+/* A run as petra list and petra compare describe it: its log, its config, and whether it is running. Also JSON that
+ * several subcommands print. */
+#pragma once
 
 #include "config/config.h"
 #include "record/run_h5.h"
@@ -9,8 +9,8 @@
 
 typedef enum petra_run_state {
   PETRA_RUN_COMPLETE, /* the log says so */
-  PETRA_RUN_RUNNING,  /* it does not, and a process of this machine has the lock of the folder */
-  PETRA_RUN_STOPPED   /* neither: killed, failed, or going on where the lock is not seen */
+  PETRA_RUN_RUNNING,  /* it does not, and a process on this machine has locked the folder */
+  PETRA_RUN_STOPPED   /* neither: killed, failed, or running where the lock is not visible */
 } petra_run_state;
 
 typedef struct petra_run_facts {
@@ -25,41 +25,39 @@ typedef struct petra_run_facts {
 
 bool petra_is_folder(const char *path);
 
-/* The log of a run: `place` itself, or where that is a folder the run.h5 in it. Free with petra_free. */
+/* Gets the log of a run: `place` itself or, if that is a folder, its run.h5. Free with petra_free. */
 petra_status petra_run_log_path(const char *place, char **out);
 
-/* Reads the run of `place`, a folder or its log. petra_run_facts_fini is due whatever comes back. Errors are those of
+/* Reads the run of `place`, a folder or its log. Call petra_run_facts_fini even on failure. Errors: those of
  * petra_runlog_summary_read and of petra_config_load_text. */
 petra_status petra_run_facts_init(petra_run_facts *facts, const char *place);
 void petra_run_facts_fini(petra_run_facts *facts);
 
-/* "complete", "running", "stopped". */
+/* Returns "complete", "running", "stopped". */
 const char *petra_run_state_name(petra_run_state state);
 
-/* Whether nothing is computed in it; its log says so from the beginning. */
+/* Returns true if nothing is computed in it; its log says so from the beginning. */
 bool petra_run_is_simulated(const petra_run_facts *facts);
 
-/* Whether it trains a network on data: neither a simulation nor a rehearsal without a model. */
+/* Returns true if it trains a network on data: it is neither a simulation nor a rehearsal without a model. */
 bool petra_run_trains(const petra_run_facts *facts);
 
-/* "emulate", "execute", "simulate". */
+/* Returns "emulate", "execute", "simulate". */
 const char *petra_run_mode_name(const petra_run_facts *facts);
 
-/* Stages, of a simulation or a rehearsal without a model those of the config. */
+/* Returns the number of stages, for a simulation or a rehearsal without a model that of the config. */
 int64_t petra_run_stages(const petra_run_facts *facts);
 
-/* The last row of /epoch that has a loss, that has an evaluation; NULL: none has. */
+/* Return the last row of /epoch with a loss, and with an evaluation; NULL: there is none. */
 const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts);
 const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts);
 
-/* What more than one subcommand prints as JSON: new objects, NULL without memory. */
+/* JSON that several subcommands print: new objects; NULL without memory. */
 
 struct json_t; /* jansson's */
 
-/* A row of /epoch; `recalibrated`: with the columns of a recalibration. */
+/* Returns a row of /epoch; `recalibrated`: with the columns of a recalibration. */
 struct json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated);
 
-/* A stage's peaks: one a category, and all together. */
+/* Returns a stage's peaks: one per category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
-
-#endif

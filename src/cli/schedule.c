@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra schedule: the orders of a method's actions, or of a file's, as text or as a chart; a file's are
+/* petra schedule: the orders of a method's actions, or those of a file, as text or as a chart. The orders of a file are
  * checked first. */
 #include "base/json.h"
 #include "base/log.h"
@@ -13,11 +13,11 @@
 #include <jansson.h>
 #include <string.h>
 
-/* A chart of a schedule under unit costs: a row a device (two with two engines), a column a unit of time. */
+/* --- a chart of a schedule under unit costs: a row per device (two with two engines), a column per unit of time --- */
 
 enum { LINE = 120, MAX_CELLS = 100000 };
 
-/* A unit of time of one row: what runs then. */
+/* The action in a unit of time of one row. */
 typedef struct cell {
   petra_action action;
   bool busy, begins, update; /* update: an update ends at the beginning of this unit */
@@ -30,14 +30,14 @@ typedef struct chart {
   int engines;
   int32_t rows;
   int64_t units; /* of time; one more for updates at the very end */
-  int width;     /* of a cell */
-  cell *cells;   /* NULL while the time is only measured */
+  int width;     /* width of a cell */
+  cell *cells;   /* NULL while only the time is measured */
 } chart;
 
 static void label(const chart *c, const petra_action *action, char *text, size_t size) {
   if (c->options.chunks > 1)
     petra_action_print(action, text, size);
-  else /* the row tells the stage */
+  else /* the row shows the stage */
     snprintf(text, size, "%c%lld", petra_action_letter(action->kind), (long long)action->microbatch);
 }
 
@@ -93,7 +93,7 @@ static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FI
   fprintf(out, "%s\n", line);
 }
 
-/* The number of every fifth unit above its column. */
+/* Prints the number of every fifth unit above its column. */
 static void print_times(const chart *c, int64_t from, int64_t to, FILE *out) {
   fprintf(out, "time");
   for (int64_t t = from, column = 0, at = 0; t < to; t++, at += c->width + 1)
@@ -117,7 +117,7 @@ static petra_status draw(chart *c, FILE *out) {
   return ferror(out) ? petra_fail(PETRA_IO, "the chart could not be written") : PETRA_OK;
 }
 
-/* PETRA_USAGE, logged, for a chart that no screen holds: more than 100,000 cells. */
+/* Returns PETRA_USAGE, logged, for a chart that no screen holds: more than 100,000 cells. */
 static petra_status gantt_check(int64_t rows, int64_t units) {
   if (units <= MAX_CELLS / rows)
     return PETRA_OK;
@@ -127,7 +127,7 @@ static petra_status gantt_check(int64_t rows, int64_t units) {
                     (long long)rows, (long long)units, MAX_CELLS);
 }
 
-/* A device is busy for at least a unit in each F, B and W. */
+/* Returns true if the chart is surely too large: a device is busy for at least a unit in each F, B and W. */
 static int64_t least_units(const petra_schedule *s, int engines) {
   int64_t maximum = 0;
   for (int32_t d = 0; d < s->devices; d++) {
@@ -139,8 +139,8 @@ static int64_t least_units(const petra_schedule *s, int engines) {
   return maximum / engines;
 }
 
-/* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters a line; refuses as gantt_check does,
- * before it runs where the number of actions tells. */
+/* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters per line. Refuses charts
+ * like gantt_check, before it runs if the number of actions suffices to decide. */
 static petra_status gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out) {
   chart c = {.schedule = schedule,
              .options = petra_schedule_options(schedule),
@@ -158,18 +158,18 @@ static petra_status gantt_print(const petra_schedule *schedule, bool recomputes,
   return status;
 }
 
-/* How often a pipeline is filled where the config does not say how many microbatches there are: a chart shows the first microbatches
- * coming back; an order in text is long enough for `petra simulate` to find a steady state in it. */
+/* How often a pipeline is filled if the config does not say how many microbatches there are: a chart shows the first
+ * microbatches coming back; an order in text is long enough for `petra simulate` to find a steady state in it. */
 enum { CHART_FILLINGS = 1, TEXT_FILLINGS = 2 };
 
-/* What is printed. */
+/* The schedule to print. */
 typedef struct printed {
   petra_schedule *schedule;
   bool recomputes;
   int engines;
 } printed;
 
-/* The orders of the config's method. */
+/* Gets the orders of the config's method. */
 static petra_status from_config(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
   const petra_config_text source = {arguments->input, text->text, text->size};
   petra_config *config;
@@ -189,7 +189,7 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   return status;
 }
 
-/* A schedule of a file, checked. */
+/* Reads and checks a schedule from a file. */
 static petra_status from_schedule(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
   const char *name = petra_schedule_file_name(arguments->input);
   if (arguments->set_count)
@@ -198,7 +198,7 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
   return petra_schedule_check(p->schedule, name);
 }
 
-/* Of an order that ends too early every figure would be wrong. */
+/* Refuses an order that ends too early: every figure would be wrong. */
 static void warn_without_backward(const petra_schedule *schedule) {
   int64_t microbatches = 0;
   for (int64_t i = schedule->first[0]; i < schedule->first[1]; i++) {

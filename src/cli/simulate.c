@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* The result of petra simulate --fit, as a table or as JSON. */
+/* --- the result of petra simulate --fit, as a table or as JSON --- */
 
 static void join(const petra_fit_measurement *one, char *text, size_t size) {
   size_t used = 0;
@@ -84,7 +84,7 @@ static petra_status fit_print_json(const petra_fit *fit) {
                                         petra_json_real(fit->worst)));
 }
 
-/* Of more stages than this the table shows the first and the last few. */
+/* With more stages than this the table shows only the first and the last few. */
 enum { MAX_ROWS = 40, END_ROWS = 10 };
 
 static json_t *critical_json(const petra_simulated *result) {
@@ -112,14 +112,14 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
   return object;
 }
 
-/* Where the times of messages between ranks come from; NULL: there are no ranks. */
+/* Returns where the times of messages between ranks come from; NULL: there are no ranks. */
 static const char *link_of(const petra_simulated *result) {
   if (result->figures.ranks == 0)
     return NULL;
   return result->measured_link ? "profile" : "config";
 }
 
-/* Of cluster.placement: what each process has, and how busy it is. */
+/* For cluster.placement: prints the stages of each process and how busy it is. */
 static json_t *ranks_json(const petra_runlog_simulation *f) {
   json_t *ranks = json_array();
   for (int32_t r = 0; r < f->ranks; r++) {
@@ -136,7 +136,8 @@ static const petra_sample_words *words_of(const petra_simulated *result) {
   return petra_sample_words_of(petra_samples_of(result->plan->config));
 }
 
-/* Images or tokens a second. NaN where there is no such figure: without a model there is neither, and at unit costs no seconds. */
+/* Returns images or tokens per second; NaN if there is no such figure: without a model there is neither, and at unit
+ * costs there are no seconds. */
 static double labels_per_s(const petra_simulated *result) {
   const petra_config *config = result->plan->config;
   const bool none = config->cluster.stages > 0 || config->cluster.cost.model == PETRA_COST_UNIT;
@@ -201,7 +202,7 @@ static petra_status print_stages(const petra_simulated *result) {
   return petra_table_print(table, stdout);
 }
 
-/* The parts that are not 0. */
+/* Prints the parts that are not 0. */
 static void print_critical(const petra_simulated *result) {
   const char *between = "";
   printf("critical path: ");
@@ -226,7 +227,7 @@ static void print_ranks(const petra_simulated *result) {
   putchar('\n');
 }
 
-/* Of replicas, which are alike. */
+/* Prints the figures of replicas, which are alike. */
 static void print_replicas(const petra_simulated *result) {
   const petra_runlog_simulation *f = &result->figures;
   const petra_config *config = result->plan->config;
@@ -304,7 +305,7 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
   return PETRA_OK;
 }
 
-/* With --fit. */
+/* Runs with --fit. */
 static petra_status fit(const petra_arguments *arguments, const petra_config *config) {
   petra_fit *found;
   if (!arguments->fit || !arguments->vary)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra sweep: a grid of runs, each a process of its own in a folder of its own; what is complete is not run
- * again. */
+/* petra sweep: a grid of runs, each a process of its own in a folder of its own. Complete cells are not run again. */
 #include "sweep/sweep.h"
 
 #include "io/file.h"
@@ -57,8 +56,9 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
   return PETRA_OK;
 }
 
-/* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. What only sums up may do so beside
- * them; beside a sweep, which keeps the summary itself, it writes nothing, and where it would print nothing either, that is an error. */
+/* Locks the folder: one sweep at a time, but any number of --cell, each of which has its cell's own lock. Commands that
+ * only summarise may run beside these. Beside a sweep, which writes the summary itself, they write nothing; if they
+ * would print nothing either, that is an error. */
 static petra_status lock_folder(petra_sweep *sweep) {
   PETRA_TRY(petra_make_folder(sweep->directory));
   if (sweep->only < 0 && sweep->jobs == 0) {
@@ -99,7 +99,7 @@ static void report_start(const petra_sweep *sweep) {
   fflush(stdout);
 }
 
-/* A line for each failed cell, and the sweep's own. */
+/* Prints a line for each failed cell, and that of the sweep. */
 static petra_status report(const petra_sweep *sweep, int stopped) {
   int failed = count_state(sweep, PETRA_CELL_FAILED);
   for (int c = 0; c < sweep->cells; c++)

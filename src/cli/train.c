@@ -32,7 +32,7 @@ static petra_status print_json(petra_run *run) {
       petra_json_real(1e-9 * (double)petra_run_now_ns(run)), "epochs", epochs));
 }
 
-/* The closing line. A run without a whole epoch has no line of its own: its loss is told here. */
+/* Prints the closing line. A run without a whole epoch has no other line, so its loss is printed here. */
 static void print_end(petra_run *run) {
   int64_t epochs, losses;
   double loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
@@ -50,7 +50,7 @@ static void print_end(petra_run *run) {
                    petra_run_has_checkpoint(run) ? ",checkpoint.h5,checkpoint/" : "");
 }
 
-/* Of a rehearsal. */
+/* Prints the result of a rehearsal as JSON. */
 static petra_status print_rehearsed_json(const petra_run *run) {
   const petra_plan *plan = petra_run_plan(run);
   const petra_pace_seconds pace = petra_run_pace(run);
@@ -70,7 +70,7 @@ static void print_rehearsed(const petra_run *run) {
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", petra_run_directory(run));
 }
 
-/* --resume of a run that has ended. */
+/* Handles --resume of a run that has ended. */
 static petra_status report_complete(const petra_arguments *arguments, const petra_config *config) {
   char *output;
   PETRA_TRY(petra_folder_of_run(config, arguments->output, &output));
@@ -83,7 +83,7 @@ static petra_status report_complete(const petra_arguments *arguments, const petr
   return status;
 }
 
-/* With what can be wrong before processes find each other. */
+/* Checks what can be wrong before processes find each other. */
 static petra_status read_config(const petra_arguments *arguments, petra_config **out) {
   const int launched = petra_launcher_size(NULL);
   if (arguments->resume && arguments->overwrite)
@@ -130,7 +130,7 @@ static petra_status train(const petra_arguments *arguments) {
   if (!rehearses && petra_stop_signalled())
     petra_log(PETRA_LOG_WARNING, "the signal came when nothing was left to train; the run is complete");
   if (!rehearses)
-    petra_stop_release(); /* what is left is to write the weights */
+    petra_stop_release(); /* only the weights remain to be written */
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
   if (ranks && ranks->rank > 0)
     goto done;
@@ -145,7 +145,7 @@ done:
     petra_run_destroy(run);
     run = NULL;
   }
-  petra_run_put_back(run); /* before the end of the program there */
+  petra_run_put_back(run); /* before the program ends there */
   const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What augmentation does to an image before it is normalised. data/augment.h chooses and applies it, or a backend
- * applies it instead (backend/backend.h, petra_images). */
-#ifndef PETRA_CONFIG_AUGMENTATION_H
-#define PETRA_CONFIG_AUGMENTATION_H
+/* Augmentation of an image before it is normalised. data/augment.h chooses and applies it, or a backend applies it
+ * instead (backend/backend.h, petra_images). */
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ typedef struct petra_augment_choice {
   int32_t shift_y, shift_x; /* offset of the crop - PETRA_AUGMENT_PADDING; 0 without crop */
   bool flip;
 } petra_augment_choice;
-
-#endif

@@ -87,8 +87,10 @@ static petra_status pair_path(const petra_config_loader *in, const char *section
   return PETRA_OK;
 }
 
-petra_status petra_config_apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
-                                        int line) {
+/* Loads a mapping of sections, or of the keys of `section` ("": the whole config), inside the document. `line` is where
+ * it begins. */
+static petra_status apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
+                                  int line) {
   char names[PETRA_CONFIG_TEXT];
   if (node->type != YAML_MAPPING_NODE)
     return petra_config_fail_at(in->origin, line, section, "%s; expected a mapping with any of %s",
@@ -109,7 +111,7 @@ petra_status petra_config_apply_section(const petra_config_loader *in, const cha
     if (index >= 0)
       PETRA_TRY(petra_config_apply_key(in, index, value));
     else if (!base)
-      PETRA_TRY(petra_config_apply_section(in, path, value, petra_config_line(key)));
+      PETRA_TRY(apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
 }
@@ -162,7 +164,7 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   if (!is_empty(root))
     status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
-  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
+  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
     petra_log(PETRA_LOG_WARNING, "%s: contains no key, so every key has its default", origin.file);
   yaml_document_delete(&document);
 done:
@@ -177,7 +179,7 @@ petra_status petra_config_apply_root(const petra_config_loader *in, const petra_
   petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
   petra_free(base);
   PETRA_TRY(status);
-  PETRA_TRY(petra_config_apply_section(in, "", root, line));
+  PETRA_TRY(apply_section(in, "", root, line));
   return petra_config_end_layer(in->config);
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run's configuration: YAML over one table of keys (keys.c), strict. Every key has a default; an unknown
  * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
-#ifndef PETRA_CONFIG_CONFIG_H
-#define PETRA_CONFIG_CONFIG_H
+#pragma once
 
 #include "base/status.h"
 
@@ -356,7 +355,7 @@ petra_status petra_config_changed(const petra_config *config, const char *key, b
  * another type. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
-/* What a key decides about a run, from the most to the least important. */
+/* Classifies what a key decides about a run, from the most to the least important. */
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* the results and the log */
   PETRA_ROLE_LENGTH, /* the length of the run */
@@ -413,5 +412,3 @@ void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const cha
 
 /* Returns the string of a choice, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);
-
-#endif

@@ -2,8 +2,7 @@
 /* Loads the file of a config or grid as a YAML document within the limits that petra sets (one document in UTF-8, of
  * bounded length and depth, without anchors, aliases and tags), and turns it into a config step by step. Private to the
  * config and the grid. libyaml's types stay incomplete here. */
-#ifndef PETRA_CONFIG_DOCUMENT_H
-#define PETRA_CONFIG_DOCUMENT_H
+#pragma once
 
 #include "config/value.h"
 
@@ -44,11 +43,6 @@ typedef struct petra_config_loader {
   struct yaml_document_s *document;
 } petra_config_loader;
 
-/* Loads a mapping of sections, or of the keys of `section` ("": the whole config), inside the document. `line` is where
- * it begins. */
-petra_status petra_config_apply_section(const petra_config_loader *in, const char *section,
-                                        const struct yaml_node_s *node, int line);
-
 /* A file that is being read, and the file that names it as its base. */
 typedef struct petra_config_file {
   const char *path;                     /* "-": standard input */
@@ -75,5 +69,3 @@ petra_status petra_config_apply_key(const petra_config_loader *in, int index, co
 
 /* Finds the index of the key with this dotted path. Errors: PETRA_CONFIG, with the names to choose from. */
 petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A grid of runs: a base config and the keys that vary, as a YAML file. A cell is a combination of a row (a named set
  * of overrides), a value of each axis and a seed. */
-#ifndef PETRA_CONFIG_GRID_H
-#define PETRA_CONFIG_GRID_H
+#pragma once
 
 #include "config/config.h"
 
@@ -56,5 +55,3 @@ petra_status petra_grid_check_set(const petra_grid *grid, const char *set);
  * cell. If cell < 0, only the base and the sets. Errors: those of petra_config_load. */
 petra_status petra_grid_config(const petra_grid *grid, int cell, const char *const *sets, int set_count,
                                petra_config **out);
-
-#endif

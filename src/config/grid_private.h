@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types that grid.c and grid_parse.c share. libyaml's types stay incomplete here. */
-#ifndef PETRA_CONFIG_GRID_PRIVATE_H
-#define PETRA_CONFIG_GRID_PRIVATE_H
+#pragma once
 
 #include "config/grid.h"
 
@@ -49,5 +48,3 @@ petra_status petra_grid_parse(petra_grid *grid, const char *folder, const char *
 
 /* Releases what petra_grid_parse allocated; call it after a failure too. */
 void petra_grid_release(petra_grid *grid);
-
-#endif

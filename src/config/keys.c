@@ -52,7 +52,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define FLAGS(member, default_text, names, help)                                                                       \
   KEY(FLAG_LIST, unsigned, member, default_text, help, .choices = (names))
 
-/* Upper bounds that no run comes near; they keep sums and products of such numbers far from 2^63. */
+/* Upper bounds that no run comes near. They keep sums and products of such numbers far below 2^63. */
 #define MANY INT64_C(1000000)
 #define MANY_IMAGES INT64_C(1000000000)
 #define MANY_MICROBATCHES INT64_C(1000000000000)
@@ -223,7 +223,7 @@ int petra_config_key_find(const char *path) {
   return -1;
 }
 
-/* True if `path` lies below `section`. */
+/* Returns true if `path` lies below `section`. */
 static bool is_below(const char *path, const char *section, size_t length) {
   return length == 0 || (strncmp(path, section, length) == 0 && path[length] == '.');
 }
@@ -250,7 +250,7 @@ int petra_period_letters(const char *word, double count) {
   return (int)(count != 1 ? length : strcmp(word, "microbatches") == 0 ? length - strlen("es") : length - strlen("s"));
 }
 
-/* Appends to a string in a buffer; what does not fit is cut. */
+/* Appends to a string in a buffer; cuts what does not fit. */
 __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size, const char *format, ...) {
   size_t used = strlen(out);
   va_list arguments;
@@ -259,7 +259,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *out, size_t size,
   va_end(arguments);
 }
 
-/* "a, b or c" */
+/* Appends "a, b or c". */
 static void append_choices(char *out, size_t size, const char *const *choices) {
   for (int i = 0; choices[i]; i++)
     append(out, size, "%s%s", i == 0 ? "" : choices[i + 1] ? ", " : " or ", choices[i]);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one table of config keys. Type, default, range, choices, role and help of each member of petra_config are in
  * keys.c and nowhere else. Private to the config and its fuzzer. */
-#ifndef PETRA_CONFIG_KEYS_H
-#define PETRA_CONFIG_KEYS_H
+#pragma once
 
 #include "config/config.h" /* circle: a key is a place in petra_config */
 
@@ -69,5 +68,3 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
 
 /* Lists the names in a section, "name, seed, ...". Returns `out`. */
 char *petra_config_children(const char *section, char *out, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links by name (cluster.link.preset): latency and bandwidth, with their sources. */
-#ifndef PETRA_CONFIG_LINK_PRESETS_H
-#define PETRA_CONFIG_LINK_PRESETS_H
+#pragma once
 
 typedef struct petra_link_preset {
   const char *name;
@@ -13,5 +12,3 @@ typedef struct petra_link_preset {
 /* Returns the preset of a petra_link_preset_choice (config/config.h), 0 .. count - 1. */
 const petra_link_preset *petra_link_preset_of(int choice);
 int petra_link_preset_count(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimisers by name (optim.name): the one table of the state that each keeps and the config keys that it uses.
  * nn/optim.h describes what each computes; see also docs/semantics/optimiser.md. */
-#ifndef PETRA_CONFIG_OPTIMISER_H
-#define PETRA_CONFIG_OPTIMISER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path,
 
 /* Lists the optimisers that have the key: "sgd, muon". Returns `out`. */
 const char *petra_optimiser_owners(const char *path, char *out, size_t size);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of samples of data sets, and the words for them. Every line and column that counts samples or labels takes
  * its noun from here. */
-#ifndef PETRA_CONFIG_SAMPLE_KIND_H
-#define PETRA_CONFIG_SAMPLE_KIND_H
+#pragma once
 
 #include "config/config.h"
 
@@ -23,5 +22,3 @@ const petra_sample_words *petra_sample_words_of(petra_sample_kind kind);
 
 /* Returns the number of labels of a sample of the config's data.set: 1, or model.context. */
 int64_t petra_sample_labels(const petra_config *config);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converts the text of a value to the member of petra_config, with all checks. Knows no YAML. Private to the config. */
-#ifndef PETRA_CONFIG_VALUE_H
-#define PETRA_CONFIG_VALUE_H
+#pragma once
 
 #include "config/keys.h"
 
@@ -52,5 +51,3 @@ petra_status petra_config_remember(petra_config *config, int key, const petra_co
 /* Finds the key or section that a misspelled path most likely means and copies it to `out`; returns false if none is
  * similar. */
 bool petra_config_nearest(const char *path, char *out, size_t size);
-
-#endif

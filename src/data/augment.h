@@ -13,32 +13,29 @@
  *
  * Sets whose images are larger than their records (imagefolder) have another crop. There the stream gives, whatever is
  * switched on, first the flip (the highest bit of a word) and then the draws of the window (data/resize.h). */
-#ifndef PETRA_DATA_AUGMENT_H
-#define PETRA_DATA_AUGMENT_H
+#pragma once
 
 #include "config/augmentation.h"
 #include "data/dataset.h"
 
 enum { PETRA_AUGMENT_PADDING = 4 };
 
-/* The number for every pixel value: value[channel][byte]. */
+/* The normalised number for every pixel value: value[channel][byte]. */
 typedef struct petra_augment_table {
   double value[3][256];
 } petra_augment_table;
 
-/* `flags`: bits of petra_augment_flag. With no flag the choice changes nothing. */
+/* Draws the choice of a record. `flags`: bits of petra_augment_flag. Without flags the choice changes nothing. */
 petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
 
-/* Reads a record as `flags` say, augmented but for what *choice is left to do: petra_augment_apply's. `pixels` has
- * room for a record. Thread-safe; errors are those of the set. */
+/* Reads a record and augments it as `flags` say, except for the part that *choice leaves to petra_augment_apply.
+ * `pixels` has room for a record. Thread-safe; errors are those of the set. */
 petra_status petra_augment_read(const petra_dataset *set, unsigned flags, uint64_t seed, uint32_t epoch, int64_t record,
                                 uint8_t *pixels, int32_t *label, petra_augment_choice *choice);
 
-/* value[c][p] = (p / 255 - mean[c]) / deviation[c] in double precision. */
+/* Computes value[c][p] = (p / 255 - mean[c]) / deviation[c] in double precision. */
 void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]);
 
-/* `pixels` and `out` are (3, height, width); they must not overlap. */
+/* Applies the choice and normalises. `pixels` and `out` are (3, height, width); they must not overlap. */
 void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table, const uint8_t *pixels,
                          int32_t height, int32_t width, double *out);
-
-#endif

@@ -52,7 +52,7 @@ typedef struct source {
   int64_t records;
 } source;
 
-/* Records are read as they are asked for; labels alone are in memory. */
+/* Records are read on demand; only labels are in memory. */
 typedef struct cifar {
   petra_dataset base;
   int label_bytes;
@@ -94,8 +94,8 @@ static int32_t cifar_label(const petra_dataset *set, int64_t index) {
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
-/* The size must be a whole number of records; *records is set to it, rounded down, in any case. A likely reason is
- * named: the file of the other set. */
+/* Sets *records to the number of records, rounded down; the size must be a whole number of them. Names a likely reason
+ * if it is not: the file is that of the other set. */
 static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes, int64_t *records) {
   int64_t length = record_bytes(format);
   *records = bytes / length;
@@ -114,7 +114,7 @@ static petra_status check_size(const cifar_format *format, const char *path, int
   return PETRA_OK;
 }
 
-/* Takes over `path` in any case. */
+/* Takes ownership of `path` in any case. */
 static petra_status open_source(const cifar_format *format, char *path, source *out) {
   char what[64];
   int64_t bytes;
@@ -124,7 +124,7 @@ static petra_status open_source(const cifar_format *format, char *path, source *
   return check_size(format, path, bytes, &out->records);
 }
 
-/* Opens the files that `path` stands for; they are counted as they are opened, also on failure. */
+/* Opens the files of `path`. They are counted as they are opened, also on failure. */
 static petra_status open_sources(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
                                  cifar *self) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
@@ -167,8 +167,8 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* The labels of one file are read and checked; good records become the set's, until it has `most`. A label is in the last of
- * its bytes. */
+/* Reads and checks the labels of one file. Good records become the set's, up to a total of `maximum`. The label is the
+ * last of a record's label bytes. */
 static petra_status read_labels(const cifar_format *format, int from, int64_t maximum, int64_t *problems, cifar *self) {
   uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];
   const source *file = &self->sources[from];

@@ -2,11 +2,11 @@
 #include "data/dataset.h"
 
 #include "base/log.h"
-#include "data/grammar.h"     /* circle: this is where all sets are listed */
-#include "data/hdf5_layout.h" /* circle: this is where all sets are listed */
-#include "data/image_sets.h"  /* circle: this is where all sets are listed */
-#include "data/token_set.h"   /* circle: this is where all sets are listed */
-#include "data/windows.h"     /* circle: this is where all sets are listed */
+#include "data/grammar.h"     /* circle: all sets are listed here */
+#include "data/hdf5_layout.h" /* circle: all sets are listed here */
+#include "data/image_sets.h"  /* circle: all sets are listed here */
+#include "data/token_set.h"   /* circle: all sets are listed here */
+#include "data/windows.h"     /* circle: all sets are listed here */
 
 #include <unistd.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of tokens
  * (data/windows.h). */
-#ifndef PETRA_DATA_DATASET_H
-#define PETRA_DATA_DATASET_H
+#pragma once
 
 #include "config/config.h"
 #include "base/rng.h"
@@ -17,28 +16,28 @@ typedef struct petra_dataset petra_dataset;
 
 typedef struct petra_stored_image {
   int32_t height, width;
-  bool turned; /* its file asks viewers to turn or mirror it, which petra does not */
+  bool turned; /* its file requests viewers to turn or mirror it, which petra does not */
 } petra_stored_image;
 
-/* Those of the other kind of samples are NULL. */
+/* Functions for the other kind of samples are NULL. */
 typedef struct petra_dataset_ops {
   void (*destroy)(petra_dataset *set);
   /* --- images --- */
-  /* Writes record `index` (0 <= index < set->count): 3 * height * width bytes and its label. Thread-safe. */
+  /* Reads record `index` (0 <= index < set->count): 3 * height * width bytes and its label. Thread-safe. */
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
-  /* The label alone, without the image. NULL: only `read` tells it. Thread-safe. */
+  /* Returns the label without the image. NULL: only `read` gets it. Thread-safe. */
   int32_t (*label)(const petra_dataset *set, int64_t index);
-  /* The same as `read` with a random window of the image as it is stored, which replaces the padded crop of
-   * data/augment.h. The draws from `rng` and what is made of them: data/resize.h. NULL: what is stored has the
-   * size of a record. Thread-safe. */
+  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/augment.h.
+   * data/resize.h defines the draws from `rng` and their use. NULL: stored images have the size of a record.
+   * Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
-  /* The image as it is stored. NULL: height x width, as of every record, and not turned. Thread-safe. */
+  /* Gets the properties of the stored image. NULL: height x width, as for every record, and not turned. Thread-safe. */
   petra_status (*stored)(const petra_dataset *set, int64_t index, petra_stored_image *out);
-  /* The name of a class, 0 <= label < classes. NULL: they have none. */
+  /* Returns the name of a class, 0 <= label < classes. NULL: classes have no names. */
   const char *(*class_name)(const petra_dataset *set, int32_t label);
   /* --- tokens --- */
-  /* Tokens first .. first + count - 1 of the split, 0 <= first, first + count <= set->tokens; each is below set->classes. PETRA_DATA
-   * where one is not: its file, place and value. Thread-safe. */
+  /* Reads tokens first .. first + count - 1 of the split, 0 <= first, first + count <= set->tokens; each is below
+   * set->classes. Errors: PETRA_DATA if one is not: its file, position and value. Thread-safe. */
   petra_status (*read_tokens)(const petra_dataset *set, int64_t first, int64_t count, int32_t *tokens);
 } petra_dataset_ops;
 
@@ -46,20 +45,19 @@ struct petra_dataset {
   const petra_dataset_ops *ops;
   petra_sample_kind samples;
   int64_t count;                /* records of an epoch, after data.limit / data.eval_limit */
-  int32_t classes;              /* of tokens: how many different ones there can be */
+  int32_t classes;              /* tokens: size of the vocabulary */
   int32_t height, width;        /* of images */
   double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
-  int32_t context;              /* of tokens: positions of a window */
-  int64_t tokens;               /* of the split; with a limit those of which it makes windows */
+  int32_t context;              /* tokens: positions of a window */
+  int64_t tokens;               /* tokens of the split; with a limit those from which it makes windows */
 };
 
-/* What a network has to be built for; classes 0: not known before the set is opened. Of images height and width, of tokens
- * context. */
+/* The shape for which a network must be built; classes 0: unknown before the set is opened. Images have height and
+ * width, tokens context. */
 typedef struct petra_dataset_shape {
   petra_sample_kind samples;
   int32_t classes, height, width, context;
-  double
-      best_loss; /* tokens: the least mean loss that any network of this context can have, nats a token; 0: not known */
+  double best_loss; /* tokens: minimal mean loss of any network with this context, nats per token; 0: unknown */
 } petra_dataset_shape;
 
 /* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original
@@ -77,27 +75,27 @@ petra_status petra_dataset_open(const petra_config *config, petra_split split, p
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out);
 
-/* Whether the set that the config names has an evaluation split. Errors of opening it, where the split is a part of a
- * file that cannot be read. */
+/* Gets whether the set that the config names has an evaluation split. Errors: those of opening it, if the split is part
+ * of a file that cannot be read. */
 petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
 
-/* The shape of the samples that the config names. cifar10, cifar100, shapes, imagefolder, text and grammar: nothing is read.
- * hdf5, tokens: the head of the file is; fails as opening does. */
+/* Gets the shape of the samples that the config names. cifar10, cifar100, shapes, imagefolder, text and grammar:
+ * nothing is read. hdf5, tokens: reads the head of the file; errors are those of opening it. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
-/* Training samples of an epoch, as far as they are known without the samples: those of generated sets, of files of tokens that are
- * there, and 50,000 for sets of images, which is CIFAR's number; data.limit is the most. *out is 0 where a file of tokens is not there.
- * Errors of petra_dataset_open of what is. */
+/* Gets the number of training samples of an epoch as far as it is known without the samples: that of generated sets, of
+ * existing token files, and 50,000 for image sets, which is CIFAR's number; data.limit is the maximum. *out is 0 if a
+ * token file does not exist. Errors: those of petra_dataset_open for what exists. */
 petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out);
 
-/* For the functions that open: passes `status` on, or, where problems are counted, counts it and returns
- * PETRA_OK. PETRA_NO_MEMORY and PETRA_INTERNAL are always passed on. */
+/* For the functions that open a set: passes `status` on or, if problems are counted, counts it and returns PETRA_OK.
+ * Always passes on PETRA_NO_MEMORY and PETRA_INTERNAL. */
 petra_status petra_dataset_problem(int64_t *problems, petra_status status);
 
 /* NULL is allowed. */
 void petra_dataset_destroy(petra_dataset *set);
 
-/* A number by which a run that goes on knows its data again, wherever they lie by now. */
+/* The fingerprint by which a resumed run recognises its data, wherever they are stored. */
 
 /* XXH64 of a split, numbers as 64 bits from the least byte on: kind of samples, how many, classes; then
  *   tokens   those of the split, 16 bits each, where they are 2^24 at most, else 256 runs of 2^16, evenly from the first to the last
@@ -105,5 +103,3 @@ void petra_dataset_destroy(petra_dataset *set);
  *            sizes (imagefolder), that size: what is made of a JPEG depends on the library
  * Two sets that differ in nothing of this are the same by it. It takes milliseconds. Errors are those of reading. */
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out);
-
-#endif

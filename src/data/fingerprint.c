@@ -7,21 +7,21 @@
 #include <endian.h>
 #include <xxhash.h>
 
-enum { IMAGES = 16, RUNS = 256, RUN = 1 << 16 }; /* of tokens RUNS x RUN are read */
+enum { IMAGES = 16, RUNS = 256, RUN = 1 << 16 }; /* RUNS x RUN tokens are read */
 
 static void add_number(XXH64_state_t *hash, int64_t value) {
   const uint64_t word = htole64((uint64_t)value);
   XXH64_update(hash, &word, sizeof word);
 }
 
-/* Where number `i` of `count` lies that are spread over `places`, the first and the last among them. */
+/* Returns the position of number `i` of `count` that are spread over `places`, including the first and the last. */
 static int64_t spread(int i, int count, int64_t places) {
   return count < 2 ? 0 : (int64_t)((double)i / (count - 1) * (double)(places - 1));
 }
 
 /* --- tokens --- */
 
-/* A token is 16 bits; they take the place of the numbers that they are read as. */
+/* A token is 16 bits, which overwrite the number as which it was read. */
 static petra_status add_run(XXH64_state_t *hash, const petra_dataset *set, int64_t first, int64_t count,
                             int32_t *room) {
   unsigned char *bytes = (unsigned char *)room;

@@ -47,7 +47,7 @@ static void sort_names(petra_names *names, int64_t from) {
     qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names, names->bytes);
 }
 
-/* The number of a name among sorted ones; -1: it is not there. */
+/* Returns the number of a name among sorted ones, or -1. */
 static int64_t find_name(const petra_names *names, const char *text) {
   int64_t low = 0, high = names->count;
   while (low < high) {
@@ -76,7 +76,7 @@ petra_status petra_folder_path(const char *a, const char *b, const char *c, char
 
 typedef enum entry_kind { ENTRY_FOLDER, ENTRY_FILE, ENTRY_OTHER } entry_kind;
 
-/* What `entry` is, links followed; a link that leads nowhere is neither. */
+/* Returns what `entry` is, following links; a link that leads nowhere is neither. */
 static petra_status kind_of(const char *folder, const struct dirent *entry, entry_kind *out) {
   struct stat about;
   char *path = NULL;
@@ -123,7 +123,7 @@ static petra_status walk(const char *folder, take_entry take, void *context) {
 
 /* --- classes --- */
 
-/* What a walk has found. */
+/* The result of a walk. */
 typedef struct findings {
   petra_names *names;
   int64_t left_out, *problems;
@@ -179,7 +179,7 @@ static petra_status take_file(void *context, const char *folder, const char *nam
   return add_name(at->names, name);
 }
 
-/* Appends the files of one class folder to the names, sorted. */
+/* Appends the sorted files of one class folder to the names. */
 static petra_status list_class(const char *root, const char *class, findings *at) {
   char *folder = NULL;
   int64_t before = at->names->count;
@@ -194,13 +194,14 @@ static petra_status list_class(const char *root, const char *class, findings *at
   return status;
 }
 
-/* Folders of the split, with the class of each. */
+/* The folders of the split, with their classes. */
 typedef struct split_class {
   int32_t label;
-  int64_t next, end; /* its names that are not placed yet */
+  int64_t next, end; /* names that are not placed yet */
 } split_class;
 
-/* The first of every class, the second of every class ...: classes that have no more are dropped. */
+/* Places the first file of every class, the second of every class, and so on. Classes without more files are
+ * dropped. */
 static petra_status interleave(petra_folder_list *list, split_class *classes, int64_t count) {
   PETRA_TRY(petra_allocate_raw(&list->files, (size_t)list->names.count, sizeof *list->files));
   list->count = 0;

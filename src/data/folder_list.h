@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
-#ifndef PETRA_DATA_FOLDER_LIST_H
-#define PETRA_DATA_FOLDER_LIST_H
+/* Lists the image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
+#pragma once
 
 #include "base/status.h"
 
 #include <stdint.h>
 #include <stddef.h>
 
-/* Names, each once, one behind the other. */
+/* Names, each once, stored one after the other. */
 typedef struct petra_names {
   char *bytes;
   size_t used;
   int64_t room;
-  size_t *start; /* of each name in `bytes` */
+  size_t *start; /* offset of each name in `bytes` */
   int64_t count, start_room;
 } petra_names;
 
-/* The classes: the folders in `root` that do not begin with a dot, in the order of strcmp of their names,
- * which numbers them from 0. Links are followed. Files beside them are counted in *left_out. PETRA_IO:
- * unreadable; PETRA_DATA: none. */
+/* Lists the classes: the folders in `root` that do not begin with a dot, numbered from 0 in the order of strcmp of
+ * their names. Links are followed. Counts files beside them in *left_out. Errors: PETRA_IO: unreadable; PETRA_DATA:
+ * none. */
 petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *left_out);
 
 typedef struct petra_folder_file {
@@ -33,12 +32,12 @@ typedef struct petra_folder_list {
   int64_t count;
 } petra_folder_list;
 
-/* The files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
- * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp.
- * So the first so many files are of all classes. Files that begin with a dot are passed over; others with
- * other names are too, with a warning that counts them. Every folder of `root` has to be one of `classes`.
- * PETRA_DATA: a class without images, one that is not in `classes`, something under an image's name that is
- * no file. `problems` as in petra_dataset_open_counting. */
+/* Lists the files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
+ * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp. So any
+ * first part of the list covers all classes. Skips files that begin with a dot, and files with other names, with a
+ * warning that counts the latter. Every folder of `root` must be one of `classes`. Errors: PETRA_DATA: a class without
+ * images, one that is not in `classes`, an image name that is not a file. `problems` as in
+ * petra_dataset_open_counting. */
 petra_status petra_folder_files(const char *root, const petra_names *classes, int64_t *problems,
                                 petra_folder_list *out);
 
@@ -46,7 +45,5 @@ const char *petra_names_get(const petra_names *names, int64_t index);
 void petra_names_fini(petra_names *names);
 void petra_folder_list_fini(petra_folder_list *list);
 
-/* "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
+/* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
 petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
-
-#endif

@@ -8,7 +8,7 @@
 
 enum { LETTERS = 3, LETTER_VALUES = 4, DISTANCE_MAX = 64 };
 static const int distances[LETTERS] = {1, 8, 64};
-enum { REPLACED = 8, DRAW_BITS = 5 }; /* of 8 letters one is drawn anew: 3 bits for whether, 2 for which */
+enum { REPLACED = 8, DRAW_BITS = 5 }; /* one of 8 letters is drawn anew: 3 bits decide that, 2 the letter */
 
 static const char name[] = "data.set: grammar";
 static const uint64_t SEED = 0x7065747261ULL; /* fixed: the tokens are the same in every run */
@@ -29,7 +29,7 @@ double petra_grammar_best_loss(int64_t context) {
   return sum / (double)context;
 }
 
-/* One word of the stream a token: five bits a letter. */
+/* Decodes one word of the stream per token: five bits per letter. */
 static uint8_t draw_token(petra_rng *rng, const uint8_t *tokens, int64_t t) {
   uint32_t word = petra_rng_u32(rng);
   unsigned token = 0;

@@ -12,18 +12,16 @@
  * h = -p ln p - 3 q ln q = 0.4141 nats. The mean over the T positions of a window, which have seen 1 .. T tokens of it, is the least loss of
  * any network of context T, in the mean over all texts:
  *   loss(T) = sum over distances d of (min(T, d - 1) ln 4 + (T - min(T, d - 1)) h) / T. */
-#ifndef PETRA_DATA_GRAMMAR_H
-#define PETRA_DATA_GRAMMAR_H
+#pragma once
 
 #include "data/dataset.h"
 
 enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };
 
-/* The tokens are the same in every run; they are generated here, and a byte each in memory. Errors of petra_windows_init. */
+/* Open the set and get its shape. The tokens are the same in every run; they are generated here and take a byte each in
+ * memory. Errors: those of petra_windows_init. */
 petra_status petra_grammar_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_grammar_shape(const petra_config *config, petra_dataset_shape *out);
 
-/* loss(context), nats a token; context >= 1. */
+/* Returns loss(context), nats per token; context >= 1. */
 double petra_grammar_best_loss(int64_t context);
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file of src/data that calls HDF5, always from the thread that opens a set. */
+/* The only file of src/data that calls HDF5, always from the thread that opens a set. */
 #include "data/hdf5_layout.h"
 
 #include "base/guard.h"
@@ -17,19 +17,19 @@
 
 enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000, VOCABULARY_MAX = 65536 };
 
-/* What is open while a layout is read. */
+/* The objects that are open while a layout is read. */
 typedef struct reader {
   const char *path;
   const char *split; /* its group */
   int64_t file_bytes;
-  petra_status (*contents)(struct reader *r); /* NULL: only whether the split is there is asked */
+  petra_status (*contents)(struct reader *r); /* NULL: only the existence of the split is checked */
   hid_t file;
   bool there;
   petra_hdf5_layout layout;
   petra_hdf5_tokens tokens;
 } reader;
 
-/* Earliest registration of "nothing at the end of the process", and no printing, as in src/io. */
+/* Suppresses HDF5's action at the end of the process, as early as possible, and its printing, as in src/io. */
 static petra_status open_file(reader *r) {
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -38,7 +38,7 @@ static petra_status open_file(reader *r) {
 
 /* --- attributes of the root --- */
 
-/* The attribute as `count` doubles; the classes of its type that are taken: integers, and reals if `real`. */
+/* Gets the attribute as `count` doubles. Accepts integers, and reals if `real`. */
 static petra_status read_attribute(const reader *r, const char *name, int count, bool real, double *out) {
   petra_status status = PETRA_OK;
   if (H5Aexists(r->file, name) <= 0)
@@ -56,7 +56,7 @@ static petra_status read_attribute(const reader *r, const char *name, int count,
   return status;
 }
 
-/* The attribute that says how many different labels there can be. */
+/* Gets the attribute with the number of different labels. */
 static petra_status read_count(const reader *r, const char *name, int32_t maximum, int32_t *out) {
   double version = 0, count = 0;
   PETRA_TRY(read_attribute(r, "schema_version", 1, false, &version));
@@ -90,7 +90,7 @@ static petra_status read_head(reader *r) {
 
 /* --- data sets --- */
 
-/* /SPLIT/NAME, open; PETRA_DATA where it is missing or not `rank`-dimensional integers. */
+/* Opens /SPLIT/NAME. Errors: PETRA_DATA if it is missing or does not have `rank` dimensions of integers. */
 static petra_status open_set(const reader *r, const char *name, int rank, hid_t *out, hsize_t *extent) {
   char full[64];
   snprintf(full, sizeof full, "/%s/%s", r->split, name);
@@ -115,7 +115,7 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
   return PETRA_OK;
 }
 
-/* Unsigned integers of one byte, or of two, little-endian; all of their bits count. */
+/* Returns true for unsigned integers of one byte, or of two, little-endian, all of whose bits count. */
 static bool is_unsigned(hid_t set, size_t bytes) {
   hid_t type = H5Dget_type(set);
   bool fits = type >= 0 && (bytes == 1 ? H5Tequal(type, H5T_STD_U8LE) > 0 || H5Tequal(type, H5T_STD_U8BE) > 0
@@ -124,7 +124,7 @@ static bool is_unsigned(hid_t set, size_t bytes) {
   return fits;
 }
 
-/* In one piece. */
+/* Returns true if it is stored in one piece. */
 static bool is_contiguous(hid_t set) {
   hid_t list = H5Dget_create_plist(set);
   bool contiguous = list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS;
@@ -132,7 +132,7 @@ static bool is_contiguous(hid_t set) {
   return contiguous;
 }
 
-/* Where the `bytes` bytes of /SPLIT/NAME begin in the file. */
+/* Gets where the `bytes` bytes of /SPLIT/NAME begin in the file. */
 static petra_status place_of(const reader *r, hid_t set, const char *name, int64_t bytes, int64_t *out) {
   if (!is_contiguous(set))
     return petra_fail(PETRA_DATA,

@@ -18,7 +18,7 @@ typedef struct hdf5_set {
   int fd;
   bool planes;
   int64_t offset;
-  int64_t *records; /* numbers in the file; NULL: 0, 1, ... */
+  int64_t *records; /* record numbers in the file; NULL: 0, 1, ... */
   int64_t *labels;  /* of the records */
 } hdf5_set;
 
@@ -61,7 +61,7 @@ static int32_t hdf5_set_label(const petra_dataset *set, int64_t index) {
 static const petra_dataset_ops hdf5_set_ops = {
     .destroy = hdf5_set_destroy, .read = hdf5_set_read, .label = hdf5_set_label};
 
-/* Labels within range are moved to the front, with their record numbers; *count becomes their number. */
+/* Moves labels within range to the front, with their record numbers; *count becomes their number. */
 static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *problems, int64_t *count) {
   int64_t kept = 0;
   if (problems)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data sets of images, for dataset.c: each opens a split of the set that the config names. */
-#ifndef PETRA_DATA_IMAGE_SETS_H
-#define PETRA_DATA_IMAGE_SETS_H
+#pragma once
 
 #include "data/dataset.h"
 
@@ -11,21 +10,21 @@
 
 typedef enum petra_cifar_kind { PETRA_CIFAR10, PETRA_CIFAR100 } petra_cifar_kind;
 
-/* Opens the split and checks every record of its files, also those past `limit` (0: none); images are read from the files
- * when they are asked for. `path` and the errors are those of petra_dataset_open, and so is `problems`: a record with a label
- * out of range is then left out. CIFAR-100 gives the fine label. */
+/* Opens the split and checks every record of its files, also those past `limit` (0: none). Images are read from the
+ * files on demand. `path`, the errors and `problems` are those of petra_dataset_open: with `problems` a record with a
+ * label out of range is left out. CIFAR-100 uses the fine label. */
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out);
 
-/* True unless `path` is a single file. */
+/* Returns true unless `path` is a single file. */
 bool petra_cifar_has_eval(const char *path);
 
-/* The generated data set `shapes`: 32 x 32 colour images of ten plane figures, so that everything can be
- * tried without a download. What its images look like and how hard they are: shapes.c. */
+/* The generated data set `shapes`: 32 x 32 colour images of ten plane figures, for trials without a download. shapes.c
+ * describes the images and their difficulty. */
 
 enum { PETRA_SHAPES_TRAIN_COUNT = 50000, PETRA_SHAPES_EVAL_COUNT = 10000 };
 
-/* An image depends on (split, index) alone; it is drawn anew each time that it is read. `limit` 0: all. */
+/* Opens the set. An image depends only on (split, index) and is drawn again whenever it is read. `limit` 0: all. */
 petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out);
 
 /* Data sets in HDF5, `data.set: hdf5`; schema: docs/hdf5-schema.md, "Data sets". */
@@ -51,12 +50,10 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
  * at least the record's size in it. What a file holds is checked when it is read (`petra data verify` reads
  * all). */
 
-/* PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo). PETRA_CONFIG: no data.path, data.resize below
- * data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as folder_list.h says, and for `read` a file
- * that is missing, empty, no JPEG, damaged or truncated. */
+/* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
+ * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in
+ * folder_list.h, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
 petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
                                     petra_dataset **out);
 
 bool petra_imagefolder_has_eval(const char *path);
-
-#endif

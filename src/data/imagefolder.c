@@ -12,10 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics/data.md). */
+/* Moments of ImageNet's training images' pixels / 255, as the field uses them (docs/semantics/data.md). */
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
-/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions apart. */
+/* Below this size reductions gain nothing, and different reductions may give the same size. */
 enum { REDUCED_SIZE_MIN = 16 };
 
 typedef struct imagefolder {
@@ -27,7 +27,7 @@ typedef struct imagefolder {
   petra_folder_list list;
 } imagefolder;
 
-/* A file that was read and looked at. */
+/* A file that was read and parsed. */
 typedef struct image_file {
   char *path;
   uint8_t *bytes;
@@ -61,7 +61,7 @@ static petra_status image_file_init(image_file *file, const imagefolder *self, i
   return status;
 }
 
-/* The largest reduction that leaves the window at least `size` pixels each way. */
+/* Returns the largest reduction that leaves the window at least `size` pixels in both directions. */
 static int choose_reduction(const petra_crop *window, int32_t size) {
   int32_t shorter = window->height < window->width ? window->height : window->width;
   int reduction = 1;
@@ -70,7 +70,8 @@ static int choose_reduction(const petra_crop *window, int32_t size) {
   return reduction;
 }
 
-/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as large. */
+/* The interval `start` .. `start + length` of the image, in pixels of the decoded image, which are `reduction` times as
+ * large. */
 static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded, int32_t size) {
   petra_resize_axis axis = {
       .from = (double)start / reduction, .to = (double)(start + length) / reduction, .count = size, .kept = size};
@@ -79,7 +80,7 @@ static petra_resize_axis window_axis(int32_t start, int32_t length, int reductio
   return axis;
 }
 
-/* A random window of the image or, where `rng` is NULL, its resized centre. */
+/* Gets a random window of the image or, if `rng` is NULL, its resized centre. */
 static petra_status read_view(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
   const int32_t size = self->base.height;
   int32_t height = file->header.height, width = file->header.width;
@@ -163,7 +164,7 @@ bool petra_imagefolder_has_eval(const char *path) {
   return holds_folder(path, "val");
 }
 
-/* The folders of the training split and of the split that is asked for. Free with petra_free, also after a failure. */
+/* The class folders of the training split and of the requested split. Free with petra_free, also after a failure. */
 static petra_status find_roots(const char *path, petra_split split, char **train, char **root) {
   bool has_train = holds_folder(path, "train"), has_eval = holds_folder(path, "val");
   if (split == PETRA_SPLIT_EVAL && !has_eval)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding of JPEG images, behind a table of functions: a build has a decoder (jpeg_turbo.c) or none (jpeg_none.c). */
-#ifndef PETRA_DATA_JPEG_H
-#define PETRA_DATA_JPEG_H
+/* Decoding of JPEG images through a table of functions: a build has a decoder (jpeg_turbo.c) or none (jpeg_none.c). */
+#pragma once
 
 #include "base/status.h"
 
@@ -9,19 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the markers of a JPEG file say before anything is decoded (ITU-T T.81, annex B; APP14: Adobe technical
- * note 5116). Reads bytes only, allocates nothing. */
+/* The information in the markers of a JPEG file before anything is decoded (ITU-T T.81, annex B; APP14: Adobe technical
+ * note 5116). */
 
 typedef struct petra_jpeg_header {
   int32_t height, width; /* pixels, each at least 1 */
   int32_t components;    /* 1 grey; 3 colour; 4 CMYK or YCCK */
-  bool turned; /* its Exif orientation (CIPA DC-008) asks a viewer to turn or mirror the pixels; petra does not */
+  bool turned; /* its Exif orientation (CIPA DC-008) requests a viewer to turn or mirror the pixels; petra does not */
   bool adobe;  /* an Adobe marker: four components are stored inverted, 255 meaning no ink */
 } petra_jpeg_header;
 
-/* PETRA_DATA, with a line that begins with `path`: not a JPEG (what it is instead, where that is plain), no
- * or more than one size, components other than 1, 3, 4, more than 2^28 pixels, or an end before the last byte
- * of the image (the end marker is missing). */
+/* Reads the markers of a file; allocates nothing. Errors: PETRA_DATA, with a line that begins with `path`: not a JPEG
+ * (and what it is instead, if that is plain), no or more than one size, components other than 1, 3, 4, more than 2^28
+ * pixels, or an end before the last byte of the image (the end marker is missing). */
 petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path, petra_jpeg_header *out);
 
 typedef struct petra_jpeg_decoder {
@@ -38,7 +37,5 @@ typedef struct petra_jpeg_decoder {
                          int reduction, uint8_t *rgb);
 } petra_jpeg_decoder;
 
-/* The decoder of this build; NULL: it has none. */
+/* Returns the decoder of this build; NULL: it has none. */
 const petra_jpeg_decoder *petra_jpeg_decoder_get(void);
-
-#endif

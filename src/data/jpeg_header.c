@@ -19,7 +19,7 @@ enum {
 
 static const int64_t pixels_max = INT64_C(1) << 28; /* a larger image is a mistake or an attack on the memory */
 
-/* What other files begin with. */
+/* The first bytes of other types of files. */
 static const struct {
   const char *start;
   size_t length;
@@ -52,7 +52,7 @@ static bool stands_alone(int marker) {
   return marker == MARKER_TEM || (marker >= 0xd0 && marker <= MARKER_EOI);
 }
 
-/* A number of `size` bytes. */
+/* Reads a number of `size` bytes. */
 static uint32_t number_at(const uint8_t *at, int size, bool little) {
   uint32_t value = 0;
   for (int i = 0; i < size; i++)
@@ -60,8 +60,9 @@ static uint32_t number_at(const uint8_t *at, int size, bool little) {
   return value;
 }
 
-/* Whether an Exif segment has an orientation other than the first. Its body is a TIFF file, whose first directory has the
- * tag 0x0112: byte order, 42, place of the directory; a count, then 12 bytes an entry (tag, type, count, value). */
+/* Returns true if an Exif segment has an orientation other than the first. Its body is a TIFF file, whose first
+ * directory has the tag 0x0112: byte order, 42, position of the directory; a count, then 12 bytes per entry (tag, type,
+ * count, value). */
 static bool is_turned(const uint8_t *segment, int length) {
   enum { MARK = 6, HEAD = 8, ENTRY = 12, ORIENTATION = 0x0112 };
   const uint8_t *tiff = segment + MARK;
@@ -81,7 +82,7 @@ static bool is_turned(const uint8_t *segment, int length) {
   return false;
 }
 
-/* Precision, height, width, components, then three bytes a component. */
+/* Parses precision, height, width, components, then three bytes per component. */
 static petra_status read_frame(const uint8_t *segment, int length, const char *path, petra_jpeg_header *out) {
   if (length < 6)
     return petra_fail(PETRA_DATA, "%s: damaged JPEG image: its frame header has %d bytes, expected 6 or more", path,
@@ -107,7 +108,7 @@ static petra_status ends_early(const char *path) {
   return petra_fail(PETRA_DATA, "%s: truncated JPEG image: the file ends before the image does", path);
 }
 
-/* In coded data ff is followed by 0 or a restart marker, so that ff d9 behind the first scan is the end marker. */
+/* In coded data ff is followed by 0 or a restart marker, so that ff d9 after the first scan is the end marker. */
 static bool has_end(const uint8_t *bytes, size_t size, size_t at) {
   for (; at + 1 < size; at++)
     if (bytes[at] == 0xff && bytes[at + 1] == MARKER_EOI)

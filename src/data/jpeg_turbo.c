@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder over libjpeg-turbo's libjpeg interface, which names each warning. The one file that includes its headers. */
+/* The decoder that uses libjpeg-turbo's libjpeg interface, which names each warning. The only file that includes its
+ * headers. */
 #include "config.h"
 
 #include "data/jpeg.h"
@@ -29,10 +30,10 @@ static void end_decoding(j_common_ptr jpeg) {
   longjmp(d->failed, 1);
 }
 
-/* Whether the bytes that were skipped before the end marker are zeros, with which some cameras fill their files up. Coded
- * bytes are not: an encoder fills the last one with ones (ITU-T T.81, F.1.2.3). */
+/* Returns true if the bytes that were skipped before the end marker are zeros, with which some cameras pad their files.
+ * Coded bytes are not: an encoder fills the last one with ones (ITU-T T.81, F.1.2.3). */
 static bool is_filling(const decoding *d) {
-  const int *skipped = d->jpeg.err->msg_parm.i; /* how many bytes, and the marker behind them */
+  const int *skipped = d->jpeg.err->msg_parm.i; /* number of bytes, and the marker after them */
   const uint8_t *end = d->jpeg.src->next_input_byte;
   if (skipped[1] != JPEG_EOI || skipped[0] > end - d->bytes)
     return false;
@@ -42,15 +43,15 @@ static bool is_filling(const decoding *d) {
   return true;
 }
 
-/* A warning of libjpeg leaves a whole image, and mostly a wrong one. These are of header fields that decoding does not use,
- * and of bytes that are not part of the image. */
+/* After most warnings of libjpeg the image is complete but wrong. These ones concern header fields that decoding does
+ * not use, and bytes that are not part of the image. */
 static bool is_harmless(const decoding *d) {
   switch (d->jpeg.err->msg_code) {
   case JWRN_JFIF_MAJOR:     /* another revision of JFIF than 1 */
-  case JWRN_ADOBE_XFORM:    /* an unknown colour transform: the usual one is taken */
+  case JWRN_ADOBE_XFORM:    /* an unknown colour transform: the usual one is used */
   case JWRN_NOT_SEQUENTIAL: /* progressive parameters in the scan header of a sequential image */
     return true;
-  case JWRN_EXTRANEOUS_DATA: /* bytes before a marker: between header segments, or what is left of a scan */
+  case JWRN_EXTRANEOUS_DATA: /* bytes before a marker: between header segments, or the rest of a scan */
     return d->jpeg.input_scan_number == 0 || is_filling(d);
   default:
     return false;
@@ -63,8 +64,8 @@ static void take_message(j_common_ptr jpeg, int level) {
     jpeg->err->error_exit(jpeg);
 }
 
-/* What libjpeg does not warn of: an image that ends between two scans. A component has a table from its first scan on; of a
- * progressive image each coefficient has been sent to its last bit. */
+/* Detects what libjpeg does not warn of: an image that ends between two scans. A component has a table from its first
+ * scan on; in a progressive image each coefficient must have been sent to its last bit. */
 static void check_scans(decoding *d) {
   for (int c = 0; c < d->jpeg.num_components; c++) {
     bool whole = d->jpeg.comp_info[c].quant_table != NULL;
@@ -77,7 +78,7 @@ static void check_scans(decoding *d) {
   }
 }
 
-/* Decodes all of it; false: d->reason says why not. */
+/* Decodes the whole image; returns false with the reason in d->reason. */
 static bool run(decoding *d, size_t size, const petra_jpeg_header *header, int reduction, uint8_t *out) {
   struct jpeg_decompress_struct *jpeg = &d->jpeg;
   if (setjmp(d->failed) != 0)
@@ -128,7 +129,7 @@ static uint8_t times(int a, int b) {
   return (uint8_t)((2 * a * b + 255) / 510);
 }
 
-/* (pixels, 4) of inks to (pixels, 3). */
+/* Converts (pixels, 4) of inks to (pixels, 3). */
 static void to_rgb(const uint8_t *inks, int64_t pixels, bool inverted, uint8_t *rgb) {
   int flip = inverted ? 0 : 255;
   for (int64_t i = 0; i < pixels; i++, inks += 4, rgb += 3)

@@ -12,20 +12,21 @@
 #include <signal.h>
 #include <string.h>
 
-/* Slots beyond one per thread: one that the caller works on and one that is ready for it. */
+/* Slots beyond one per thread: one that the caller uses and one that is ready for it. */
 enum { SLOTS_MORE = 2 };
 
 typedef enum slot_state {
   SLOT_FREE,
-  SLOT_FILLING, /* a thread works on it */
+  SLOT_FILLING, /* a thread fills it */
   SLOT_DONE,    /* filled, or failed with `status` */
   SLOT_HELD     /* given to the caller */
 } slot_state;
 
-/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state names. */
+/* The memory of one batch. The state is read and written under the mutex; the rest belongs to the owner that the state
+ * names. */
 typedef struct slot {
   petra_batch batch;
-  double *values; /* or, of a sampler that gives bytes: */
+  double *values; /* or, with a sampler that returns bytes: */
   uint8_t *pixels;
   petra_augment_choice *choices;
   int32_t *labels;
@@ -38,7 +39,7 @@ typedef struct slot {
 typedef struct worker {
   petra_loader *loader;
   pthread_t thread;
-  uint8_t *scratch; /* of the sampler; NULL where it needs none */
+  uint8_t *scratch; /* for the sampler; NULL if it needs none */
 } worker;
 
 struct petra_loader {
@@ -47,12 +48,12 @@ struct petra_loader {
   int64_t batches; /* per epoch */
   petra_sampler sampler;
 
-  pthread_mutex_t mutex; /* guards what follows, and the states of the slots */
+  pthread_mutex_t mutex; /* protects what follows, and the states of the slots */
   pthread_cond_t work;   /* a slot became free, or `stop` */
   pthread_cond_t ready;  /* a slot is done */
   bool stop;
-  int64_t claim;       /* next microbatch to be prepared */
-  int64_t deliver;     /* next microbatch to be given to the caller */
+  int64_t claim;       /* next microbatch to prepare */
+  int64_t deliver;     /* next microbatch to deliver */
   uint32_t *order;     /* records in the order of epoch `order_epoch`; NULL without shuffle */
   int64_t order_epoch; /* -1: none yet */
   slot *slots;
@@ -63,7 +64,7 @@ struct petra_loader {
   uint8_t *scratch; /* of all workers */
 };
 
-/* Most samples that a batch can have. */
+/* The maximum number of samples in a batch. */
 static int64_t batch_capacity(const petra_loader *loader) {
   return loader->options.batch < loader->set->count ? loader->options.batch : loader->set->count;
 }
@@ -75,7 +76,7 @@ static slot *find_slot(petra_loader *loader, slot_state state) {
   return NULL;
 }
 
-/* The slot that is done with the microbatch that is next to be delivered, or NULL. */
+/* Returns the finished slot with the next microbatch to deliver, or NULL. */
 static slot *find_next(petra_loader *loader) {
   for (int i = 0; i < loader->slot_count; i++)
     if (loader->slots[i].state == SLOT_DONE && loader->slots[i].batch.microbatch == loader->deliver)
@@ -186,7 +187,7 @@ static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   return PETRA_OK;
 }
 
-/* All memory of the loader is taken here, none per batch. */
+/* All memory of the loader is allocated here, none per batch. */
 static petra_status allocate(petra_loader *loader) {
   size_t threads = (size_t)loader->options.threads;
   PETRA_TRY(petra_allocate(&loader->slots, threads + SLOTS_MORE, sizeof *loader->slots));
@@ -276,8 +277,8 @@ int32_t petra_loader_labels(const petra_loader *loader) {
   return loader->sampler.labels;
 }
 
-/* Called under the mutex. Waiting would have no end in two cases: nothing more is prepared, or nothing can be
- * because the caller holds every slot. */
+/* Called under the mutex. Waiting would never end in two cases: nothing more is prepared, or nothing can be because the
+ * caller holds every slot. */
 static petra_status wait_next(petra_loader *loader, slot **out) {
   if (loader->deliver >= loader->options.end)
     return petra_fail(PETRA_INTERNAL, "loader: microbatch %" PRId64 " is asked, the last one is %" PRId64,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loader: batches of samples, normalised images or windows of tokens, prepared ahead by threads. What a batch holds depends on (seed, epoch,
- * batch number) alone: never on the number of threads. */
-#ifndef PETRA_DATA_LOADER_H
-#define PETRA_DATA_LOADER_H
+/* The loader: threads prepare batches of samples (normalised images or windows of tokens) in advance. The content of a
+ * batch depends only on (seed, epoch, batch number), never on the number of threads. */
+#pragma once
 
 #include "config/augmentation.h"
 #include "data/dataset.h"
@@ -18,38 +17,39 @@ typedef struct petra_loader petra_loader;
  * positions (data/windows.h); `bytes` changes nothing. */
 typedef struct petra_batch {
   petra_sample_kind samples;
-  int32_t shape[4];    /* of the tensor that it becomes */
-  int32_t count;       /* samples; the last batch of an evaluation may be smaller */
+  int32_t shape[4];    /* shape of the tensor that it becomes */
+  int32_t count;       /* number of samples; the last batch of an evaluation may be smaller */
   int32_t label_count; /* count times those of a sample */
   const double *values;
   const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
   const petra_augment_choice *choices; /* of each image, with pixels */
-  const double *mean, *deviation;      /* of a set of images, by channel */
+  const double *mean, *deviation;      /* for images, by channel */
   const int32_t *labels;
-  int64_t microbatch; /* as asked */
+  int64_t microbatch; /* status of the read */
 } petra_batch;
 
 typedef struct petra_loader_options {
   int32_t batch;
-  /* Of replicas: a microbatch is `parts` batches of consecutive samples of its epoch, of which this loader gives number `part`
-   * (from 0). What is drawn of a sample is the same whatever the parts. 0, 0: a microbatch is one batch. With drop_last. */
+  /* For replicas: a microbatch is `parts` batches of consecutive samples of its epoch, of which this loader delivers
+   * number `part` (from 0). The random draws of a sample do not depend on the parts. 0, 0: a microbatch is one batch.
+   * With drop_last. */
   int32_t parts, part;
-  bool shuffle;     /* a new order in every epoch; of tokens also new windows */
+  bool shuffle;     /* a new order in every epoch; for tokens also new windows */
   unsigned augment; /* bits of petra_augment_flag */
   bool bytes;       /* images as bytes, for a backend that normalises them */
-  bool
-      labels; /* labels alone: values and pixels of a batch are NULL, and where the set can do without no image is read */
-  bool drop_last; /* training: the partial last batch of an epoch is dropped */
+  bool labels;    /* only labels: values and pixels of a batch are NULL, and no image is read unless the set needs it */
+  bool drop_last; /* training: drops the partial last batch of an epoch */
   int threads;
   uint64_t seed;
-  int64_t first, end; /* microbatches that will be asked, end excluded (end = INT64_MAX: no end) */
+  int64_t first, end; /* range of microbatches, excluding `end` (end = INT64_MAX: no end) */
 } petra_loader_options;
 
-/* `set` must outlive the loader. PETRA_CONFIG if an epoch holds no batch (fewer samples than one batch, drop_last). */
+/* Creates a loader. `set` must outlive it. Errors: PETRA_CONFIG if an epoch holds no batch (fewer samples than one
+ * batch, drop_last). */
 petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options, petra_loader **out);
 void petra_loader_destroy(petra_loader *loader);
 
-/* Labels of a sample: 1 of images, the positions of a window of tokens. */
+/* Returns the number of labels of a sample: 1 for images, the positions of a window of tokens. */
 int32_t petra_loader_labels(const petra_loader *loader);
 
 /* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is valid until
@@ -57,5 +57,3 @@ int32_t petra_loader_labels(const petra_loader *loader);
  * microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out);
 void petra_loader_give_back(petra_loader *loader, petra_batch *batch);
-
-#endif

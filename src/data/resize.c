@@ -10,10 +10,10 @@ enum { WEIGHT_BITS = 22, ONE = 1 << WEIGHT_BITS, HALF = ONE / 2 };
 
 /* The weights of all pixels along one axis; those of pixel i start at weight[i * taps]. */
 typedef struct filter {
-  int32_t taps;    /* most source pixels that a pixel is made of */
+  int32_t taps;    /* maximum number of source pixels per pixel */
   int32_t *start;  /* first source pixel of each */
   int32_t *used;   /* how many */
-  int32_t *weight; /* sum: ONE, but for rounding */
+  int32_t *weight; /* sum: ONE, except for rounding */
 } filter;
 
 static void filter_fini(filter *f) {
@@ -62,7 +62,8 @@ static uint8_t to_byte(int32_t sum) {
   return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes apart. */
+/* Computes one row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes
+ * apart. */
 static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used, int64_t values,
                        int32_t *sums, uint8_t *out) {
   for (int64_t j = 0; j < values; j++)
@@ -77,7 +78,8 @@ static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *wei
     out[j] = to_byte(sums[j]);
 }
 
-/* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane` apart. */
+/* Computes one row of the result from a row of pixels that begins with source column `low`; its planes are `plane`
+ * apart. */
 static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane, uint8_t *out) {
   for (int32_t i = 0; i < kept; i++) {
     const uint8_t *pixel = row + (int64_t)3 * (f->start[i] - low);
@@ -103,7 +105,7 @@ petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resi
   petra_status status;
   PETRA_TRY_GOTO(status, filter_init(&down, rows), done);
   PETRA_TRY_GOTO(status, filter_init(&across, columns), done);
-  /* Only the source columns that some pixel is made of. */
+  /* Only the source columns that contribute to some pixel. */
   int32_t low = across.start[0], last = columns->kept - 1;
   int64_t values = (int64_t)3 * (across.start[last] + across.used[last] - low);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&sums, (size_t)values, sizeof *sums), done);
@@ -122,14 +124,14 @@ done:
   return status;
 }
 
-/* --- which part of an image the network sees --- */
+/* --- the part of an image that the network sees --- */
 
 enum { TRIES = 10 };
 
 static const double AREA_MIN = 0.08, AREA_MAX = 1;
 static const double ASPECT_MIN = 3.0 / 4, ASPECT_MAX = 4.0 / 3;
 
-/* Nearest integer, halves to even, which is the default rounding direction. */
+/* Returns the nearest integer, halves to even, which is the default rounding direction. */
 static int32_t nearest(double value) {
   return (int32_t)nearbyint(value);
 }

@@ -6,8 +6,7 @@
  * It is applied down the columns first, then along the rows, and rounded to a byte after each; weights are
  * integers of 22 bits, so that every machine gives the same bytes where its double arithmetic is IEEE 754's.
  */
-#ifndef PETRA_DATA_RESIZE_H
-#define PETRA_DATA_RESIZE_H
+#pragma once
 
 #include "base/rng.h"
 #include "base/status.h"
@@ -21,11 +20,12 @@ typedef struct petra_resize_axis {
   int32_t first, kept; /* which of them are computed: first .. first + kept - 1 */
 } petra_resize_axis;
 
-/* `source` is (height, width, 3) with `width` pixels a row; `out` is (3, rows->kept, columns->kept), elsewhere. */
+/* Resizes. `source` is (height, width, 3) with `width` pixels per row; `out` is (3, rows->kept, columns->kept) in other
+ * memory. */
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out);
 
-/* Which part of a large image the network gets to see: a random window in training, the centre in evaluation.
+/* The part of a large image that the network sees: a random window in training, the centre in evaluation.
  *
  * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6
  * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn as the field has come to draw it: up to
@@ -43,11 +43,9 @@ typedef struct petra_crop {
   int32_t top, left, height, width;
 } petra_crop;
 
-/* Of an image of height x width, each at least 1. */
+/* Draws a window of an image of height x width, each at least 1. */
 petra_crop petra_crop_random(petra_rng *rng, int32_t height, int32_t width);
 
-/* The size of the resized image, and the window of it; size <= resize. */
+/* Computes the size of the resized image, and its window; size <= resize. */
 void petra_crop_centre(int32_t height, int32_t width, int32_t resize, int32_t size, int32_t *resized_height,
                        int32_t *resized_width, petra_crop *window);
-
-#endif

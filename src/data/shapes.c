@@ -35,8 +35,8 @@ static const double BRIGHTER = 0.8;                      /* probability of a fig
 static const double SPECK_RADIUS_MIN = 0.7, SPECK_RADIUS_MAX = 2.0; /* pixels */
 static const uint64_t SEED = 0x7065747261ULL;                       /* fixed: the images are the same in every run */
 
-/* Signed distances in pixels (negative inside; exact near straight edges, which is what anti-aliasing needs)
- * of the point (x, y) to a figure of outer radius r around the origin. */
+/* Returns the signed distance in pixels (negative inside; exact near straight edges, as anti-aliasing needs) of the
+ * point (x, y) to a figure of outer radius r around the origin. */
 static double disc(double x, double y, double r) {
   return sqrt(x * x + y * y) - 0.85 * r;
 }
@@ -73,7 +73,7 @@ static void fold(double *x, double *y, double cosine, double sine) {
   *y -= 2 * above * cosine;
 }
 
-/* Five points: folded into the sector from 0 to 36 degrees, it is one straight edge from the outer corner (r,
+/* A star of five points: folded into the sector from 0 to 36 degrees, it is one straight edge from the outer corner (r,
  * 0) to the inner corner at 36 degrees. */
 static double star(double x, double y, double r) {
   const double sin36 = 0.58778525229247313, cos36 = 0.80901699437494742;
@@ -124,7 +124,7 @@ static int clamp_byte(int value) {
   return value < 0 ? 0 : value > 255 ? 255 : value;
 }
 
-/* A colour near `level`. */
+/* Draws a colour near `level`. */
 static void draw_colour(petra_rng *rng, int level, int change, int colour[3]) {
   for (int c = 0; c < 3; c++)
     colour[c] = clamp_byte(level + between(rng, -change, change));
@@ -147,13 +147,13 @@ static void draw_ground(petra_rng *rng, const int colour[3], uint8_t *pixels) {
   }
 }
 
-/* Where a figure lies: its centre in pixels, its radius, and the cosine and sine of its turn. */
+/* The position of a figure: its centre in pixels, its radius, and the cosine and sine of its rotation. */
 typedef struct pose {
   double x, y, radius, cosine, sine;
 } pose;
 
-/* Paints the figure with anti-aliased edges: a pixel is covered by the part that its centre's distance to the
- * edge says, over the width of one pixel. */
+/* Paints the figure with anti-aliased edges: the distance of a pixel's centre to the edge decides how much of the pixel
+ * is covered, over the width of one pixel. */
 static void paint(double (*distance)(double, double, double), const pose *at, const int colour[3], uint8_t *pixels) {
   double reach = 1.2 * at->radius + 1; /* no figure reaches further */
   int left = (int)fmax(0, at->x - reach), right = (int)fmin(SIDE - 1, at->x + reach);
@@ -196,7 +196,7 @@ static void draw_figure(petra_rng *rng, int32_t label, const int colour[3], uint
   paint(figures[label].distance, &at, colour, pixels);
 }
 
-/* Two bytes of the stream per value: their sum has a triangular distribution. */
+/* Adds two bytes of the stream per value: their sum has a triangular distribution. */
 static void add_noise(petra_rng *rng, uint8_t *pixels) {
   for (int i = 0; i < 3 * PLANE; i += 2) {
     uint32_t word = petra_rng_u32(rng);

@@ -31,7 +31,7 @@ typedef struct petra_token_file {
   int fd;
   int token_bytes;    /* 1 or 2 */
   int64_t offset;     /* of the first token, bytes */
-  int64_t tokens;     /* in the file, or in the split of one in HDF5 */
+  int64_t tokens;     /* number in the file, or in the split of an HDF5 file */
   int32_t vocabulary; /* tokens are 0 .. vocabulary - 1; 0: the file does not state it */
 } petra_token_file;
 
@@ -42,7 +42,7 @@ static uint32_t word_at(const uint8_t *bytes) {
   return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* A file that begins with the number of llm.c has its header, all of which has to fit. */
+/* A file that begins with the number of llm.c has its header, which must fit the file. */
 static petra_status read_header(petra_token_file *file, int64_t size) {
   uint8_t head[HEADER_READ];
   if (size < HEADER_READ)
@@ -67,7 +67,7 @@ static petra_status read_header(petra_token_file *file, int64_t size) {
   return PETRA_OK;
 }
 
-/* What other files begin with that are taken for tokens. */
+/* The first bytes of other types of files that are mistaken for tokens. */
 static const struct {
   const char *start;
   size_t length;
@@ -76,8 +76,9 @@ static const struct {
               {"\x1f\x8b\x08", 3, "a gzip archive"},   {"\x28\xb5\x2f\xfd", 4, "a Zstandard archive"},
               {"PAR1", 4, "a Parquet file"},           {"MMIDIDX\0", 8, "an index of Megatron"}};
 
-/* Integers of 32 or 64 bits: of their 16-bit halves every second one is 0 (or at most 3, beside larger ones, as of a vocabulary
- * of more than 65,536). Of so many tokens of 16 bits that is so only in a file that was made to look like it. */
+/* Returns true for integers of 32 or 64 bits: every second 16-bit half is 0 (or at most 3, next to larger ones, as in a
+ * vocabulary of more than 65,536). With this many tokens of 16 bits that is only so in a file that was made to look
+ * like it. */
 static bool is_wide(const uint8_t *bytes, size_t size) {
   enum { FEWEST = 16, HIGH_MAX = 3, LOW_LEAST = 16 };
   int largest[2] = {0, 0};
@@ -90,7 +91,7 @@ static bool is_wide(const uint8_t *bytes, size_t size) {
   return size >= 4 * FEWEST && (little || big || (largest[1] <= HIGH_MAX && largest[0] >= LOW_LEAST));
 }
 
-/* A file without a header is looked at for what it would be if it was not tokens of 16 bits. */
+/* Checks whether a file without a header is something other than tokens of 16 bits. */
 static petra_status check_contents(const petra_token_file *file, int64_t size) {
   uint8_t start[4096];
   const int64_t left = size - file->offset;
@@ -116,8 +117,9 @@ static petra_status check_contents(const petra_token_file *file, int64_t size) {
   return PETRA_OK;
 }
 
-/* Opens the file of key `key`. `bytes`: each byte is a token. PETRA_IO: missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a
- * header that does not fit the file; of HDF5 as petra_hdf5_set_open. *out is to be closed whatever comes back. */
+/* Opens the file of key `key`. `bytes`: each byte is a token. Close *out even after a failure. Errors: PETRA_IO:
+ * missing, unreadable; PETRA_DATA: empty, an odd number of bytes, a header that does not fit the file; for HDF5 those
+ * of petra_hdf5_set_open. */
 static petra_status token_file_open(const char *path, const char *key, bool bytes, petra_token_file *out) {
   int64_t size;
   char what[64];
@@ -137,7 +139,7 @@ static petra_status token_file_open(const char *path, const char *key, bool byte
   return PETRA_OK;
 }
 
-/* The split of a file in HDF5; PETRA_CONFIG: it has no evaluation split. */
+/* Opens the split of an HDF5 file. Errors: PETRA_CONFIG: it has no evaluation split. */
 static petra_status token_file_open_hdf5(const char *path, petra_split split, petra_token_file *out) {
   int64_t size;
   petra_hdf5_tokens tokens;
@@ -156,9 +158,10 @@ static void token_file_close(petra_token_file *file) {
   petra_free(file->path);
 }
 
-/* Tokens first .. first + count - 1. PETRA_IO; PETRA_DATA: a token that is not below `vocabulary`: its place, its value. Thread-safe. */
-/* The bytes are read to the end of the room and spread from there to its beginning, where each number lies before the bytes that
- * are still to be read. */
+/* Reads tokens first .. first + count - 1. Errors: PETRA_IO; PETRA_DATA: a token that is not below `vocabulary`: its
+ * position, its value. Thread-safe. */
+/* The bytes are read to the end of the buffer and expanded from its beginning, where each number is written before the
+ * bytes that are still to be read. */
 static petra_status token_file_read(const petra_token_file *file, int32_t vocabulary, int64_t first, int64_t count,
                                     int32_t *tokens) {
   const int64_t size = count * file->token_bytes;
@@ -178,7 +181,7 @@ static petra_status token_file_read(const petra_token_file *file, int32_t vocabu
 typedef struct token_set {
   petra_dataset base;
   petra_token_file file;
-  int64_t first; /* token of the file that is the first of the split */
+  int64_t first; /* first token of the split in the file */
 } token_set;
 
 static void token_set_destroy(petra_dataset *set) {
@@ -198,7 +201,7 @@ static const petra_dataset_ops token_set_ops = {.destroy = token_set_destroy, .r
 
 typedef enum token_place { PLACE_FILE, PLACE_FOLDER, PLACE_HDF5 } token_place;
 
-/* What data.path is. */
+/* The type of data.path. */
 static petra_status place_of(const petra_config *config, token_place *out) {
   struct stat info;
   if (!*config->data.path)
@@ -229,7 +232,7 @@ static petra_status open_in_folder(const petra_config *config, petra_split split
   return status;
 }
 
-/* `alone`: the file is that of this split alone. */
+/* `alone`: the file belongs to this split only. */
 static petra_status open_file(const petra_config *config, petra_split split, petra_token_file *out, bool *alone) {
   const bool bytes = config->data.set == PETRA_SET_TEXT, beside = *config->data.eval_path != '\0';
   token_place place = PLACE_FILE;
@@ -246,7 +249,7 @@ static petra_status open_file(const petra_config *config, petra_split split, pet
 
 /* --- what is in it --- */
 
-/* The split's part of a file. */
+/* Gets the split's part of a file. */
 static petra_status part_of(const petra_config *config, petra_split split, bool alone, int64_t tokens, int64_t *first,
                             int64_t *count) {
   const int64_t train = (int64_t)((double)tokens * (1 - config->data.eval_share));

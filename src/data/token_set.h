@@ -4,20 +4,18 @@
  *   data.path, in HDF5 (tokens)   /train; /eval, which may be missing
  *   data.path, another file       with data.eval_share e the first floor(n (1 - e)) of its n tokens; the others
  * With data.eval_path all of data.path (of a folder train.bin) is the training split and all of that file the evaluation split. */
-#ifndef PETRA_DATA_TOKEN_SET_H
-#define PETRA_DATA_TOKEN_SET_H
+#pragma once
 
 #include "data/dataset.h"
 
-/* Errors of petra_token_file_open and petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
- * that of the file. Tokens are checked when they are read. */
+/* Open a split and check for the evaluation split. Tokens are checked when they are read. Errors: those of opening the
+ * file and of petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
+ * that of the file. */
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out);
 
-/* Whether data.path is a file in HDF5. PETRA_IO. */
+/* Gets whether data.path is an HDF5 file. Errors: PETRA_IO. */
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
 
-/* Of text nothing is read, of tokens the head of the training split's file. */
+/* Gets the shape. For text nothing is read, for tokens the head of the training split's file. */
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
-
-#endif

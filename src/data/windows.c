@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* Tokens before the last place where a window may begin: T - 1 are for the offset. */
+/* Returns the number of tokens before the last position where a window may begin: T - 1 are reserved for the offset. */
 int64_t petra_windows_count(int64_t tokens, int32_t context, petra_split split) {
   const int64_t room = split == PETRA_SPLIT_TRAIN ? tokens - context : tokens - 1;
   return room > 0 ? room / context : 0;

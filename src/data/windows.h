@@ -6,27 +6,24 @@
  * Evaluation: offset 0, as many windows as fit, so that each token but the first is a label once (up to T - 1 tokens at the end are
  * left out). Training that shuffles: each epoch draws its offset, 0 <= offset < T; there are as many windows in every epoch as fit at the
  * largest one. Training that does not shuffle: as many, at offset 0. */
-#ifndef PETRA_DATA_WINDOWS_H
-#define PETRA_DATA_WINDOWS_H
+#pragma once
 
 #include "data/dataset.h"
 
-/* Of an epoch over `tokens` tokens; 0: not one. */
+/* Returns the number of windows of an epoch over `tokens` tokens; 0: not one fits. */
 int64_t petra_windows_count(int64_t tokens, int32_t context, petra_split split);
 
-/* petra_rng_below(context) of the stream (seed, PETRA_RNG_WINDOW, epoch, 0). */
+/* Returns petra_rng_below(context) of the stream (seed, PETRA_RNG_WINDOW, epoch, 0). */
 int32_t petra_windows_offset(uint64_t seed, uint32_t epoch, int32_t context);
 
-/* What a config says against sets of tokens: augmentation, statistics of batch norms. PETRA_CONFIG. */
+/* Returns PETRA_CONFIG if the config contradicts sets of tokens: augmentation, statistics of batch norms. */
 petra_status petra_windows_check(const petra_config *config);
 
-/* How many different tokens there can be: `stated` by the set `where`, or, where that is 0, data.vocabulary. PETRA_CONFIG: neither says it,
- * or they differ. */
+/* Gets the size of the vocabulary: `stated` by the set `where` or, if that is 0, data.vocabulary. Errors: PETRA_CONFIG:
+ * neither states it, or they differ. */
 petra_status petra_windows_vocabulary(const petra_config *config, const char *where, int32_t stated, int32_t *out);
 
-/* Fills what the loader and others want to know of a split of `tokens` tokens, 0 .. vocabulary - 1; ops stay as they are. `where`: the
- * file, for messages. PETRA_CONFIG, PETRA_DATA: less than a window of model.context. */
+/* Fills the members of `set` for a split of `tokens` tokens, 0 .. vocabulary - 1, except ops. `where`: the file, for
+ * messages. Errors: PETRA_CONFIG, PETRA_DATA: less than a window of model.context. */
 petra_status petra_windows_init(const petra_config *config, petra_split split, const char *where, int64_t tokens,
                                 int32_t vocabulary, petra_dataset *set);
-
-#endif

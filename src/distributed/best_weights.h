@@ -6,8 +6,7 @@
  * the host at each evaluation, before it knows the result, and keeps or drops its copy by the same rule when the result comes
  * (distributed/loss_relay.h); nobody waits for it. Where all ranks meet (checkpoints and the end) the copies of the best evaluation go to rank 0,
  * which writes best.h5. Replicas other than 0 do not evaluate, and have nothing to keep. */
-#ifndef PETRA_DISTRIBUTED_BEST_WEIGHTS_H
-#define PETRA_DISTRIBUTED_BEST_WEIGHTS_H
+#pragma once
 
 #include "config/sample_kind.h"
 #include "exec/stage_observer.h"
@@ -48,5 +47,3 @@ int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sampl
 
 /* PETRA_CONFIG if a run with this config and `epochs` whole epochs has no evaluation. */
 petra_status petra_best_check(const petra_config *config, int64_t epochs);
-
-#endif

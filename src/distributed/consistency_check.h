@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks of an executed run have to have alike: program, backend, data, files that they read, the whole config. */
-#ifndef PETRA_DISTRIBUTED_CONSISTENCY_CHECK_H
-#define PETRA_DISTRIBUTED_CONSISTENCY_CHECK_H
+#pragma once
 
 #include "data/dataset.h"
 #include "plan/virtual_cluster.h"
@@ -16,5 +15,3 @@ typedef struct petra_digest {
 
 /* As lines of text, a petra_text_printer of a petra_digest: files and images by a hash. Fails where one cannot be read. */
 petra_status petra_digest_print(const void *digest, FILE *out);
-
-#endif

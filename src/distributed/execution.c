@@ -14,8 +14,8 @@
 
 static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
-/* Ways numbered behind those of the boundaries. */
-enum { WAY_LOSSES, WAY_PROBE, WAY_LINKS, WAY_REPLICAS };
+/* Ways numbered behind those of the boundaries; behind them are those of the probes. */
+enum { WAY_LOSSES, WAY_LINKS, WAY_REPLICAS, WAY_PROBES };
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
@@ -88,7 +88,6 @@ void petra_execution_destroy(petra_execution *e) {
   petra_worker_ranks_destroy(e->worker);
   petra_worker_replicas_destroy(e->exchange);
   petra_pauses_destroy(e->pauses);
-  petra_execution_probe_destroy(e->probe);
   petra_rank_links_fini(&e->links);
   petra_rank_times_fini(&e->times);
   petra_loss_relay_destroy(e->relay);
@@ -191,8 +190,7 @@ petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *obs
 /* What is told of other ranks' stages. */
 static petra_status hear_between(void *context) {
   petra_execution *e = context;
-  PETRA_TRY(petra_loss_relay_poll(e->relay));
-  return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
+  return petra_loss_relay_poll(e->relay);
 }
 
 /* Whether this rank is told anything. */
@@ -204,8 +202,7 @@ petra_status petra_execution_settle(petra_execution *e) {
   if (!e)
     return PETRA_OK;
   PETRA_TRY(petra_loss_relay_drain(e->relay));
-  if (e->probe)
-    PETRA_TRY(petra_execution_probe_hear(e->probe, true));
+  PETRA_TRY(petra_probe_settle(e->probe));
   return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
@@ -233,27 +230,24 @@ petra_status petra_execution_finish(petra_execution *e) {
 
 /* --- probes --- */
 
-petra_status petra_execution_add_probe(petra_execution *e, const petra_network *network,
-                                       const petra_probe_options *options, petra_stage_observer **observers,
-                                       petra_probe **out) {
+petra_status petra_execution_add_probe(petra_execution *e, const petra_probe_options *options,
+                                       petra_stage_observer **observers, petra_probe **out) {
   petra_probe_options with = *options;
-  PETRA_TRY(petra_execution_probe_create(network, way_number(e, WAY_PROBE), &e->probe));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_execution_probe_observer(e->probe));
-  if (e->ranks->rank > 0)
-    return PETRA_OK;
-  with.source = petra_execution_probe_source(e->probe);
+  const petra_probe_ranks ranks = {.carrier = e->ranks->carrier,
+                                   .rank = e->ranks->rank,
+                                   .replica = e->placement.replica,
+                                   .places = e->placement.places,
+                                   .rank_of = e->placement.rank_of,
+                                   .first_way = way_number(e, WAY_PROBES)};
+  e->probe_ranks = ranks;
+  with.ranks = &e->probe_ranks;
   PETRA_TRY(petra_probe_create(&with, out));
-  petra_execution_probe_attach(e->probe, *out);
+  e->probe = *out;
+  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_probe_observer(e->probe, e->placement.replica));
   return PETRA_OK;
 }
 
 /* --- the worker --- */
-
-/* A group of actions that the checkpoint has done. */
-static petra_status pass(void *context, const petra_action *actions, int count) {
-  petra_execution *e = context;
-  return e->probe ? petra_execution_probe_pass(e->probe, actions, count) : PETRA_OK;
-}
 
 /* The worker before that of the replica that is here. */
 static petra_status create_exchange(petra_execution *e, petra_worker *worker, const petra_network *network) {
@@ -282,13 +276,12 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = transport,
-                                              .groups = e->probe ? petra_execution_probe_groups(e->probe) : NULL,
+                                              .groups = e->probe ? petra_probe_groups(e->probe) : NULL,
                                               .actions = actions,
                                               .origin_ns = e->origin_ns,
                                               .carrier = e->ranks->carrier,
                                               .times = &e->times,
                                               .between = hears(e) ? hear_between : NULL,
-                                              .passed = pass,
                                               .context = e};
   PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
   e->transport = transport;

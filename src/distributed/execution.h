@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of a run that is there only where the run is executed by several processes (run.mode: execute): which stages
  * are here, messages between the ranks, and what the other ranks have for the log and the files of rank 0. */
-#ifndef PETRA_DISTRIBUTED_EXECUTION_H
-#define PETRA_DISTRIBUTED_EXECUTION_H
+#pragma once
 
 #include "data/dataset.h"
 #include "distributed/executor_arrival.h"
@@ -38,11 +37,10 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
 petra_status petra_execution_relay(petra_execution *execution, petra_stage_observer *observers, petra_best *best,
                                    petra_stage_observer **out);
 
-/* Before the worker: a probe, which is at rank 0 (*out, else left as it is) and reads the stages of all ranks; `options` but
- * for the source. Adds what looks at the stages that are here to `observers`. */
-petra_status petra_execution_add_probe(petra_execution *execution, const petra_network *network,
-                                       const petra_probe_options *options, petra_stage_observer **observers,
-                                       petra_probe **out);
+/* Before the worker: the probe of this process; `options` but for `ranks`. Adds what looks at the stages that are here to
+ * `observers`. The caller has it, until after petra_execution_destroy. */
+petra_status petra_execution_add_probe(petra_execution *execution, const petra_probe_options *options,
+                                       petra_stage_observer **observers, petra_probe **out);
 
 /* The worker for the executor, around that of the stages that are here. `actions` (NULL: none) records
  * those of this rank. */
@@ -55,7 +53,7 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
                                       const petra_executor_cuts *cuts, petra_executor **out);
 
-/* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell, and has the weights of the best
+/* After the executor: rank 0 waits for what the last stage and probes still have to tell, and has the weights of the best
  * evaluation. */
 petra_status petra_execution_finish(petra_execution *execution);
 
@@ -116,5 +114,3 @@ petra_status petra_execution_actions(petra_execution *execution, petra_runlog *r
 /* petra_execution_ranks without an execution: of what each rank did. */
 petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
                                           int32_t stages, petra_runlog *runlog);
-
-#endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What execution.c, execution_checkpoint.c and execution_gather.c share. */
-#ifndef PETRA_DISTRIBUTED_EXECUTION_PRIVATE_H
-#define PETRA_DISTRIBUTED_EXECUTION_PRIVATE_H
+#pragma once
 
 #include "distributed/execution.h"
 
-#include "probe/execution_probe.h"
 #include "distributed/loss_relay.h"
 #include "distributed/rank_times.h"
 
@@ -16,9 +14,10 @@ struct petra_execution {
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
   petra_loss_relay *relay;
-  petra_execution_probe *probe; /* NULL: none */
-  petra_best *best;             /* borrowed; NULL: run.keep: last */
-  petra_action_log *actions;    /* borrowed; NULL: nobody records them */
+  petra_probe *probe;            /* borrowed; NULL: none */
+  petra_probe_ranks probe_ranks; /* what it is told of this run */
+  petra_best *best;              /* borrowed; NULL: run.keep: last */
+  petra_action_log *actions;     /* borrowed; NULL: nobody records them */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
@@ -29,5 +28,3 @@ struct petra_execution {
   petra_carrier_counts before; /* the training */
   petra_runlog_rank did;       /* by this rank */
 };
-
-#endif

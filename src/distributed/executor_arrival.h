@@ -14,8 +14,7 @@
  * Where there are cuts, stage 1 reads no microbatch behind one before it was written: so each rank comes to the end of all
  * that was read, as at the end of the run, and nothing is under way. The carrier's meetings (group/progress_thread.h) are cuts as well;
  * their places are the microbatches that stage 1 has read. */
-#ifndef PETRA_DISTRIBUTED_EXECUTOR_ARRIVAL_H
-#define PETRA_DISTRIBUTED_EXECUTOR_ARRIVAL_H
+#pragma once
 
 #include "exec/executor.h"
 #include "exec/stages.h"
@@ -53,5 +52,3 @@ typedef struct petra_executor_wall_times {
   int64_t waiting_ns, evaluating_ns;
 } petra_executor_wall_times;
 petra_executor_wall_times petra_executor_wall_took(const petra_executor *executor);
-
-#endif

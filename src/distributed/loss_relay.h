@@ -2,8 +2,7 @@
 /* Losses and evaluations of an executed run, on their way from the process that has the last stage (of each replica) to the observers
  * of other processes: to those of rank 0 all of them and, if the best weights are kept (distributed/best_weights.h), evaluations to every rank of replica
  * 0. They are messages on ordinary ways of the carrier. What is observed in a process itself goes to its own observers directly. */
-#ifndef PETRA_DISTRIBUTED_LOSS_RELAY_H
-#define PETRA_DISTRIBUTED_LOSS_RELAY_H
+#pragma once
 
 #include "exec/stage_observer.h"
 #include "plan/placement.h"
@@ -25,5 +24,3 @@ petra_status petra_loss_relay_poll(petra_loss_relay *relay);
 
 /* All ranks come here at the same place of the schedule. Afterwards the observers know all that was sent before. */
 petra_status petra_loss_relay_drain(petra_loss_relay *relay);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way between devices of an MPI library that reads their memory (CUDA-aware MPI): the host waits for what is sent to be
  * computed and for what is received to have come, but copies nothing. */
-#ifndef PETRA_DISTRIBUTED_PEERS_WIRE_H
-#define PETRA_DISTRIBUTED_PEERS_WIRE_H
+#pragma once
 
 #include "distributed/transport_peers.h"
 #include "group/progress_thread.h"
@@ -23,5 +22,3 @@ petra_status petra_peers_wire_close(petra_peers_wire *peers);
 static inline int petra_peers_wire_lane(int other, bool sends) {
   return 2 * other + sends;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a worker that sleeps for a random time before every action, so that the ranks of an executed run come and go in
  * other orders. */
-#ifndef PETRA_DISTRIBUTED_RANDOM_DELAYS_H
-#define PETRA_DISTRIBUTED_RANDOM_DELAYS_H
+#pragma once
 
 #include "exec/worker.h"
 
@@ -10,5 +9,3 @@
  * microseconds an action, drawn for each rank by itself; else NULL. */
 petra_status petra_pauses_create(petra_worker *worker, int rank, petra_worker **out);
 void petra_pauses_destroy(petra_worker *pauses); /* NULL is allowed */
-
-#endif

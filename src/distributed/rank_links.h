@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How messages go between the ranks of a run: through the hosts, by the carrier, or from device to device. */
-#ifndef PETRA_DISTRIBUTED_RANK_LINKS_H
-#define PETRA_DISTRIBUTED_RANK_LINKS_H
+#pragma once
 
 #include "distributed/peers_wire.h"
 #include "plan/placement.h"
@@ -35,5 +34,3 @@ petra_status petra_rank_links_close(petra_rank_links *links);
 
 /* Gives up what was not closed. */
 void petra_rank_links_fini(petra_rank_links *links);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, by the wall clock: each rank adds up its own actions, and rank 0 gets the sum of all. */
-#ifndef PETRA_DISTRIBUTED_RANK_TIMES_H
-#define PETRA_DISTRIBUTED_RANK_TIMES_H
+#pragma once
 
 #include "exec/observer.h"
 #include "plan/plan.h"
@@ -49,5 +48,3 @@ double petra_rank_times_stage_s(const petra_rank_times *times, int32_t stage);
 /* Of all ranks: seconds of a microbatch as petra simulate counts them (petra_program_time), evaluations left out; NaN: too few
  * microbatches. */
 double petra_rank_times_microbatch_s(const petra_rank_times *times, petra_program_time time);
-
-#endif

@@ -6,8 +6,7 @@
  * mailbox of the stage. What is sent and received in one group of actions goes to the device as one group. So both ends of
  * every lane name its messages in the order of the schedule; no rank waits for ever, no host waits for a message, and a rank holds
  * what the schedule says and nothing more: docs/adr/0018. */
-#ifndef PETRA_DISTRIBUTED_TRANSPORT_PEERS_H
-#define PETRA_DISTRIBUTED_TRANSPORT_PEERS_H
+#pragma once
 
 #include "exec/stages.h"
 #include "exec/transport.h"
@@ -56,5 +55,3 @@ petra_status petra_transport_peers_settle(petra_transport_peers *peers);
 
 /* Messages sent so far, and their bytes. */
 void petra_transport_peers_count(const petra_transport_peers *peers, int64_t *messages, int64_t *bytes);
-
-#endif

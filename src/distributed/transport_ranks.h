@@ -15,8 +15,7 @@
  * only then.
  *
  * With `peers` messages go from device to device instead (transport_peers.h). */
-#ifndef PETRA_DISTRIBUTED_TRANSPORT_RANKS_H
-#define PETRA_DISTRIBUTED_TRANSPORT_RANKS_H
+#pragma once
 
 #include "exec/stages.h"
 #include "exec/transport.h"
@@ -74,5 +73,3 @@ bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petr
 /* By arrival: whether `post` to a stage that is elsewhere would not wait. A backward message waits for nothing but one of
  * the two buffers of its way. */
 bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_channel channel);
-
-#endif

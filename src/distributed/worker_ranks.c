@@ -58,7 +58,6 @@ static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const
   worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
   for (int i = 0; i < count; i++)
     PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true));
-  PETRA_TRY(w->options.passed(w->options.context, actions, count));
   return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
 }
 

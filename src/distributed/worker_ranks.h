@@ -3,8 +3,7 @@
  * virtual clock, the same on every rank. Those of the stages that are here are done by the worker of the stages, which waits
  * for the messages of other ranks; the others are counted. So the order, and what depends on it (evaluations, the end), is the
  * same everywhere, without a word between the ranks. */
-#ifndef PETRA_DISTRIBUTED_WORKER_RANKS_H
-#define PETRA_DISTRIBUTED_WORKER_RANKS_H
+#pragma once
 
 #include "exec/observer.h"
 #include "exec/stage_observer.h"
@@ -21,14 +20,13 @@ typedef struct petra_worker_ranks_options {
   petra_worker_cost_options counting;
   const petra_program_options *program;
   petra_transport *transport;   /* transport_ranks' */
-  petra_stage_observer *groups; /* a list; told (begins, done) of the actions of all stages */
+  petra_stage_observer *groups; /* a list, or NULL; told (begins, done) of the actions of all stages */
   petra_action_log *actions;    /* records its own actions, by the wall clock; NULL: nobody does */
   int64_t origin_ns;            /* of the wall clock (base/clock.h): rows count from it */
   petra_carrier *carrier;       /* of the transport */
   petra_rank_times *times;      /* told of its own actions */
   /* Called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
-  petra_status (*passed)(void *context, const petra_action *actions, int count); /* of petra_worker_ranks_counting */
   void *context;
 } petra_worker_ranks_options;
 
@@ -44,5 +42,3 @@ typedef struct petra_worker_ranks_times {
   int64_t busy_ns, waited_ns, copied_ns;
 } petra_worker_ranks_times;
 petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *worker);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A piece of work that is done beside others by a crew, as its result is taken afterwards: what it changes of accounts and
  * references, and the line of its failure, wait until its turn comes. */
-#ifndef PETRA_EXEC_DEFERRED_WORK_H
-#define PETRA_EXEC_DEFERRED_WORK_H
+#pragma once
 
 #include "backend/journal.h"
 #include "base/lane.h"
@@ -26,5 +25,3 @@ void petra_aside_leave(petra_aside *aside);
 /* In its turn, outside of all: makes its changes. `before` is the status of the pieces before it; if these went well its
  * failure is logged and returned. */
 petra_status petra_aside_end(petra_aside *aside, petra_status before);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluation: a data set goes batch by batch through the stages, each with a snapshot of its weights. With a recalibration
  * training batches follow, from which the snapshots' statistics are estimated anew, and then the data set once more. */
-#ifndef PETRA_EXEC_EVALUATE_H
-#define PETRA_EXEC_EVALUATE_H
+#pragma once
 
 #include "base/thread_pool.h"
 #include "data/loader.h"
@@ -59,5 +58,3 @@ bool petra_evaluator_ended(const petra_evaluator *evaluator);
 
 /* Once it ended: as petra_evaluate. */
 petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An executor decides when each action of a program runs, hands it to the worker and tells the observers:
  * executor_virtual under a virtual clock. */
-#ifndef PETRA_EXEC_EXECUTOR_H
-#define PETRA_EXEC_EXECUTOR_H
+#pragma once
 
 #include "exec/observer.h"
 #include "schedule/program.h"
@@ -26,5 +25,3 @@ static inline void petra_executor_destroy(petra_executor *executor) {
   if (executor)
     executor->ops->destroy(executor);
 }
-
-#endif

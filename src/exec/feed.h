@@ -2,8 +2,7 @@
 /* The training data of a worker: input for stage 1, labels for the last stage, from one loader. Where only one of the
  * two stages is here, the loader is read for that one alone; loaders of one configuration give the same batches in every
  * process. */
-#ifndef PETRA_EXEC_FEED_H
-#define PETRA_EXEC_FEED_H
+#pragma once
 
 #include "backend/tensor_archive.h"
 #include "data/loader.h"
@@ -44,5 +43,3 @@ void petra_feed_drop_labels(petra_feed *feed, int64_t microbatch);
 
 /* The labels that wait, in a checkpoint; how far it has read is known from tensors->read. */
 petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *tensors);
-
-#endif

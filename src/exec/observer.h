@@ -2,8 +2,7 @@
 /* An observer is told what a run does, as it does it: by the executor, whichever clock it goes by. It computes nothing
  * of the run and changes nothing in it. Observers form a list and are told in the order in which they were added; the
  * first failure ends the run and is returned. */
-#ifndef PETRA_EXEC_OBSERVER_H
-#define PETRA_EXEC_OBSERVER_H
+#pragma once
 
 #include "exec/worker.h"
 
@@ -53,5 +52,3 @@ struct petra_observer {
       if (observer->ops->what)                                                                                         \
         PETRA_TRY(observer->ops->what(__VA_ARGS__));                                                                   \
   } while (0)
-
-#endif

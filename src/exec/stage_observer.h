@@ -2,8 +2,7 @@
 /* An observer of real stages is told what a worker does to tensors, as it does it. It may read the stages and changes
  * nothing of the training: results are bit-identical. Training log and probe are such observers; lists are as those of
  * exec/observer.h. */
-#ifndef PETRA_EXEC_STAGE_OBSERVER_H
-#define PETRA_EXEC_STAGE_OBSERVER_H
+#pragma once
 
 #include "exec/evaluate.h"
 #include "exec/observer.h"
@@ -46,5 +45,3 @@ struct petra_stage_observer {
   const petra_stage_observer_ops *ops;
   petra_stage_observer *next; /* in the list; set by PETRA_OBSERVERS_ADD */
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stages of a network, of which one process has all, or some beside other processes. What walks over stages (worker,
  * evaluation, probe, checkpoint) walks over those that are here. */
-#ifndef PETRA_EXEC_STAGES_H
-#define PETRA_EXEC_STAGES_H
+#pragma once
 
 #include "stage/stage.h"
 
@@ -44,5 +43,3 @@ static inline bool petra_stages_read(const petra_stages *stages) {
 static inline bool petra_stages_all(const petra_stages *stages) {
   return petra_stages_here(stages) == stages->count;
 }
-
-#endif

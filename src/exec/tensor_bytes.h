@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as bytes for another process: the logical elements in their order, f32, or f64 where the backend has kinds of 8
  * bytes, so that ranks need not have the same layouts. Nothing is rounded on the way. */
-#ifndef PETRA_EXEC_TENSOR_BYTES_H
-#define PETRA_EXEC_TENSOR_BYTES_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -14,5 +13,3 @@ petra_status petra_pack(const petra_tensor *tensor, void *to);
 
 /* Overwrites all elements of the tensor with what petra_pack wrote of one of its kind and shape. */
 petra_status petra_unpack(petra_tensor *tensor, const void *from);
-
-#endif

@@ -2,8 +2,7 @@
 /* Carries messages between stages. The worker computes what is sent and says for whom it is; where the receiver is, and
  * how a message gets there, is the transport's. transport_local: within this process, in
  * mailboxes; transport_ranks: between processes. */
-#ifndef PETRA_EXEC_TRANSPORT_H
-#define PETRA_EXEC_TRANSPORT_H
+#pragma once
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
@@ -51,5 +50,3 @@ static inline void petra_transport_destroy(petra_transport *transport) {
   if (transport)
     transport->ops->destroy(transport);
 }
-
-#endif

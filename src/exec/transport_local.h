@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport within a process: a mailbox for each stage and channel. A message counts in the account of its receiver
  * (category messages) from the moment when it is posted. */
-#ifndef PETRA_EXEC_TRANSPORT_LOCAL_H
-#define PETRA_EXEC_TRANSPORT_LOCAL_H
+#pragma once
 
 #include "exec/stages.h"
 #include "exec/transport.h"
@@ -13,5 +12,3 @@ petra_status petra_transport_local_create(const petra_stages *stages, petra_tran
 /* Whether this message waits, and how many do of its channel. */
 bool petra_transport_local_has(const petra_transport *transport, const petra_address *at);
 int64_t petra_transport_local_count(const petra_transport *transport, int32_t stage, petra_channel channel);
-
-#endif

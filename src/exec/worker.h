@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker does the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
  * counting. The executor tells it only what to do next, in an order in which every input is there. */
-#ifndef PETRA_EXEC_WORKER_H
-#define PETRA_EXEC_WORKER_H
+#pragma once
 
 #include "schedule/action.h"
 
@@ -33,5 +32,3 @@ struct petra_worker {
 static inline petra_status petra_worker_finish(petra_worker *worker) {
   return worker->ops->finish ? worker->ops->finish(worker) : PETRA_OK;
 }
-
-#endif

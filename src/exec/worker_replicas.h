@@ -11,8 +11,7 @@
  *
  * Between processes, the memory counts as messages: the copy of what a stage shares counts at that stage. The buffers of the ways between
  * replicas have the size of the largest piece of the stages that are here, and count at the stage with that piece. */
-#ifndef PETRA_EXEC_WORKER_REPLICAS_H
-#define PETRA_EXEC_WORKER_REPLICAS_H
+#pragma once
 
 #include "exec/stages.h"
 #include "exec/worker.h"
@@ -49,5 +48,3 @@ typedef struct petra_shared_size {
  * replicas; `out` may be one of the parts. So any process that computes a part of the mean gets the same bits. All pointers are aligned to
  * their elements. */
 void petra_replica_mean(const void *const *parts, int replicas, const petra_shared_size *size, void *out);
-
-#endif

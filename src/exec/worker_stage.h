@@ -2,8 +2,7 @@
 /* The worker that runs stages on real tensors: all stages of the network, or some beside workers with the others. It
  * reads the training data at stage 1 and the labels at the last stage, sends and takes messages by the transport, and
  * evaluates when every stage has reached the same E. It is given the actions of the stages that it has, and the E's of all. */
-#ifndef PETRA_EXEC_WORKER_STAGE_H
-#define PETRA_EXEC_WORKER_STAGE_H
+#pragma once
 
 #include "data/loader.h"
 #include "exec/stage_observer.h"
@@ -57,5 +56,3 @@ petra_status petra_worker_stage_archive_stage(petra_worker *worker, int32_t stag
 
 /* After the last stage that is read: whether its evaluations go together. */
 petra_status petra_worker_stage_archived(const petra_worker *worker, const petra_archive *archive);
-
-#endif

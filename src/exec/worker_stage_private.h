@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of worker_stage, shared by its files: an action of real stages and its three parts. */
-#ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
-#define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
+#pragma once
 
 #include "base/thread_pool.h"
 #include "exec/deferred_work.h"
@@ -110,5 +109,3 @@ void petra_group_fini(petra_worker_stage *worker);
  * after the other; the first in their order that fails is the one that is logged. */
 petra_status petra_group_perform(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *actions, int count,
                                  petra_action_result *results);
-
-#endif

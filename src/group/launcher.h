@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What mpirun, mpiexec or srun says of its launch in the environment: how many processes, and which of them this one is.
  * It is known before a library for messages starts, and where petra has none. */
-#ifndef PETRA_GROUP_LAUNCHER_H
-#define PETRA_GROUP_LAUNCHER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ bool petra_launcher_ends_all(void);
 
 /* Removes what the launcher said from the environment: for processes that this one starts. */
 void petra_launcher_forget(void);
-
-#endif

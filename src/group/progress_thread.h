@@ -10,8 +10,7 @@
  * says that it failed, ends the waiting of all others with a status other than PETRA_OK.
  *
  * All functions are for one thread, the rank's own. Failures of the wire: PETRA_BACKEND, logged. */
-#ifndef PETRA_GROUP_PROGRESS_THREAD_H
-#define PETRA_GROUP_PROGRESS_THREAD_H
+#pragma once
 
 #include "group/wire.h"
 
@@ -168,5 +167,3 @@ petra_status petra_carrier_fail(petra_carrier *carrier, int to, petra_status fai
 
 /* Ends every process of the run at once, with the exit status `code`. */
 void petra_carrier_abort(petra_carrier *carrier, int code);
-
-#endif

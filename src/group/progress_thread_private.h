@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the carrier, shared by carrier.c (ranks, the thread, waiting) and way.c (messages). */
-#ifndef PETRA_GROUP_PROGRESS_THREAD_PRIVATE_H
-#define PETRA_GROUP_PROGRESS_THREAD_PRIVATE_H
+#pragma once
 
 #include "group/progress_thread.h"
 
@@ -73,5 +72,3 @@ petra_status petra_carrier_alive(petra_carrier *carrier, const char *what);
 petra_status petra_ways_progress(petra_carrier *carrier);
 bool petra_ways_sent(const petra_carrier *carrier); /* nothing that was sent is still in a buffer */
 void petra_ways_destroy(petra_carrier *carrier);
-
-#endif

@@ -6,8 +6,7 @@
  * not notice a rank that is lost, and would keep the library from the thread that notices it. A nonblocking one may be neither cancelled
  * nor left behind (MPI 4.0, 6.12): after a signal, or the failure of a rank that never comes to it, MPI_Finalize would hang. A receive of
  * the carrier is cancelled then. */
-#ifndef PETRA_GROUP_RANKS_H
-#define PETRA_GROUP_RANKS_H
+#pragma once
 
 #include "config/config.h"
 #include "group/progress_thread.h"
@@ -78,5 +77,3 @@ bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 /* The end: of all ranks together where `status` is PETRA_OK on all of them, else rank 0 ends them all, after its line.
  * NULL is allowed. Returns the status that the program ends with. */
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The processes (ranks) of one run, and bytes sent between them: what an MPI library gives, by a table of functions. No
  * two functions may run at the same time: whoever shares a wire between threads locks (carrier.h). */
-#ifndef PETRA_GROUP_WIRE_H
-#define PETRA_GROUP_WIRE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -53,5 +52,3 @@ static inline void petra_wire_destroy(petra_wire *wire) {
   if (wire)
     wire->ops->destroy(wire);
 }
-
-#endif

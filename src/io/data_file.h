@@ -2,8 +2,7 @@
 /* Writes a data set as an HDF5 file (docs/hdf5-schema.md, "Data sets"): laid out by HDF5 under a temporary
  * name, filled by plain writes at the places that HDF5 gave, synced, renamed. So a file that is there is
  * whole, and a full disk is an error of the operating system. A file has images and labels, or tokens. */
-#ifndef PETRA_IO_DATA_FILE_H
-#define PETRA_IO_DATA_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -39,5 +38,3 @@ petra_status petra_data_file_close(petra_data_file *file);
 
 /* Gives the file up: the temporary one is removed. NULL is allowed. */
 void petra_data_file_destroy(petra_data_file *file);
-
-#endif

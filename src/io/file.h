@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are replaced whole or not at all: written under a temporary name beside, synced, renamed; and
  * what else the writers of this folder need of the file system. */
-#ifndef PETRA_IO_FILE_H
-#define PETRA_IO_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -38,5 +37,3 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
 
 /* Makes a folder and those above it; one that exists is fine. Errors: PETRA_IO, with the part that cannot be made and why. */
 petra_status petra_make_folder(const char *path);
-
-#endif

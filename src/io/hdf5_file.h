@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every file of this folder that uses HDF5 needs. Private to src/io. HDF5's identifiers (hid_t) appear
  * here as int64_t, so that its headers stay in .c files. */
-#ifndef PETRA_IO_HDF5_FILE_H
-#define PETRA_IO_HDF5_FILE_H
+#pragma once
 
 #include "base/hdf5.h"
 #include "base/status.h"
@@ -126,5 +125,3 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
 petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
-
-#endif

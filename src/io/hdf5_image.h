@@ -2,8 +2,7 @@
 /* HDF5 files that are built in memory and then written whole (atomic_file.h), so that a good file is never replaced by
  * half of one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be called
  * between petra_hdf5_begin and petra_hdf5_end. */
-#ifndef PETRA_IO_HDF5_IMAGE_H
-#define PETRA_IO_HDF5_IMAGE_H
+#pragma once
 
 #include "io/hdf5_file.h"
 
@@ -25,5 +24,3 @@ petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 petra_status petra_hdf5_image_write(const char *path,
                                     petra_status (*write)(const petra_hdf5_file *file, const void *what),
                                     const void *what, size_t bytes);
-
-#endif

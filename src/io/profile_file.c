@@ -51,14 +51,14 @@ typedef struct column {
 typedef struct table {
   const char *dimension, *first; /* the data set that says how many rows there are */
   size_t stride;
-  int64_t most;
+  int64_t maximum;
   const char *statistics[6];
 } table;
 #define STATISTICS "minimum", "first quartile", "median", "third quartile", "maximum"
 static const table of_stages = {"stage", "/stages/blocks", sizeof(petra_profile_stage), MAX_STAGES, {STATISTICS}};
 static const table of_messages = {
     "message", "/link/bytes", sizeof(petra_profile_message), PETRA_PROFILE_MESSAGES, {STATISTICS, "mean"}};
-static const double MOST_S = 1e6; /* as for the costs of a config */
+static const double MAX_S = 1e6; /* as for the costs of a config */
 
 enum { INTEGERS = 3, LINK = 6, BYTES = 0, ALONE = 2, CARRY = 5 };
 
@@ -72,7 +72,7 @@ static column integer_of(int index) {
 }
 
 static column times(const char *group, const char *name, size_t offset, int width) {
-  return (column){group, name, "s", offset, H5T_IEEE_F64LE, width, 0, MOST_S};
+  return (column){group, name, "s", offset, H5T_IEEE_F64LE, width, 0, MAX_S};
 }
 
 /* The mean of a part. */
@@ -317,10 +317,10 @@ static petra_status read_count(const reader *r, const table *t, column first, in
   hid_t set = -1;
   PETRA_TRY(open_column(r, &first, t, &set, count));
   H5Dclose(set);
-  return *count >= 1 && *count <= t->most
+  return *count >= 1 && *count <= t->maximum
              ? PETRA_OK
              : petra_fail(PETRA_DATA, "%s: %s has %lld rows; expected 1 .. %lld, one a %s", r->file->path, t->first,
-                          (long long)*count, (long long)t->most, t->dimension);
+                          (long long)*count, (long long)t->maximum, t->dimension);
 }
 
 /* "0 .. 1e+06", "1 or more", "a finite number" */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profile.h5: how long the parts of each stage's work took on a device (docs/hdf5-schema.md). Written whole, as
  * weights.h5 is: built in memory, written aside, synced, renamed. */
-#ifndef PETRA_IO_PROFILE_FILE_H
-#define PETRA_IO_PROFILE_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -78,5 +77,3 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 petra_status petra_profile_read(const char *path, petra_profile **out);
 
 void petra_profile_destroy(petra_profile *profile);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in memory by
  * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
-#ifndef PETRA_IO_WEIGHTS_H
-#define PETRA_IO_WEIGHTS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -54,5 +53,3 @@ petra_status petra_weights_read_model(const char *path, char **out);
  * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape
  * (file, tensor, found, expected), the file holds a tensor that is not asked for, a value is not finite. */
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two files of weights, tensor by tensor and bit by bit. */
-#ifndef PETRA_IO_WEIGHTS_COMPARE_H
-#define PETRA_IO_WEIGHTS_COMPARE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -19,5 +18,3 @@ typedef struct petra_weights_difference {
 /* Compares the values of /parameters of `a` and `b`. Equal to the bit are files with differing = more = 0. PETRA_IO: cannot be
  * opened or read; PETRA_DATA: no file of weights. */
 petra_status petra_weights_compare(const char *a, const char *b, petra_weights_difference *out);
-
-#endif

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* What a pass leaves behind: where it failed, nothing. */
+/* Releases the results of a failed pass. */
 static petra_status finish(petra_status status, petra_block_graph *graph, petra_streams *out) {
   if (status != PETRA_OK) {
     if (out)

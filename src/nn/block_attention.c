@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention between the layers of F: the first gives queries, keys and values side by side. */
+/* Attention between the layers of F: layer 0 computes queries, keys and values side by side. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* What the graph keeps of its own; what attention gives is kept as the input of layer 1. */
+/* The graph's own tensors. The output of attention is kept as the input of layer 1. */
 enum { QKV = 0, LOG_SUM = 1 };
 
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
@@ -43,7 +43,8 @@ static void add(petra_kernel_list *out, petra_kernel_part part, double products,
   out->kernel[out->count - 1].beside = softmax;
 }
 
-/* Products of a pair of positions: scores and values forward; backward scores again, and one for each of dv, dp, dq, dk. */
+/* Number of products per pair of positions: scores and values forward; in the backward scores again, and one each for
+ * dv, dp, dq, dk. */
 static void kernels(const petra_block *block, petra_kernel_list *out) {
   const double positions = block->layers[1].rows, samples = (double)out->samples, features = block->layers[1].in;
   const double pairs = samples * (block->causal ? positions * (positions + 1) / 2 : positions * positions);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RevNet's downsampling block, not reversible: y1 = shortcut2(x2) + F(x1). The second stream is, in a basic block, the
- * output of F's first unit behind its ReLU; in a bottleneck, shortcut1(x1). */
+/* RevNet's downsampling block, which is not reversible: y1 = shortcut2(x2) + F(x1). The second stream is, in a basic
+ * block, the output of F's first unit after its ReLU; in a bottleneck, shortcut1(x1). */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* The units in the order of `forward`, where the output of none is wanted but within the path. */
+/* Computes the units in the order of `forward`, if only outputs within the path are wanted. */
 static petra_status forward_graph(const petra_pass *pass, const petra_streams *in) {
   const petra_block *block = pass->block;
   PETRA_TRY(petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding of tokens: a row of a table for each token, and one for its position; two streams begin as the same. */
+/* The embedding of tokens: a row of a table for each token, and one for its position. Two streams begin as the same
+ * tensor. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* What its graph keeps of its own. */
+/* The graph's own tensors. */
 enum { TOKENS = 0 };
 
-/* Its parameters. */
+/* The parameters. */
 enum { TABLE, POSITIONS };
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {

@@ -4,7 +4,7 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* What its graph keeps: pooled features (N, C), and the gradient of the mean loss by the logits. */
+/* The graph's own tensors: pooled features (N, C), and the gradient of the mean loss with respect to the logits. */
 enum { FEATURES = 2, DLOGITS = 3 };
 
 static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32_t columns,
@@ -57,7 +57,7 @@ done:
   return status;
 }
 
-/* Its graph holds the gradient that it begins with. */
+/* The graph holds the gradient with which the backward begins. */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)dout;

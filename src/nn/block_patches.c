@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding of images (ViT): a linear map of the pixels of each patch, and a row of a table for its position; two
- * streams begin as the same. The rows of positions are the embedding of as many equal tokens in a table of zeros. */
+/* The embedding of images (ViT): a linear map of the pixels of each patch, and a row of a table for its position. Two
+ * streams begin as the same tensor. The position rows are the embedding of equal tokens in a table of zeros. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* Tokens 0 of `samples` samples, and a table that has one row of zeros. */
+/* Creates tokens 0 for `samples` samples, and a table with one row of zeros. */
 static petra_status make_zeros(const petra_pass *pass, int32_t samples, petra_tensor **tokens, petra_tensor **table) {
   const petra_stream_shape *y = &pass->block->shape_out;
   const int32_t all[4] = {samples, y->positions, 1, 1}, row[4] = {1, y->features, 1, 1};
@@ -14,7 +14,7 @@ static petra_status make_zeros(const petra_pass *pass, int32_t samples, petra_te
   return petra_op_fill(pass->compute->backend, *table, 0);
 }
 
-/* The pixels of the patches as features; kept by the graph of the layer, whose input they are. */
+/* Gets the pixels of the patches as features, which the graph of the layer keeps as its input. */
 static petra_status cut(const petra_pass *pass, const petra_tensor *images, petra_tensor **out) {
   const int32_t shape[4] = {images->shape[0], pass->block->shape_out.positions, pass->block->layers[0].in, 1};
   PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_SEQUENCE, shape,

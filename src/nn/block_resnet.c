@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ResNet's block (torchvision's v1.5): y = ReLU(F(x) + s(x)), where s is the identity or a 1x1 convolution and batch
- * norm, and the last unit of F has its ReLU behind the sum. */
+ * norm, and the last unit of F has its ReLU after the sum. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* What its graph keeps of its own: y, whose sign is the mask of the ReLU. */
+/* The graph's own tensor: y, whose sign is the mask of the ReLU. */
 enum { OUTPUT = 0 };
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {

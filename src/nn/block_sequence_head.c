@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The head of a transformer: the mean of the streams, layer norm, (ViT) mean over the positions, linear map, softmax
- * cross-entropy, of each position or of each sample. */
+/* The head of a transformer: the mean of the streams, layer norm, mean over the positions (ViT), linear map, and
+ * softmax cross-entropy of each position or of each sample. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -14,7 +14,7 @@ static petra_status halve(const petra_pass *pass, const petra_tensor *a, const p
   return b ? petra_op_axpy(backend, 0.5, b, *out) : PETRA_OK;
 }
 
-/* What goes into the linear map. */
+/* Gets the input of the linear map. */
 static petra_status make_features(const petra_pass *pass, const petra_streams *in, petra_memory_category category,
                                   petra_tensor **out) {
   petra_tensor *mean = NULL, *n = NULL;
@@ -37,8 +37,8 @@ done:
   return status;
 }
 
-/* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of the mean
- * loss by the logits as that of the layer's output. */
+/* There are no running statistics, so that training and evaluation compute the same. The graph keeps the gradient of
+ * the mean loss with respect to the logits as that of the layer's output. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;

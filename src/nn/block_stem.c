@@ -3,10 +3,10 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-/* What its graph keeps of its own. */
+/* The graph's own tensors. */
 enum { POOL_MASK = 1 };
 
-/* The output before it is split into streams. */
+/* Gets the output before it is split into streams. */
 static petra_status new_whole(const petra_pass *pass, int32_t images, petra_tensor **out) {
   const petra_stream_shape *stream = &pass->block->shape_out;
   const petra_stream_shape whole = {
@@ -28,7 +28,7 @@ static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_s
   return petra_op_split(pass->compute->backend, x, out->tensor[0], out->tensor[1]);
 }
 
-/* Whether the batch norm writes both streams itself. */
+/* Returns true if the batch norm writes both streams itself. */
 static bool is_divided(const petra_pass *pass) {
   return pass->compute->backend->divides_streams && !pass->block->pooled && pass->block->streams_out == 2;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kinds of blocks, one file each, and what they share: units (of images), layers and functions (of sequences). For
- * src/nn alone. */
-#ifndef PETRA_NN_BLOCKS_H
-#define PETRA_NN_BLOCKS_H
+/* The kinds of blocks, one file each, and their common parts: units (of images), layers and functions (of sequences).
+ * For src/nn only. */
+#pragma once
 
 #include "nn/block.h"
 
@@ -14,108 +13,115 @@
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 #undef PETRA_BLOCK_DECLARE
 
-/* Outputs are NULL before; what these functions have put there when they fail, the caller releases. */
+/* Outputs are NULL before. If a function fails, the caller releases what the function has put there. */
 
-/* Where what a unit or a layer computes goes: to a stream (also by a sum), or to the next one alone. */
+/* The destination of a unit's or a layer's output: a stream (also by a sum), or only the next unit or layer. */
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
-/* The kind of what the block computes for `output`, where its streams are of kind `stream`; all of a head is as its streams are, and
- * so is what is neither an activation nor a sequence. */
+/* Returns the kind of the tensor that the block computes for `output` if its streams are of kind `stream`. All tensors
+ * of a head, and tensors that are neither activations nor sequences, have the kind of its streams. */
 petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stream, petra_unit_output output);
 
-/* *out: x as a convolution or a linear map of the block reads it: x itself or, of a stream where what is inner is of another kind, a
- * rounded copy. */
+/* Gets x as a convolution or a linear map of the block reads it: x itself, or a rounded copy if x is a stream and inner
+ * tensors are of another kind. */
 petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
                              petra_tensor **out);
 
-/* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
- * `addend` is NULL for PETRA_JOIN_NONE. Where x is a stream and the precision of what is inner differs, the convolution reads
- * (and the graph keeps) a rounded copy of x. With y NULL the graph alone is filled; join and addend are then ignored. */
+/* Computes y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU if the unit
+ * has one. `addend` is NULL for PETRA_JOIN_NONE. If x is a stream and the precision of inner tensors differs, the
+ * convolution reads (and the graph keeps) a rounded copy of x. If y is NULL, only the graph is filled; join and addend
+ * are then ignored. */
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
-/* The same without a join, where the backend divides streams: the output as the two streams of the block. */
+/* The same without a join, if the backend divides streams: the output as the two streams of the block. */
 petra_status petra_pass_unit_streams(const petra_pass *pass, int index, petra_tensor *x, petra_streams *out);
 
-/* The block's path F from x: all units but the last plainly, the last one with `join`; y NULL: of the last one the graph alone.
- * `first` (NULL: not wanted) gets a reference to the output of unit 0. Of a block of layers petra_function_forward. */
+/* Computes the block's path F from x: all units without a join except the last one, which has `join`. If y is NULL,
+ * only the graph of the last unit is filled. `first` (NULL: not wanted) gets a reference to the output of unit 0. For a
+ * block of layers calls petra_function_forward. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 
-/* Backward of unit `index` from dy, the gradient of unit(x); dx NULL: not wanted; `input`: what its x was the output of a
- * unit for (streams: a stream); `addend` (NULL: none) is added to a stream's dx. `relu` false leaves the ReLU out (its backward was
- * done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set for
- * petra_block_weight_gradients. */
+/* Backward of unit `index` from dy, the gradient of unit(x). dx NULL: not wanted; `input`: the output for which x was
+ * computed (streams: a stream); `addend` (NULL: none) is added to a stream's dx. If `relu` is false, the ReLU is left
+ * out (the caller has done its backward). With graph->defer the filter's gradient is omitted, and `dconv` of the unit's
+ * graph is set for petra_block_weight_gradients. */
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
                                  petra_tensor *const *gradients, petra_unit_output input, const petra_tensor *addend,
                                  petra_tensor **dx);
 
-/* The same with its own ReLU, where the backend divides streams: from the gradients of the two that petra_pass_unit_streams made; no
- * dx. */
+/* The same with its own ReLU, if the backend divides streams: from the gradients of the two streams that
+ * petra_pass_unit_streams made; no dx. */
 petra_status petra_unit_backward_streams(const petra_pass *pass, int index, const petra_streams *dy,
                                          petra_tensor *const *gradients);
 
-/* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
+/* Backward through F: dy is the gradient of F's output (after its last ReLU unless last_relu is false). dfirst (NULL:
  * none) is added to the gradient of unit 0's output, addend (NULL: none) to dx. */
 petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
                                  petra_tensor *const *gradients, const petra_tensor *addend, petra_tensor **dx);
 
-/* The mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) by the pass's target, whose loss is set where it
- * is wanted. dlogits (NULL: not wanted): the place in the pass's graph for a new tensor, its gradient. */
+/* Computes the mean softmax cross-entropy of the rows of `logits` (a matrix, or a sequence) for the pass's target, and
+ * sets its loss if that is wanted. dlogits (NULL: not wanted): the place in the pass's graph for a new tensor, its
+ * gradient. */
 petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor **dlogits);
 
 /* Tensors of a unit: weight, scale, shift; running mean, running variance. */
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 
-/* Layer `layer` of the block: its norm and its linear map apart, for there may be something in between. Its graph is
+/* The norm and the linear map of layer `layer` are separate, since there may be something in between. Its graph is
  * graph->units[unit_count + layer] (nn/graph.h). */
 
-/* *n = layer norm (x), which is inner; of a head it is as x is. */
+/* *n = layer norm (x), an inner tensor; in a head it has the kind of x. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
 
-/* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, or ADD or SUBTRACT to a stream. Where x is a stream and the
- * precision of what is inner differs, the map reads (and the graph keeps) a rounded copy of x, but of a head. y NULL: the graph alone is
- * filled. */
+/* *y = join(addend, x w^T + b), a matrix or a sequence like x. join: NONE, or ADD or SUBTRACT to a stream. If x is a
+ * stream and the precision of inner tensors differs, the map reads (and the graph keeps) a rounded copy of x, except in
+ * a head. If y is NULL, only the graph is filled. */
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
-/* From dy, the gradient of x w^T + b, which is read as x is: gradients of weight and bias (with graph->defer they are left for
- * petra_block_weight_gradients, if the layer is deferred; dy is then the graph's, and no stream), and *dx (NULL: not
- * wanted): a stream's where there is a norm before, else inner. */
+/* From dy, the gradient of x w^T + b, which is read like x: computes the gradients of weight and bias (with
+ * graph->defer they are left to petra_block_weight_gradients if the layer is deferred; dy then belongs to the graph and
+ * is not a stream), and *dx (NULL: not wanted), which is a stream's if a norm comes before, else inner. */
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                       petra_tensor *const *gradients, petra_tensor **dx);
 
-/* From dn, the gradient of the norm's output, which becomes that of its input: gradients of scale and shift. */
+/* Turns dn, the gradient of the norm's output, into that of its input, and computes the gradients of scale and
+ * shift. */
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                             petra_tensor *const *gradients);
 
-/* The gradients of weight and bias that a backward left. */
+/* Computes the gradients of weight and bias that a backward omitted. */
 petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
                                    petra_block_graph *graph, petra_tensor *const *gradients);
 
-/* The block's first parameter that is the layer's: its norm's scale and shift, weight, bias, those that it has. */
+/* Returns the index of the layer's first parameter in the block: its norm's scale and shift, weight, bias, if
+ * present. */
 int petra_layer_first(const petra_block *block, int layer);
 
-/* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, but a
- * copy where the graph keeps it (graph->defer), and not a rounded one (petra_pass_read). Only read afterwards. */
+/* *dy: the sum of the gradients of a block's output streams, or the gradient of the only one: the tensor itself, or a
+ * copy if the graph keeps it (graph->defer) and it is not a rounded one (petra_pass_read). It is only read
+ * afterwards. */
 petra_status petra_stream_gradient(const petra_pass *pass, const petra_streams *dout, petra_tensor **dy);
 
-/* *out: a new tensor of as many rows as `like` with so many features: a matrix as `like` is, or a sequence for `output`. */
+/* *out: a new tensor with as many rows as `like` and `features` features: a matrix like `like`, or a sequence for
+ * `output`. */
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
                                  petra_unit_output output, petra_memory_category category, petra_tensor **out);
 
-/* What is between the layers of F; its output goes into layer 1, so that the graph keeps it as
- * graph->units[1].x. `own` of the graph is its own. */
+/* The function between the layers of F. Its output goes into layer 1, so that the graph keeps it as graph->units[1].x.
+ * It may use `own` of the graph. */
 struct petra_middle_ops {
   const char *name;
   petra_status (*forward)(const petra_pass *pass, petra_tensor *x, petra_tensor **y);
-  /* dy, which is the caller's own, may be overwritten and be *dx. */
+  /* dy belongs to the function, which may overwrite it and return it as *dx. */
   petra_status (*backward)(const petra_pass *pass, petra_tensor *dy, petra_tensor **dx);
   void (*kernels)(const petra_block *block, petra_kernel_list *out);
 };
 extern const petra_middle_ops petra_attention_middle, petra_gelu_middle;
 
-/* F of the block: layer 0, middle, layer 1. *y = join(addend, F(x)); y NULL: the graph alone is filled. */
+/* F of the block: layer 0, middle, layer 1. *y = join(addend, F(x)); if y is NULL, only the graph is filled. */
 petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,
                                     const petra_tensor *addend, petra_tensor **y);
 
@@ -130,23 +136,17 @@ petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, p
 petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const petra_stream_shape *shape,
                                petra_tensor **out);
 
-/* A vector of `size` entries that begin as `initial`; the rest of the spec is 0. */
-void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
-                       double initial);
-
-/* PART/weight, a matrix that begins as N(0, deviation^2) and decays; the rest of the spec is 0. */
+/* Sets up PART/weight, a matrix with initial values N(0, deviation^2) and weight decay; the rest of the spec is 0. */
 void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
                        double deviation);
 
-/* Adds a kernel that reads and writes so many elements. */
+/* Adds a kernel that reads and writes this many elements. */
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements);
 
-/* An elementwise kernel, the same forward and backward. */
+/* Adds an elementwise kernel that is the same forward and backward. */
 void petra_kernels_add_both(petra_kernel_list *kernels, double flops, double elements);
 
-/* The units'; a layer's; F's, with the addition of its output to one stream. */
+/* Add the kernels of the units; of a layer; of F, with the addition of its output to one stream. */
 void petra_units_kernels(const petra_block *block, petra_kernel_list *kernels);
 void petra_layer_kernels(const petra_block *block, int layer, petra_kernel_list *kernels);
 void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels);
-
-#endif

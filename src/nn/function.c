@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The function F of a half of a transformer block: layer norm and linear map, what is in between (attention or GELU),
- * linear map. Its output may be joined to a stream. */
+/* The function F of a half of a transformer block: layer norm and linear map, a function in between (attention or
+ * GELU), and a linear map. Its output may be joined to a stream. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -42,7 +42,7 @@ done:
 
 /* --- GELU between the layers of F, which is then a perceptron with one hidden layer (MLP) --- */
 
-/* What the graph keeps of its own; what GELU gives is kept as the input of layer 1. */
+/* The graph's own tensors. The output of GELU is kept as the input of layer 1. */
 enum { HIDDEN = 0 };
 
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {

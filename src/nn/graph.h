@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The graph of a block: what its backward pass needs, kept by a forward pass or an inversion. Source of the rules:
- * docs/semantics/methods.md. All tensors are references of their own. */
-#ifndef PETRA_NN_GRAPH_H
-#define PETRA_NN_GRAPH_H
+/* The graph of a block: what a forward pass or an inversion keeps for its backward pass. Source of the rules:
+ * docs/semantics. All tensors are references that the graph owns. */
+#pragma once
 
 #include "nn/model.h"
 
-/* What a computation allocates with and counts under. */
+/* The backend and the account with which a computation allocates tensors. */
 typedef struct petra_compute {
   petra_backend *backend;
   petra_account *account; /* may be NULL */
   bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
 } petra_compute;
 
-/* A new tensor of the computation; one of the kind and shape of another. */
+/* Create a new tensor of the computation, and one of the kind and shape of another. */
 petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
                                   petra_memory_category category, petra_tensor **out);
 petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
@@ -26,33 +25,34 @@ typedef struct petra_streams {
 
 void petra_streams_release(petra_streams *streams);
 petra_streams petra_streams_retain(const petra_streams *streams);
-/* Counts both under another account and category. */
+/* Moves both to another account and category. */
 void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
 
-/* Of a unit or, behind the units, of a layer. */
+/* The graph of a unit or, after the units, of a layer. */
 typedef struct petra_unit_graph {
-  petra_tensor *x;               /* input of the convolution or the linear map */
-  petra_tensor *conv;            /* what the norm normalises: the convolution's output; the input of a layer */
-  petra_tensor *mean, *variance; /* the norm's; of a layer norm `variance` is the deviation (layer_norm_forward) */
-  petra_tensor *dconv; /* after a backward that left the weight's gradient: the gradient of the convolution's or the
-                          linear map's output */
+  petra_tensor *x;    /* input of the convolution or the linear map */
+  petra_tensor *conv; /* input of the norm: the convolution's output; the input of a layer */
+  /* Statistics of the norm; in a layer norm `variance` is the deviation (layer_norm_forward). */
+  petra_tensor *mean, *variance;
+  /* After a backward that omitted the weight's gradient: the gradient of the convolution's or the linear map's
+   * output. */
+  petra_tensor *dconv;
 } petra_unit_graph;
 
 /* A checkpoint holds these tensors in this order. */
 enum { PETRA_GRAPH_OWN = 4, PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + PETRA_GRAPH_OWN };
 typedef struct petra_block_graph {
   petra_unit_graph units[PETRA_BLOCK_UNITS];
-  petra_tensor *own[PETRA_GRAPH_OWN]; /* what a kind keeps beside its units; numbered in its file */
+  petra_tensor *own[PETRA_GRAPH_OWN]; /* tensors of the kind in addition to its units; numbered in its file */
   bool defer;                         /* backward leaves gradients to petra_block_weight_gradients */
 } petra_block_graph;
 
-/* The places of all tensors of a graph. */
+/* Gets the places of all tensors of a graph. */
 void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
 
-/* Releases what the gradients that a backward left do not need: all but `x` and `dconv` of units and layers that have one. */
+/* Releases the tensors that the omitted gradients do not need: all except `x` and `dconv` of units and layers that have
+ * one. */
 void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */
 void petra_block_graph_release(petra_block_graph *graph);
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What blocks do, counted for a cost model. */
+/* Counts the work of blocks for a cost model. */
 #include "nn/blocks.h"
 #include "nn/optim.h"
 

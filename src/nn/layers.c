@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers: linear maps of rows of features, with a layer norm before where there is one. */
+/* Layers: linear maps of rows of features, some with a layer norm before them. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -11,7 +11,7 @@ static petra_unit_graph *graph_of(const petra_pass *pass, int layer) {
   return &pass->graph->units[pass->block->unit_count + layer];
 }
 
-/* The layer's weight, and behind it its bias, among the block's parameters. */
+/* Gets the index of the layer's weight among the block's parameters; its bias follows. */
 static int weight_of(const petra_block *block, int layer) {
   return petra_layer_first(block, layer) + (*block->layers[layer].norm ? 2 : 0);
 }
@@ -80,7 +80,7 @@ petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_t
   PETRA_TRY_GOTO(status, petra_pass_read(pass, dy, PETRA_MEMORY_WORKSPACE, &read), done);
   if (pass->graph->defer && l->deferred) {
     petra_tensor_charge(read, pass->compute->account, PETRA_MEMORY_GRAPH);
-    petra_tensor *before = graph->dconv; /* a loss left it there */
+    petra_tensor *before = graph->dconv; /* a loss put it there */
     graph->dconv = petra_tensor_retain(read);
     petra_tensor_release(&before);
   } else {

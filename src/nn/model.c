@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What models of all families have in common. */
+/* The common parts of models of all families. */
 #include "base/mem.h"
 #include "nn/block.h" /* circle: a model is a table of blocks */
 #include "nn/model_private.h"
 
-/* The families: what a network of one is called, and whether it reads tokens or is made of layers. */
+/* The families: the name of a network, and whether it reads tokens or consists of layers. */
 static const struct {
   const char *title;
   bool tokens, transformer;
@@ -16,11 +16,12 @@ const char *petra_family_title(petra_family family) {
   return families[family].title;
 }
 
-petra_tensor_kind petra_family_reads(petra_family family) {
+/* Returns what a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
+static petra_tensor_kind family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
-/* What a family has beside depth and width: "cifar stem", "4 heads, context 128". */
+/* Describes the properties of a family in addition to depth and width: "cifar stem", "4 heads, context 128". */
 static char *details(const petra_config *config, char *text, size_t size) {
   const petra_family family = config->model.family;
   const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
@@ -95,7 +96,7 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
   const petra_family family = config->model.family;
   *model = (petra_model){
       .family = family, .depth = (int32_t)config->model.depth, .width = (int32_t)config->model.width, .input = *input};
-  if (input->kind != petra_family_reads(family))
+  if (input->kind != family_reads(family))
     return petra_config_fail(
         config, "data.set", "%s has %s, but model.family: %s is a network for %s",
         petra_config_choice_name("data.set", (int)config->data.set), families[family].tokens ? "images" : "tokens",

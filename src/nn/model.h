@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT and ViT, reversible or not (model_transformer.c). A model is
- * a list of blocks from the stem or embedding (number 1) to the head; a block of images is a list of units (convolution,
- * batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing here holds
- * tensors. Source: docs/semantics/networks.md. */
-#ifndef PETRA_NN_MODEL_H
-#define PETRA_NN_MODEL_H
+/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT and ViT, reversible or not (model_transformer.c). A model
+ * is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
+ * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing
+ * here holds tensors. Source: docs/semantics/networks.md. */
+#pragma once
 
 #include "backend/backend.h"
 #include "base/kernel.h"
@@ -12,14 +11,16 @@
 #include <stdio.h>
 
 enum {
-  PETRA_BLOCK_UNITS = 5,                       /* most units of a block: three of the bottleneck and two shortcuts */
-  PETRA_BLOCK_LAYERS = 2,                      /* most layers of a block */
-  PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* most parameter tensors of a block */
+  /* Maximum number of units of a block: three of the bottleneck and two shortcuts. */
+  PETRA_BLOCK_UNITS = 5,
+  PETRA_BLOCK_LAYERS = 2,                      /* maximum number of layers of a block */
+  PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* maximum number of parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
-  PETRA_BLOCK_KERNELS = 32 /* most kernels of a block: five a unit, addition and pool both ways, update (two) */
+  /* Maximum number of kernels of a block: five per unit, addition and pool both ways, update (two). */
+  PETRA_BLOCK_KERNELS = 32
 };
 
-/* A convolution without bias, a batch norm, and ReLU where `relu`. */
+/* A convolution without bias, a batch norm, and a ReLU if `relu` is set. */
 typedef struct petra_unit {
   char conv[20], norm[20]; /* names of the parts: "conv1", "bn1", "shortcut/conv", "shortcut/bn" */
   int32_t in, out;         /* channels */
@@ -29,23 +30,24 @@ typedef struct petra_unit {
   bool relu;
 } petra_unit;
 
-/* A linear map, with a layer norm of its input where `norm` is not empty. */
+/* A linear map, with a layer norm of its input unless `norm` is empty. */
 typedef struct petra_layer {
   char norm[20], linear[20]; /* names of the parts: "ln", "qkv" */
   int32_t in, out;           /* features */
-  int32_t rows;              /* of one sample: its positions, or 1 */
+  int32_t rows;              /* rows of one sample: its positions, or 1 */
   bool bias;
-  bool deferred;    /* W computes the gradients of its weight and bias where that is split from B */
-  double deviation; /* weights begin as N(0, deviation^2), the bias as 0; 0: both as petra_initial_values does units' */
+  bool deferred; /* W computes the gradients of its weight and bias if it is split from B */
+  /* Initial weights are N(0, deviation^2), the bias is 0; 0: both as petra_initial_values sets those of units. */
+  double deviation;
 } petra_layer;
 
-/* The kind of a block: what it computes, and its facts (nn/block.h). */
+/* The kind of a block: its computation and its facts (nn/block.h). */
 typedef struct petra_block_ops petra_block_ops;
 
-/* What is between the two layers of a function F (nn/blocks.h): attention, or GELU. */
+/* The function between the two layers of a function F (nn/blocks.h): attention, or GELU. */
 typedef struct petra_middle_ops petra_middle_ops;
 
-/* Shape of one stream of one sample, and what its tensors are: (channels, height, width) of activations,
+/* The shape of one stream of one sample and the kind of its tensors: (channels, height, width) of activations,
  * (positions, features, 1) of sequences. */
 typedef struct petra_stream_shape {
   union {
@@ -55,80 +57,78 @@ typedef struct petra_stream_shape {
     struct {
       int32_t positions, features, one;
     };
-    int32_t extent[3]; /* of a tensor behind the samples */
+    int32_t extent[3]; /* extents of a tensor after the samples */
   };
   petra_tensor_kind kind; /* PETRA_TENSOR_ACTIVATION or PETRA_TENSOR_SEQUENCE */
 } petra_stream_shape;
 
-/* Of an image with three channels, and of `positions` tokens, as they come from a data set. */
+/* Return the shape of an image with three channels, and of `positions` tokens, as they come from a data set. */
 petra_stream_shape petra_image_stream(int32_t height, int32_t width);
 petra_stream_shape petra_token_stream(int32_t positions);
 
-/* Shape of a tensor of `samples` of these; elements of one. */
+/* Return the shape of a tensor of `samples` of these, and the number of elements of one. */
 void petra_stream_tensor_shape(const petra_stream_shape *stream, int32_t samples, int32_t shape[4]);
 int64_t petra_stream_elements(const petra_stream_shape *stream);
 
 typedef struct petra_block {
   const petra_block_ops *ops;
-  bool reversible, reads_data, is_loss;   /* as its kind says: rebuilds its input from its output, ... */
+  bool reversible, reads_data, is_loss;   /* facts of its kind: rebuilds its input from its output, ... */
   int32_t number;                         /* from 1 */
   char name[32];                          /* "stem", "group1.block2", "block3.attention", "head" */
-  int streams_in, streams_out;            /* 1 or 2; 0 streams come out of a loss */
+  int streams_in, streams_out;            /* 1 or 2; a block with a loss has 0 output streams */
   petra_stream_shape shape_in, shape_out; /* of each stream */
   int unit_count, path_count;             /* the first path_count units are F, in order */
   petra_unit units[PETRA_BLOCK_UNITS];
   int shortcut1, shortcut2; /* index of the unit that acts on stream 1 / stream 2 (ResNet: on x), or -1 */
   bool pooled;              /* stem: max-pool after the unit */
   petra_pool_geometry pool;
-  int32_t features, classes; /* of a head: of a row of its linear map; logits of that row */
-  int32_t labels;            /* of a head: of one sample */
-  int layer_count;           /* units and layers together are PETRA_BLOCK_UNITS at most */
+  int32_t features, classes; /* head: features of a row of its linear map; logits of that row */
+  int32_t labels;            /* head: rows of one sample */
+  int layer_count;           /* units and layers together: at most PETRA_BLOCK_UNITS */
   petra_layer layers[PETRA_BLOCK_LAYERS];
-  const petra_middle_ops *middle; /* of F, which is layer 0, this, layer 1; NULL: the block has no F of layers */
-  int32_t heads;                  /* attention */
-  bool causal;                    /* attention: a position reads those before it and itself alone */
-  petra_gelu gelu;                /* GELU: which form */
-  bool averages;                  /* a head of sequences: the mean over the positions goes into its linear map */
-  int32_t rows, patch;            /* an embedding: rows of its table; of images: side of a patch, pixels */
+  const petra_middle_ops *middle; /* F is layer 0, this, layer 1; NULL: the block has no F of layers */
+  int32_t heads;                  /* attention: number of heads */
+  bool causal;                    /* attention: a position reads only itself and those before it */
+  petra_gelu gelu;                /* GELU: its form */
+  bool averages;                  /* head of sequences: its linear map reads the mean over the positions */
+  int32_t rows, patch;            /* embedding: rows of its table; of images: side of a patch, pixels */
 } petra_block;
 
 typedef struct petra_model {
   petra_family family;
   int32_t depth, width;
-  int32_t classes; /* logits for a label: model.classes; of tokens the vocabulary */
+  int32_t classes; /* logits per label: model.classes; of tokens the vocabulary */
   petra_stem stem;
   petra_downsample downsample;
   bool zero_init_residual;
-  int32_t heads, patch;     /* of transformers; patch of images; else 0 */
-  petra_stream_shape input; /* of a sample of the data set */
+  int32_t heads, patch;     /* transformers; patch: images; else 0 */
+  petra_stream_shape input; /* shape of a sample of the data set */
   bool reversible;          /* it has reversible blocks */
   int block_count;
   petra_block *blocks;
 } petra_model;
 
-/* Builds the table for samples of the given shape. `vocabulary`: of a set of tokens; ignored for images. PETRA_CONFIG:
- * images that are too small for the strides or no whole number of patches, samples of another kind than the family
- * reads, a key that the family does not have; PETRA_UNSUPPORTED: a precision that it cannot have; PETRA_NO_MEMORY.
- * After a failure there is nothing to give back. */
+/* Builds the table for samples of the given shape. `vocabulary` is that of a token set and is ignored for images.
+ * Errors: PETRA_CONFIG: images that are too small for the strides or not a whole number of patches, samples of another
+ * kind than the family reads, a key that the family does not have; PETRA_UNSUPPORTED: an unavailable precision;
+ * PETRA_NO_MEMORY. After a failure nothing has to be released. */
 petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
                               int32_t vocabulary);
 void petra_model_fini(petra_model *model);
 
-/* What a family reads: PETRA_TENSOR_ACTIVATION (images) or PETRA_TENSOR_SEQUENCE (tokens). */
-petra_tensor_kind petra_family_reads(petra_family family);
-
-/* "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context 128": the network of a config. */
+/* Describes the network of a config: "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context
+ * 128". */
 void petra_model_describe(const petra_config *config, FILE *out);
-/* "revnet-18 width 64, cifar stem, 10 classes": that of a weights file. */
+/* Describes the network of a weights file: "revnet-18 width 64, cifar stem, 10 classes". */
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size);
-/* "RevNet" */
+/* Returns the name of the family: "RevNet". */
 const char *petra_family_title(petra_family family);
 
 typedef enum petra_tensor_role {
   PETRA_ROLE_WEIGHT,
-  PETRA_ROLE_EMBEDDING, /* a table whose rows are looked up: tokens, positions */
+  PETRA_ROLE_EMBEDDING, /* a table with rows for tokens or positions */
   PETRA_ROLE_BIAS,
-  PETRA_ROLE_SCALE, /* of a normalisation */
+  PETRA_ROLE_SCALE, /* scale or shift of a normalisation */
   PETRA_ROLE_SHIFT,
   PETRA_ROLE_MEAN, /* running statistics */
   PETRA_ROLE_VARIANCE
@@ -136,39 +136,40 @@ typedef enum petra_tensor_role {
 
 typedef struct petra_optim petra_optim; /* nn/optim.h */
 
-/* One parameter or statistics tensor of a block. */
+/* A parameter or statistics tensor of a block. */
 typedef struct petra_tensor_spec {
   char name[40]; /* "conv1/weight", "shortcut/bn/running_mean" */
   petra_tensor_kind kind;
   petra_tensor_role role;
-  int unit; /* of the block, where units have it; unit_count + i: layer i */
+  int unit; /* of the block, if units have it; unit_count + i: layer i */
   int32_t shape[4];
-  int rank;         /* significant entries of shape */
-  bool deferred;    /* W computes its gradient where that is split from B */
-  int32_t fan_in;   /* inputs per output of a weight and its bias, of which petra_initial_values makes bounds; else 0 */
+  int rank;      /* significant entries of shape */
+  bool deferred; /* W computes its gradient if it is split from B */
+  /* Inputs per output of a weight and its bias, from which petra_initial_values computes bounds; else 0. */
+  int32_t fan_in;
   bool decay;       /* weight decay applies (not to parameters of norms and biases) */
-  double deviation; /* above 0: begins as N(0, deviation^2) */
-  double initial;   /* without fan_in and deviation: the value at the start */
+  double deviation; /* above 0: initial values are N(0, deviation^2) */
+  double initial;   /* without fan_in and deviation: the initial value */
 } petra_tensor_spec;
 
-/* Parameters and statistics, in the order of files and logs. */
+/* Get the parameters and statistics in the order of files and logs. */
 int petra_block_parameter_count(const petra_block *block);
 void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out);
 int petra_block_statistic_count(const petra_block *block);
 void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out);
 
-/* Scalars in all parameters of the block. */
+/* Returns the number of scalars in all parameters of the block. */
 int64_t petra_block_parameters(const petra_model *model, const petra_block *block);
 
-/* The kernels of one microbatch of a block. */
+/* The kernels of a block for one microbatch. */
 typedef struct petra_kernel_list {
-  int64_t samples, element_bytes; /* of a microbatch; of every tensor */
-  bool again;                     /* the forward is done once more where its graph is rebuilt: counted whole */
+  int64_t samples, element_bytes; /* of a microbatch; bytes of an element of every tensor */
+  bool again;                     /* the forward is repeated when its graph is rebuilt: counted whole */
   int count;
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;
 
-/* What a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
+/* Counts what a block does to `samples` samples, for N of them (a tensor is read or written whole, once per pass):
  *   convolution forward    2 N out in k^2 pixels FLOPs on the matrix units; reads x and w, writes y
  *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no gradient)
  *     weight gradient      the same FLOPs; reads x and dy, writes dw
@@ -193,30 +194,29 @@ typedef struct petra_kernel_list {
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
 
-/* FLOPs of the convolutions and matrix products in the forward pass of one sample, two for a multiply-add; a causal attention has products
- * for T (T + 1) / 2 pairs of positions. */
+/* Returns the FLOPs of the convolutions and matrix products in the forward pass of one sample, two per multiply-add; a
+ * causal attention has products for T (T + 1) / 2 pairs of positions. */
 int64_t petra_block_flops(const petra_block *block);
 
-/* What blocks are compared by where they are divided (partitions, placements, groups): these FLOPs and, as it takes time as well, those of
- * attention's softmax. *flops, where it is not NULL: without them. */
+/* Returns the work by which blocks are compared when they are divided (partitions, placements, groups): these FLOPs
+ * and, since it takes time as well, those of attention's softmax. *flops, unless it is NULL, is the work without
+ * them. */
 int64_t petra_block_work(const petra_block *block, int64_t *flops);
 
-/* Shape of the tensor of one input stream of `samples` samples; its kind is that of block->shape_in. */
+/* Returns the shape of the tensor of one input stream of `samples` samples; its kind is that of block->shape_in. */
 void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]);
 
-/* Labels of one sample. */
+/* Returns the number of labels of one sample. */
 int32_t petra_model_labels(const petra_model *model);
 
-/* Elements of all streams between two blocks, of one sample. */
+/* Returns the number of elements of all streams between two blocks, for one sample. */
 int64_t petra_block_output_elements(const petra_block *block);
 int64_t petra_block_input_elements(const petra_block *block);
 
-/* Whether parameter `index` of the block (petra_block_parameter) has gradient 0 in exact arithmetic, so that
- * what is computed of it is rounding. These are the shifts of a bottleneck's shortcuts: such a shift adds a
- * constant to every channel of a stream; as far as the next downsampling block every path F begins with a 1x1
- * convolution without padding, which makes constants of constants, and a batch norm, which takes them away;
- * and there the shortcuts do the same to the stream itself. Behind the last downsampling block the stream
- * reaches the head, and nothing is 0. Decided by the structure alone. */
+/* Returns true if parameter `index` of the block (petra_block_parameter) has gradient 0 in exact arithmetic, so that
+ * the computed gradient is rounding error. These are the shifts of a bottleneck's shortcuts: such a shift adds a
+ * constant to every channel of a stream. Up to the next downsampling block every path F begins with a 1x1 convolution
+ * without padding, which turns constants into constants, and a batch norm, which removes them; and there the shortcuts
+ * do the same to the stream itself. After the last downsampling block the stream reaches the head, and nothing is 0.
+ * The structure alone decides. */
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
-
-#endif

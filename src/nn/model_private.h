@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The families that a model may be of, one file each, and what these share. Private to model*.c. */
-#ifndef PETRA_NN_MODEL_PRIVATE_H
-#define PETRA_NN_MODEL_PRIVATE_H
+/* The families of models, one file each, and their common parts. Private to model*.c. */
+#pragma once
 
 #include "nn/model.h"
 
-/* The blocks of a model whose family, depth, width and input are set. As petra_model_init; blocks that are there after a
- * failure are the caller's to give back. */
+/* Make the blocks of a model whose family, depth, width and input are set. Errors: those of petra_model_init; the
+ * caller releases blocks that exist after a failure. */
 petra_status petra_resnet_make(petra_model *model, const petra_config *config);
 petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
 
-/* The next block of the table, which has room for it. */
+/* Returns the next block of the table, which has room for it. */
 petra_block *petra_model_next_block(petra_model *model);
 
 void petra_block_set_kind(petra_block *block, const petra_block_ops *ops);
 
-/* PETRA_CONFIG, with its name, for the first of `keys` (ended by NULL) that has not its default: the family has no use
- * for it. */
+/* Returns PETRA_CONFIG for the first of `keys` (ended by NULL) that does not have its default: the family does not use
+ * it. */
 petra_status petra_model_refuse_keys(const petra_config *config, const char *const *keys);
-
-#endif

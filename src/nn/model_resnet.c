@@ -9,7 +9,7 @@
 typedef struct depth_table {
   int32_t depth;
   bool bottleneck;
-  int blocks[4]; /* per group; He et al., "Deep residual learning for image recognition", table 1 */
+  int blocks[4]; /* blocks per group; He et al., "Deep residual learning for image recognition", table 1 */
 } depth_table;
 
 static const depth_table depths[] = {
@@ -18,14 +18,14 @@ static const depth_table depths[] = {
     {50, true, {3, 4, 6, 3}},
 };
 
-/* What a window that slides over the images leaves of them. */
+/* Returns the extent of the output of a window that slides over the images. */
 static petra_stream_shape slide(petra_stream_shape in, int32_t channels, int window, int stride, int pad) {
   return (petra_stream_shape){.channels = channels,
                               .height = (in.height + 2 * pad - window) / stride + 1,
                               .width = (in.width + 2 * pad - window) / stride + 1};
 }
 
-/* One unit more; returns the shape of its output. The padding keeps the size of the images at stride 1. */
+/* Adds a unit and returns the shape of its output. The padding keeps the size of the images at stride 1. */
 static petra_stream_shape add_unit(petra_block *block, const char *conv, const char *norm, petra_stream_shape in,
                                    int32_t channels, int32_t kernel, int stride, bool relu) {
   petra_unit *unit = &block->units[block->unit_count++];
@@ -82,9 +82,9 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
   return block->unit_count - 1;
 }
 
-/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F,
- * and no ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never
- * negative would make every feature large. */
+/* Adds a block of a network with model.downsample: invertible. It has width * 4^group channels per stream, model.width
+ * within F, and no ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of values
+ * that are never negative would make every feature large. */
 static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
   make_path(block, false, model->width, model->width << 2 * group, stride);
   block->units[1].relu = false;
@@ -130,12 +130,13 @@ static void make_head(const petra_model *model, petra_block *block, petra_stream
       .linear = "fc", .in = block->features, .out = model->classes, .rows = 1, .bias = true, .deferred = false};
 }
 
-/* The sides of images are divided by so much on the way to the head. */
+/* Returns the factor by which the sides of images are divided on the way to the head. */
 static int smallest_image(petra_stem stem) {
   return stem == PETRA_STEM_IMAGENET ? 32 : 8;
 }
 
-/* What model.downsample: invertible is made for; its images must halve evenly at every downsampling. */
+/* Checks the requirements of model.downsample: invertible, such as images that can be halved evenly at every
+ * downsampling. */
 static petra_status check_invertible(const petra_config *config, const petra_model *model, bool bottleneck) {
   if (model->family != PETRA_FAMILY_REVNET)
     return petra_config_fail(config, "model.downsample",

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { EXPANSION = 4 }; /* features inside an MLP for each of a stream */
+enum { EXPANSION = 4 }; /* features inside an MLP per feature of a stream */
 
 static bool is_reversible(const petra_model *model) {
   return model->family == PETRA_FAMILY_REVGPT || model->family == PETRA_FAMILY_REVVIT;
@@ -18,7 +18,7 @@ static bool reads_tokens(const petra_model *model) {
   return model->input.kind == PETRA_TENSOR_SEQUENCE;
 }
 
-/* The stream of a network whose samples have so many positions. */
+/* Returns the stream of a network whose samples have `positions` positions. */
 static petra_stream_shape stream_of(const petra_model *model, int32_t positions) {
   return (petra_stream_shape){
       .positions = positions, .features = model->width, .one = 1, .kind = PETRA_TENSOR_SEQUENCE};
@@ -53,7 +53,7 @@ static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary)
   return block->shape_out;
 }
 
-/* The second layer of F begins smaller, since 2 depth of them are added up (GPT-2). */
+/* The second layer of F begins with smaller weights, since 2 depth of them are added up (GPT-2). */
 static void make_half(petra_model *model, const petra_stream_shape *stream, int number, bool attention) {
   petra_block *block = petra_model_next_block(model);
   const int32_t width = model->width, inner = EXPANSION * width;
@@ -83,11 +83,11 @@ static void make_head(petra_model *model, const petra_stream_shape *stream) {
   block->features = model->width;
   block->classes = model->classes;
   petra_layer *layer = add_layer(block, "ln", "fc", model->width, model->classes, PETRA_DEVIATION);
-  layer->bias = block->averages; /* next tokens: without, as GPT-2 */
+  layer->bias = block->averages; /* next tokens: no bias, as in GPT-2 */
   layer->rows = block->labels;
 }
 
-/* The images of a ViT are patches without a rest. */
+/* Checks that the images of a ViT are a whole number of patches. */
 static petra_status check_patches(const petra_config *config, const petra_model *model) {
   const int32_t patch = (int32_t)config->model.patch;
   if (model->input.height % patch || model->input.width % patch)
@@ -98,7 +98,8 @@ static petra_status check_patches(const petra_config *config, const petra_model 
   return PETRA_OK;
 }
 
-/* On a GPU the rounding of linear maps to tf32 or bf16 is not tested, so that it is not offered; `auto` might choose one. */
+/* The rounding of linear maps to tf32 or bf16 on a GPU is not tested, so that it is not offered; `auto` might choose
+ * one. */
 static petra_status check_precision(const petra_config *config, const petra_model *model) {
   const petra_precision precision = config->device.precision;
   if (precision == PETRA_PRECISION_FP32 || precision == PETRA_PRECISION_FP64 ||

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Room for one matrix, and the step that it is made in. */
+/* Room for one matrix, and the step for which it was made. */
 typedef struct muon_room {
   petra_tensor *direction, *orthogonal, *work[2], *gram[2];
 } muon_room;

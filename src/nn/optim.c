@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The keys of `other` that `kind` does not have. */
+/* Refuses the keys of `other` that `kind` does not have. */
 static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
   for (const petra_optimiser_key *key = other->keys; key->path; key++) {
     bool some, changed;
@@ -110,13 +110,13 @@ static petra_status sgd_step(const petra_optim *optim, const petra_compute *comp
   return petra_op_sgd_step(compute->backend, &step);
 }
 
-/* The momentum of NAdam's step `t`. */
+/* Returns the momentum of NAdam's step `t`. */
 static double nadam_momentum(const petra_optim *optim, int64_t t) {
   return (t > optim->steps_before ? optim->beta1 : optim->beta1_before) *
          (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
 }
 
-/* The product of those up to `t`; 0 once it is too small to be seen in a difference from 1. */
+/* Returns the product of the momenta up to `t`; 0 once its difference from 1 can no longer be seen. */
 static double nadam_product(const petra_optim *optim, int64_t t) {
   double product = 1;
   for (int64_t i = 1; i <= t && product != 0; i++) {
@@ -127,7 +127,7 @@ static double nadam_product(const petra_optim *optim, int64_t t) {
   return product;
 }
 
-/* The product of beta1 over the steps up to `t`. */
+/* Returns the product of beta1 over the steps up to `t`. */
 static double adam_product(const petra_optim *optim, int64_t t) {
   const int64_t before = t < optim->steps_before ? t : optim->steps_before;
   return before > 0 ? pow(optim->beta1_before, (double)before) * pow(optim->beta1, (double)(t - before))
@@ -171,7 +171,7 @@ static petra_status lion_step(const petra_optim *optim, const petra_compute *com
   return petra_op_lion_step(compute->backend, &step);
 }
 
-/* Muon and basis rotation: matrices each on its own, the others by AdamW. */
+/* Muon and basis rotation: each matrix on its own, the other parameters with AdamW. */
 static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
                                 double lr, int64_t steps) {
   petra_optim_tensors others = {0};
@@ -221,9 +221,9 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
   return matrix_step(optim, compute, &t, lr, steps);
 }
 
-/* --- what they cost --- */
+/* --- costs of the optimisers --- */
 
-/* FLOPs and passes over the tensor (reads and writes) of one parameter. */
+/* Gets the FLOPs and the passes over the tensor (reads and writes) for one parameter. */
 typedef struct element_cost {
   double flops, passes;
 } element_cost;
@@ -233,7 +233,7 @@ static const element_cost costs[] = {
     [PETRA_OPTIMISER_ADAMW] = {15, 7},  /* reads w, g, m, s; writes w, m, s */
     [PETRA_OPTIMISER_NADAMW] = {15, 7}, /* the same */
     [PETRA_OPTIMISER_LION] = {9, 5},    /* as sgd */
-    [PETRA_OPTIMISER_MUON] = {15, 7},   /* of what AdamW moves */
+    [PETRA_OPTIMISER_MUON] = {15, 7},   /* for what AdamW updates */
     [PETRA_OPTIMISER_BASIS_ROTATION] = {15, 7},
 };
 

@@ -31,8 +31,7 @@
  *
  * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
  * of lion and of the rms factor were not at hand. */
-#ifndef PETRA_NN_OPTIM_H
-#define PETRA_NN_OPTIM_H
+#pragma once
 
 #include "config/optimiser.h"
 #include "nn/tensors.h"
@@ -42,43 +41,44 @@ typedef struct petra_optim {
   double momentum, weight_decay;
   bool nesterov, decay_norm_and_bias;
   double beta1, beta2, epsilon, momentum_decay; /* b1, b2, eps, psi */
-  double beta1_before;  /* adamw, nadamw: b1 of the first `steps_before` steps, which b1^t and M_t are products over */
+  double beta1_before;  /* adamw, nadamw: b1 of the first `steps_before` steps, which are factors of b1^t and M_t */
   int64_t steps_before; /* 0: none */
   petra_muon_scale muon_scale;
   double adam_lr_share;
   petra_rotation_sides rotation_sides;
   int64_t rotation_every;
-  double clip; /* most of the norm of a stage's gradient; 0: any */
+  double clip; /* maximum norm of a stage's gradient; 0: no maximum */
 } petra_optim;
 
-/* PETRA_CONFIG, logged, where a key that the chosen optimiser does not have is not at its default. */
+/* Returns PETRA_CONFIG, logged, if a key that the chosen optimiser does not have is not at its default. */
 petra_status petra_optim_check(const petra_config *config);
 
 petra_optim petra_optim_from_config(const petra_config *config);
 
-/* Weight decay of the block's parameter `index`. */
+/* Returns the weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* Whether Muon or basis rotation moves this parameter of the block as a matrix: matrices but those of a block that ends in
- * the loss or reads the data, which are the head's weight and tables of embeddings; Muon all filters too (O rows). */
+/* Returns true if Muon or basis rotation updates this parameter of the block as a matrix: matrices, except those of a
+ * block that ends in the loss or reads the data, which are the head's weight and tables of embeddings; with Muon also
+ * all filters (O rows). */
 bool petra_optim_takes_matrix(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec);
 
-/* Whether the optimiser keeps tensor `state` of the parameter, and that tensor's shape (4 numbers). 0: the average of gradients,
- * or velocity; 1: that of squares, both of the parameter's shape; 2, 3: A and B of basis rotation; 4, 5: its P and Q. */
+/* Returns true if the optimiser keeps tensor `state` of the parameter, and gets that tensor's shape (4 numbers). 0: the
+ * average of gradients, or velocity; 1: the average of squares, both with the parameter's shape; 2, 3: A and B of basis
+ * rotation; 4, 5: its P and Q. */
 bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state,
                        int32_t shape[4]);
 
-/* Tensor set `state` of a block, zeros: NULL in place of each that is not kept; no tensor at all where none is. */
+/* Creates tensor set `state` of a block, with zeros. Tensors that are not kept are NULL; the set is empty if none is
+ * kept. */
 petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                                       const petra_block *block, int state, petra_tensor_set *out);
 
-/* One step of a block with rate `lr`, after `steps` others. Parameters and state change, gradients do not. */
+/* Makes one step of a block with rate `lr`, after `steps` others. Parameters and state change; gradients do not. */
 petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                               const petra_block *block, double lr, int64_t steps, const petra_tensor_set *parameters,
                               const petra_tensor_set states[PETRA_OPTIMISER_STATES], const petra_tensor_set *gradients);
 
-/* Adds what a step of the block does to the list of its kernels (model.h). */
+/* Adds the kernels of a step of the block to its list (model.h). */
 void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
                          petra_kernel_list *kernels);
-
-#endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters and statistics of a block: those of its units, of its layers, and its own; and W of those that it
- * computes. */
+/* The parameters and statistics of a block: those of its units, of its layers, and its own; and the weight gradients
+ * that W computes. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 #include "nn/model.h"
@@ -29,8 +29,9 @@ int petra_block_statistic_count(const petra_block *block) {
   return STATISTICS * block->unit_count;
 }
 
-void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,
-                       double initial) {
+/* Sets up a vector of `size` entries with the value `initial`; the rest of the spec is 0. */
+static void vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name,
+                        int32_t size, double initial) {
   *out = (petra_tensor_spec){
       .kind = PETRA_TENSOR_VECTOR, .role = role, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
   snprintf(out->name, sizeof out->name, "%s/%s", part, name);
@@ -62,25 +63,25 @@ static void unit_parameter(const petra_model *model, const petra_block *block, i
     snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
     break;
   case 1:
-    petra_vector_spec(out, PETRA_ROLE_SCALE, unit->norm, "scale", unit->out,
-                      model->zero_init_residual && u == block->path_count - 1 ? 0 : 1);
+    vector_spec(out, PETRA_ROLE_SCALE, unit->norm, "scale", unit->out,
+                model->zero_init_residual && u == block->path_count - 1 ? 0 : 1);
     break;
   default:
-    petra_vector_spec(out, PETRA_ROLE_SHIFT, unit->norm, "shift", unit->out, 0);
+    vector_spec(out, PETRA_ROLE_SHIFT, unit->norm, "shift", unit->out, 0);
   }
   out->unit = u;
 }
 
 static void layer_parameter(const petra_layer *layer, int index, petra_tensor_spec *out) {
   if (*layer->norm && index < 2) {
-    petra_vector_spec(out, index ? PETRA_ROLE_SHIFT : PETRA_ROLE_SCALE, layer->norm, index ? "shift" : "scale",
-                      layer->in, index ? 0 : 1);
+    vector_spec(out, index ? PETRA_ROLE_SHIFT : PETRA_ROLE_SCALE, layer->norm, index ? "shift" : "scale", layer->in,
+                index ? 0 : 1);
     return;
   }
   if (index - (*layer->norm ? 2 : 0) == 0)
     petra_matrix_spec(out, PETRA_ROLE_WEIGHT, layer->linear, layer->out, layer->in, layer->deviation);
   else
-    petra_vector_spec(out, PETRA_ROLE_BIAS, layer->linear, "bias", layer->out, 0);
+    vector_spec(out, PETRA_ROLE_BIAS, layer->linear, "bias", layer->out, 0);
   out->deferred = layer->deferred;
   out->fan_in = layer->deviation > 0 ? 0 : layer->in;
 }
@@ -105,9 +106,9 @@ void petra_block_statistic(const petra_block *block, int index, petra_tensor_spe
   int u = index / STATISTICS;
   const petra_unit *unit = &block->units[u];
   if (index % STATISTICS == 0)
-    petra_vector_spec(out, PETRA_ROLE_MEAN, unit->norm, "running_mean", unit->out, 0);
+    vector_spec(out, PETRA_ROLE_MEAN, unit->norm, "running_mean", unit->out, 0);
   else
-    petra_vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
+    vector_spec(out, PETRA_ROLE_VARIANCE, unit->norm, "running_var", unit->out, 1);
   out->unit = u;
 }
 
@@ -124,12 +125,12 @@ petra_status petra_block_weight_gradients(const petra_compute *compute, const pe
 
 /* --- parameters that the network's output does not depend on --- */
 
-/* A convolution that makes constants of constants; its batch norm then takes them away. */
+/* Returns true for a convolution that turns constants into constants, which its batch norm then removes. */
 static bool forgets_constants(const petra_unit *unit) {
   return unit->kernel == 1 && unit->geometry.pad == 0;
 }
 
-/* Whether nothing behind `block` sees a constant added to a channel of one of its output streams. */
+/* Returns true if nothing after `block` depends on a constant added to a channel of one of its output streams. */
 static bool constants_are_lost(const petra_model *model, const petra_block *block) {
   for (const petra_block *next = block + 1; next < model->blocks + model->block_count; next++) {
     if ((next->ops != &petra_revblock_ops && next->ops != &petra_downsample_ops) || !forgets_constants(&next->units[0]))

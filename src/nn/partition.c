@@ -40,14 +40,14 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   return PETRA_OK;
 }
 
-/* The first b items cut into j parts: the least possible maximum, and where the last of these parts begins. */
+/* The first b items cut into j parts: the minimal maximum, and where the last of these parts begins. */
 typedef struct choice {
   int64_t maximum;
   int cut;
 } choice;
 
-/* The first place in [low, b) from which on the last part costs no more than the parts before it or, if `before` is NULL, than `most`; b if
- * there is none. */
+/* Returns the first position in [low, b) from which the last part costs no more than the parts before it or, if
+ * `before` is NULL, than `maximum`; b if there is none. */
 static int first_below(const int64_t *sum, const choice *before, int low, int b, int64_t maximum) {
   int high = b;
   while (low < high) {
@@ -60,8 +60,9 @@ static int first_below(const int64_t *sum, const choice *before, int low, int b,
   return low;
 }
 
-/* The best last part of the first b items, if those before are cut into at least `low` parts: the later it begins the less it costs and
- * the more those before it, so that the least maximum is where the two cross. Of several the first. */
+/* Finds the best last part of the first b items, if those before are cut into at least `low` parts. The later it
+ * begins, the less it costs and the more those before it cost, so that the minimal maximum is where the two cross.
+ * Among several positions takes the first. */
 static choice best_last(const int64_t *sum, const choice *before, int low, int b) {
   if (low >= b)
     return (choice){INT64_MAX, 0};
@@ -74,7 +75,7 @@ static choice best_last(const int64_t *sum, const choice *before, int low, int b
 
 petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
   const int width = count + 1;
-  int64_t *sum = NULL; /* of the first b items */
+  int64_t *sum = NULL; /* sums over the first b items */
   choice *best = NULL; /* [j][b] */
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)width, sizeof *sum), done);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A key of other schedules; `empty`: it is what says nothing. */
+/* A key of other schedules; `empty` is the value that has no effect. */
 static petra_status check_unused(const petra_config *config, const char *key, bool empty) {
   bool changed;
   PETRA_TRY(petra_config_changed(config, key, &changed));
@@ -52,7 +52,7 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
   return lr;
 }
 
-/* The share of the rate that a falling schedule leaves. */
+/* Returns the share of the rate that remains in a falling schedule. */
 static double share_at(const petra_lr *lr, int64_t index) {
   const double pi = 3.14159265358979323846;
   const double x = fmin(fmax((double)(index - (lr->end - lr->decay)) / (double)lr->decay, 0), 1);

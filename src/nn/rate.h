@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The learning rate. */
-#ifndef PETRA_NN_RATE_H
-#define PETRA_NN_RATE_H
+#pragma once
 
 #include "config/config.h"
 #include "base/status.h"
 
-/* The learning rate as a function of an index: the global tick in lockstep programs, a microbatch in others. */
+/* The learning rate as a function of an index: the global tick in lockstep programs, the microbatch in others. */
 typedef struct petra_lr {
   double base;     /* after scaling */
   int64_t batches; /* microbatches per epoch */
@@ -14,14 +13,16 @@ typedef struct petra_lr {
   petra_lr_schedule schedule;
   petra_int_list milestones; /* step: epochs; borrowed from the config */
   double factor;             /* step */
-  int64_t end, decay;        /* cosine, wsd: indices of the whole schedule; of these the last in which the rate falls */
-  double final;              /* cosine, wsd: share of the rate at the end */
+  /* Cosine, wsd: indices of the whole schedule, and the last of these, in which the rate falls. */
+  int64_t end, decay;
+  double final; /* cosine, wsd: share of the rate at the end */
 } petra_lr;
 
-/* PETRA_CONFIG, logged, where keys of `lr` contradict each other, or do not belong to its schedule. */
+/* Returns PETRA_CONFIG, logged, if keys of `lr` contradict each other or do not belong to its schedule. */
 petra_status petra_lr_check(const petra_config *config);
 
-/* Base rate: lr, times r * batch * k / 256 (r replicas) with lr_scaling: goyal (Goyal et al. 2017). */
+/* Gets the rate from the config. The base rate is lr, times r * batch * k / 256 (r replicas) with lr_scaling: goyal
+ * (Goyal et al. 2017). */
 petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch);
 
 /* base * (index + 1) / warmup while index < warmup, else base; this
@@ -31,5 +32,3 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
  *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal Training
  *          Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
 double petra_lr_at(const petra_lr *lr, int64_t index);
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step of basis rotation of one matrix (optim.h): in double on the host, by GSL. */
+/* The step of basis rotation for one matrix (optim.h): in double on the host, with GSL. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -10,18 +10,18 @@
 #include <gsl/gsl_linalg.h>
 #include <math.h>
 
-/* One side of the matrix: the average and the basis are n by n; of a side that is not rotated there is none. */
+/* One side of the matrix. The average and the basis are n by n; a side that is not rotated has none. */
 typedef struct rotated_side {
   bool on;
   gsl_matrix_view average, basis;
 } rotated_side;
 
-/* The tensors on the host, and room of their shape. */
+/* The tensors on the host, and scratch matrices of their shape. */
 typedef struct rotation {
   double *storage;
   size_t rows, columns;
   gsl_matrix_view weights, gradient, mean, square, work[2];
-  rotated_side sides[2]; /* of the rows, of the columns */
+  rotated_side sides[2]; /* sides of the rows and of the columns */
 } rotation;
 
 bool petra_rotation_has(const petra_optim *optim, int64_t rows, int64_t columns, int side) {
@@ -59,7 +59,7 @@ static petra_status make_rotation(const petra_optim_tensors *tensors, int i, rot
   return PETRA_OK;
 }
 
-/* Between the tensors and the host: all that a step reads, or what it has changed. */
+/* Transfers between the tensors and the host: everything that a step reads, or has changed. */
 static petra_status move(petra_backend *backend, const petra_optim_tensors *tensors, int i, rotation *r, bool up) {
   const struct {
     petra_tensor *tensor;
@@ -94,13 +94,13 @@ static petra_status no_room(size_t n) {
   return petra_fail(PETRA_NO_MEMORY, "optim.name: basis-rotation: no memory for the basis of a side of %zu", n);
 }
 
-/* Column `k` of the basis: the axis that lies least in the columns before it, made orthogonal to them. outside[j]: the square of
- * what of axis j is outside of these. */
+/* Sets column `k` of the basis to the axis with the smallest part in the columns before it, made orthogonal to them.
+ * outside[j]: the square of the part of axis j outside of these. */
 static void complete_column(gsl_matrix *basis, size_t k, gsl_vector *outside, gsl_vector *room) {
   const size_t axis = gsl_vector_max_index(outside);
   gsl_vector_view column = gsl_matrix_column(basis, k);
   gsl_vector_set_basis(&column.vector, axis);
-  for (int pass = 0; k > 0 && pass < 2; pass++) { /* once leaves what the first lost to rounding */
+  for (int pass = 0; k > 0 && pass < 2; pass++) { /* a second pass removes the rounding error of the first */
     const gsl_matrix_view before = gsl_matrix_submatrix(basis, 0, 0, basis->size1, k);
     gsl_vector_view inside = gsl_vector_subvector(room, 0, k);
     gsl_blas_dgemv(CblasTrans, 1, &before.matrix, &column.vector, 0, &inside.vector);
@@ -109,17 +109,18 @@ static void complete_column(gsl_matrix *basis, size_t k, gsl_vector *outside, gs
   gsl_vector_scale(&column.vector, 1 / gsl_blas_dnrm2(&column.vector));
 }
 
-/* Eigenvectors of eigenvalues up to this share of the largest are any vectors that are orthogonal to the others. */
+/* For eigenvalues up to this share of the largest, eigenvectors are arbitrary vectors that are orthogonal to the
+ * others. */
 #define NOUGHT 1e-13
 
-/* Takes column `k` off what is outside. */
+/* Subtracts column `k` from what is outside. */
 static void leave_inside(const gsl_matrix *basis, size_t k, gsl_vector *outside) {
   for (size_t j = 0; j < outside->size; j++)
     *gsl_vector_ptr(outside, j) -= gsl_matrix_get(basis, j, k) * gsl_matrix_get(basis, j, k);
 }
 
-/* basis = the eigenvectors of the average, those of larger eigenvalues first; the rest are axes as far as may be. `values`,
- * `outside` and `room`: of the basis' length. */
+/* basis = the eigenvectors of the average, in the order of decreasing eigenvalues; the others are axes as far as
+ * possible. `values`, `outside` and `room` have the basis's length. */
 static void make_eigenvectors(rotated_side *side, gsl_matrix *average, gsl_vector *values, gsl_vector *outside,
                               gsl_vector *room, gsl_eigen_symmv_workspace *workspace) {
   gsl_matrix *basis = &side->basis.matrix;
@@ -150,8 +151,8 @@ static petra_status first_basis(rotated_side *side) {
   return all ? PETRA_OK : no_room(n);
 }
 
-/* Sorts the columns of the basis, and of `image` (average times basis), by the diagonal of basis^T image, largest first, and the
- * rows or columns of s with them. `diagonal`: room. */
+/* Sorts the columns of the basis, and of `image` (average times basis), by the diagonal of basis^T image, largest
+ * first, and with them the rows or columns of s. `diagonal` is scratch memory. */
 static void sort_basis(rotation *r, int side, gsl_matrix *image, gsl_vector *diagonal) {
   gsl_matrix *basis = &r->sides[side].basis.matrix, *square = &r->square.matrix;
   gsl_vector_set_zero(diagonal);
@@ -191,7 +192,7 @@ static petra_status next_basis(rotation *r, int side) {
   return room ? PETRA_OK : no_room(n);
 }
 
-/* The average of gradients' products on each side that is rotated, and the basis where it is made anew at step `t`. */
+/* Updates the average of gradient products on each rotated side, and the basis if it is due at step `t`. */
 static petra_status make_bases(const petra_optim *optim, rotation *r, int64_t t) {
   for (int side = 0; side < 2; side++)
     if (r->sides[side].on)
@@ -204,8 +205,8 @@ static petra_status make_bases(const petra_optim *optim, rotation *r, int64_t t)
   return PETRA_OK;
 }
 
-/* `matrix`, one of the shape of the weights, into the bases (P^T x Q) or `back` out of them (P x Q^T), in one of the two rooms:
- * the other is overwritten too. */
+/* Transforms `matrix`, which has the shape of the weights, into the bases (P^T x Q) or `back` (P x Q^T), in one of the
+ * two scratch matrices; the other is overwritten too. */
 static gsl_matrix *rotate(rotation *r, const gsl_matrix *matrix, bool back) {
   gsl_matrix *in = &r->work[0].matrix, *out = &r->work[1].matrix;
   if (r->sides[0].on)
@@ -230,7 +231,7 @@ static void add_gradient(rotation *r, double keep) {
     r->mean.matrix.data[i] = keep * r->mean.matrix.data[i] + (1 - keep) * r->gradient.matrix.data[i];
 }
 
-/* Adam's step in the bases and back: w of step `t`. The gradient is overwritten. */
+/* Adam's step in the bases, transformed back: updates w in step `t`. The gradient is overwritten. */
 static void move_weights(const petra_optim *optim, rotation *r, double lr, double decay, int64_t t) {
   const double correction = 1 - pow(optim->beta2, (double)t), rate = lr / (1 - pow(optim->beta1, (double)t));
   add_squares(r, rotate(r, &r->gradient.matrix, false), optim->beta2);
@@ -266,7 +267,8 @@ void petra_rotation_cost(const petra_optim *optim, const petra_tensor_spec *spec
     if (!petra_rotation_has(optim, spec->shape[0], spec->shape[1], side))
       continue;
     const double n = side == 0 ? rows : columns, square = n * n, seldom = 1.0 / (double)optim->rotation_every;
-    /* The average, into the basis twice and back; of an iteration a product and the Q-factor, 2 n^3 and 8/3 n^3. */
+    /* Counts the average, the transformation into the basis twice and back, and for an iteration a product and the
+     * Q-factor, 2 n^3 and 8/3 n^3. */
     *flops += 8 * all * n + 14.0 / 3 * square * n * seldom;
     *passes += 7 * all + 5 * square + 6 * square * seldom;
   }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a block as a set: parameters, their gradients or velocities, running statistics. */
-#ifndef PETRA_NN_TENSORS_H
-#define PETRA_NN_TENSORS_H
+/* A set with the tensors of a block: parameters, their gradients or velocities, or running statistics. */
+#pragma once
 
 #include "nn/graph.h"
 
@@ -10,11 +9,11 @@ typedef struct petra_tensor_set {
   petra_tensor *tensor[PETRA_BLOCK_TENSORS];
 } petra_tensor_set;
 
-/* A set shaped like the block's parameters (or statistics), filled with zeros. */
+/* Creates a set with the shapes of the block's parameters (or statistics), filled with zeros. */
 petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
                                      bool statistics, petra_memory_category category, petra_tensor_set *out);
 
-/* A set of the same shapes with the same content, counted under another account and category. */
+/* Creates a set with the same shapes and content, counted under another account and category. */
 petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
                                     petra_memory_category category, petra_tensor_set *out);
 
@@ -26,5 +25,3 @@ void petra_tensor_set_release(petra_tensor_set *set);
  * entries, each representable as a float. A function of (seed, block, index) alone. */
 void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
                           double *values);
-
-#endif

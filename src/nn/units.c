@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Units, and what kinds of blocks share that are made of them: passes and statistics. */
+/* Units, and the common parts of block kinds that consist of them: passes and statistics. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -30,7 +30,7 @@ petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memo
   return petra_op_copy(pass->compute->backend, x, *out);
 }
 
-/* The convolution's input and output, and the batch's or the running statistics. */
+/* Gets the convolution's input and output, and the batch's or the running statistics. */
 static petra_status keep(const petra_pass *pass, int index, petra_tensor *x, petra_memory_category category,
                          petra_unit_graph *kept) {
   const petra_unit *unit = &pass->block->units[index];
@@ -57,7 +57,7 @@ static petra_status move_statistics(const petra_compute *compute, const petra_un
                                       statistics[STATISTICS * index], statistics[STATISTICS * index + 1]);
 }
 
-/* The unit with the tensors that are made for its output, in `y`: one, two (with PETRA_JOIN_NONE), or none. */
+/* Computes the unit and creates tensors for its output in `y`: one, two (with PETRA_JOIN_NONE), or none. */
 static petra_status unit_into(const petra_pass *pass, int index, petra_unit_graph *kept, petra_join join,
                               const petra_tensor *addend, const petra_streams *y) {
   const petra_unit *unit = &pass->block->units[index];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a config asks for in a few words, as petra train, simulate and inspect say it; no line ends are printed unless it is said. */
-#ifndef PETRA_PLAN_DESCRIBE_H
-#define PETRA_PLAN_DESCRIBE_H
+#pragma once
 
 #include "config/config.h"
 
@@ -39,5 +38,3 @@ petra_status petra_describe_optimiser(const petra_config *config, FILE *out);
 
 /* "18, 16, 14, ..., 0": at most `most` numbers, the last one among them. Of more than that equal neighbours are one: "0 (x 24)". */
 void petra_describe_list(const int64_t *values, int count, int maximum, FILE *out);
-
-#endif

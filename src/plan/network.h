@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network of a plan on a backend: its stages with their weights. */
-#ifndef PETRA_PLAN_NETWORK_H
-#define PETRA_PLAN_NETWORK_H
+#pragma once
 
 #include "exec/evaluate.h"
 #include "exec/stages.h"
@@ -55,5 +54,3 @@ petra_status petra_network_copy_weights(const petra_network *network, petra_snap
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path);
 petra_status petra_network_read_weights(petra_network *network, const char *path);
-
-#endif

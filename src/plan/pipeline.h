@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One pipeline: the stages of a network that are here with what feeds them, carries their messages and does their actions. A
  * process has one, or in an emulated run with cluster.replicas as many as there are replicas. */
-#ifndef PETRA_PLAN_PIPELINE_H
-#define PETRA_PLAN_PIPELINE_H
+#pragma once
 
 #include "exec/worker_stage.h"
 #include "plan/network.h"
@@ -30,5 +29,3 @@ petra_status petra_pipeline_start(petra_pipeline *pipeline, const petra_pipeline
 /* Lets go of the worker and of the messages that still wait. */
 void petra_pipeline_stop(petra_pipeline *pipeline);
 void petra_pipeline_fini(petra_pipeline *pipeline);
-
-#endif

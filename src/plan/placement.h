@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rank of an executed run has which stages. */
-#ifndef PETRA_PLAN_PLACEMENT_H
-#define PETRA_PLAN_PLACEMENT_H
+#pragma once
 
 #include "plan/plan.h"
 #include "group/ranks.h"
@@ -33,5 +32,3 @@ static inline int petra_placement_rank(const petra_placement *placement, int rep
 
 /* "stage 1", "stages 4 .. 6", "stages 1, 3"; of replicas "replica 1, stages 4 .. 6" */
 void petra_placement_describe(const petra_placement *placement, const petra_plan *plan, char *text, size_t size);
-
-#endif

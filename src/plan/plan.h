@@ -2,8 +2,7 @@
 /* What a config asks for, before anything is computed: network, partition, method, order of the actions, options of the
  * program. A plan is made in up to three steps (init; read_order; program) and is read only from then on. It has no
  * backend: plan/network.h puts it on one. */
-#ifndef PETRA_PLAN_PLAN_H
-#define PETRA_PLAN_PLAN_H
+#pragma once
 
 #include "data/dataset.h"
 #include "io/profile_file.h"
@@ -134,5 +133,3 @@ typedef struct petra_stage_summary {
 
 /* Of stage `stage` from 0. */
 void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files with a schedule: told from configs by what they hold, read, checked. The log of a run (run.h5) that recorded
  * its actions is one too: the order in which each stage did them. */
-#ifndef PETRA_PLAN_SCHEDULE_FILE_H
-#define PETRA_PLAN_SCHEDULE_FILE_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -23,5 +22,3 @@ const char *petra_schedule_file_name(const char *path);
 
 /* Reads and checks a schedule. PETRA_IO; PETRA_SCHEDULE, naming line or action. */
 petra_status petra_schedule_file_read(const char *path, petra_schedule **out);
-
-#endif

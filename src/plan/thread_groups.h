@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the compute threads are divided: device.groups groups of them, each of which does an action of its own. */
-#ifndef PETRA_PLAN_THREAD_GROUPS_H
-#define PETRA_PLAN_THREAD_GROUPS_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -23,5 +22,3 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
 
 /* How much faster an operation is with so many threads than with one, as measured on small networks (bench/NOTES.md). */
 double petra_groups_speed(int threads);
-
-#endif

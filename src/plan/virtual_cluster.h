@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a plan to the modelled cluster: the virtual executor's costs, links and jitter. Training and simulation share it, so
  * that equal costs give equal traces. */
-#ifndef PETRA_PLAN_VIRTUAL_CLUSTER_H
-#define PETRA_PLAN_VIRTUAL_CLUSTER_H
+#pragma once
 
 #include "plan/plan.h"
 #include "sim/executor_virtual.h"
@@ -23,5 +22,3 @@ void petra_cluster_fini(petra_cluster *cluster);
 
 /* cluster.cost.launch_s and efficiency. */
 petra_kernel_rates petra_cluster_rates(const petra_config *config);
-
-#endif

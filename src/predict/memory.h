@@ -8,8 +8,7 @@
  *  - paper, strict: those of sim/ledger.h, with what is in flight at each moment in place of the largest
  * delay. input_buffer counts the input that is worked on as well; gradients, momentum, graphs and messages
  * are not in them. */
-#ifndef PETRA_PREDICT_MEMORY_H
-#define PETRA_PREDICT_MEMORY_H
+#pragma once
 
 #include "plan/plan.h"
 #include "sim/ledger.h"
@@ -26,5 +25,3 @@ petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting 
 /* What the ledger must know of block `block` (from 0), in a stage of that delay. Parameters include a bias for every
  * convolution, as in the network that table 3 counts (docs/semantics/networks.md); ours have none. */
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
-
-#endif

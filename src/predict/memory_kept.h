@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where W is split from B: the tensors that several stages hold, each until its B or its W. */
-#ifndef PETRA_PREDICT_MEMORY_KEPT_H
-#define PETRA_PREDICT_MEMORY_KEPT_H
+#pragma once
 
 #include "sim/observer_memory.h"
 #include "stage/stage.h"
@@ -28,5 +27,3 @@ petra_status petra_kept_tensors_note(petra_kept_tensors *held, const petra_stage
  * these stages', or a holder too far from it. */
 petra_status petra_kept_tensors_share(const petra_kept_tensors *held, petra_stage *const *stages, int count,
                                       petra_memory_stage *out);
-
-#endif

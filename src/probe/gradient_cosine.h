@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Differences between gradients: the measures of docs/semantics/gradient-fidelity.md, over pairs of the three
  * gradients of a probe. */
-#ifndef PETRA_PROBE_GRADIENT_COSINE_H
-#define PETRA_PROBE_GRADIENT_COSINE_H
+#pragma once
 
 #include "nn/tensors.h"
 
@@ -49,5 +48,3 @@ void petra_products_add(petra_products *sum, const petra_products *products);
 
 /* Returns a measure of a pair; NaN if it would divide by a norm of 0. */
 double petra_products_measure(const petra_products *products, petra_measure measure, petra_pair pair);
-
-#endif

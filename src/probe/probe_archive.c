@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe in a checkpoint: the windows whose gradients are being gathered, and the weights kept for them. */
+/* The probe in a checkpoint. What all processes know alike is a part of its own; what is kept of a stage (weights, gradients,
+ * inputs) is in the part of the stage, so that the process that has the stage goes on with it. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "probe/probe_private.h"
 #include "stage/archive.h"
 
 #include <stdio.h>
+#include <string.h>
 
-/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read is
- * let go. */
-static petra_status archive_set(const petra_probe *probe, petra_tensor_archive *tensors, const char *name, int b,
-                                bool released, petra_tensor_set *set) {
-  const petra_block *block = &probe->model->blocks[b];
-  int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
-  char item[96];
-  snprintf(item, sizeof item, "%s-count", name);
-  PETRA_TRY(petra_archive_integer(tensors->archive, item, "tensors", &count, expected, expected));
-  if (tensors->archive->reading)
-    petra_tensor_set_release(set);
-  return count > 0 ? petra_block_set_archive(tensors, name, probe->model, block, set) : PETRA_OK;
-}
+/* --- what all processes know --- */
 
 /* `count` is at most the number of stages. */
 static petra_status archive_flags(petra_probe *probe, petra_archive *archive, const char *name, bool *flags,
                                   int32_t count) {
-  int64_t *values = probe->versions;
+  int64_t *values = probe->scratch;
   for (int32_t i = 0; i < count; i++)
     values[i] = flags[i];
   PETRA_TRY(petra_archive_integers(archive, name, values, count));
@@ -35,154 +25,36 @@ static petra_status archive_flags(petra_probe *probe, petra_archive *archive, co
   return PETRA_OK;
 }
 
-static petra_status archive_labels(petra_archive *archive, const petra_model *model, petra_probe_part *part) {
-  int64_t count = part->label_count;
-  if (!part->images)
-    return PETRA_OK;
-  const int64_t expected = (int64_t)part->images->shape[0] * petra_model_labels(model);
-  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, expected, expected));
-  part->label_count = (int32_t)count;
-  return petra_labels_archive(archive, "labels", model->classes, count, &part->labels);
-}
-
-/* What a part that is read may hold: its inputs both or none. */
-static petra_status check_part(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_part *part,
-                               petra_tensor **const *places) {
-  petra_tensor_form *forms, images[2];
-  int32_t stages = probe->stages;
-  PETRA_TRY(petra_allocate(&forms, 1 + 2 * (size_t)stages, sizeof *forms));
-  petra_streams_forms(1, &probe->model->blocks[0].shape_in, PETRA_OPTIONAL, images);
-  forms[0] = images[0];
-  for (int32_t j = 0; j < stages; j++) {
-    const petra_block *block = &probe->model->blocks[petra_probe_first(probe, j)];
-    petra_streams_forms(block->streams_in, &block->shape_in,
-                        part->inputs[j].tensor[0] || part->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
-                        &forms[1 + 2 * j]);
-  }
-  petra_status status = petra_tensor_archive_check(tensors, "tensors", places, forms, 1 + 2 * stages);
-  petra_free(forms);
-  return status;
-}
-
-static petra_status archive_part(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_part *part) {
-  int32_t stages = probe->stages;
-  petra_tensor ***places;
-  PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
-  places[0] = &part->images;
-  for (int32_t j = 0; j < stages; j++) {
-    places[1 + 2 * j] = &part->inputs[j].tensor[0];
-    places[2 + 2 * j] = &part->inputs[j].tensor[1];
-  }
-  petra_status status = petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages);
-  if (status == PETRA_OK)
-    status = check_part(probe, tensors, part, places);
-  petra_free(places);
-  PETRA_TRY(status);
-  return archive_labels(tensors->archive, probe->model, part);
-}
-
-/* Those of replica 0 are where those of a run without replicas are. */
-static petra_status archive_parts(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
-  PETRA_TRY(archive_part(probe, tensors, &slot->parts[0]));
-  for (int i = 1; i < probe->options.replicas; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "replica-%d", i);
-    PETRA_TRY(petra_archive_enter(tensors->archive, name));
-    petra_status status = archive_part(probe, tensors, &slot->parts[i]);
-    petra_archive_leave(tensors->archive);
-    PETRA_TRY(status);
-  }
-  return PETRA_OK;
-}
-
-static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
-  int32_t stages = probe->stages;
-  PETRA_TRY(archive_parts(probe, tensors, slot));
-  PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
-  PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
-  for (int32_t j = 0; j < stages; j++) {
-    int64_t latest = petra_probe_version(probe, j);
-    PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
-    PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
-  }
-  PETRA_TRY(archive_flags(probe, tensors->archive, "delayed", &slot->delayed, 1));
-  return archive_flags(probe, tensors->archive, "end_to_end", slot->end_to_end, stages);
-}
-
-static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
-  for (int64_t s = 0; s < probe->accumulate; s++) {
-    char name[32];
-    snprintf(name, sizeof name, "slot-%lld", (long long)s);
-    PETRA_TRY(petra_archive_enter(tensors->archive, name));
-    petra_status status = archive_slot(probe, tensors, &window->slots[s]);
-    petra_archive_leave(tensors->archive);
-    PETRA_TRY(status);
-  }
-  return PETRA_OK;
-}
-
-static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int32_t j = 0; j < probe->stages; j++) {
-      const bool released = window->compared[j] && !probe->options.gradients;
-      for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
-        char name[48];
-        snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
-        PETRA_TRY(archive_set(probe, tensors, name, b, released, &window->sums[g][b]));
-      }
-    }
-  return PETRA_OK;
-}
-
-/* What is counted of the slots and flags of a window, which were read before. A microbatch that was read has its images
- * until all its references are there, one that was not has none. */
-static petra_status archive_counts(const petra_probe *probe, const petra_tensor_archive *tensors,
-                                   const petra_probe_window *window) {
-  petra_archive *archive = tensors->archive;
+static petra_status archive_slot(petra_probe *probe, petra_archive *archive, petra_probe_slot *slot) {
   const int32_t stages = probe->stages;
-  const int64_t delayed = petra_probe_delayed_left(probe, window);
-  int64_t *left = probe->versions, compared = 0;
+  PETRA_TRY(petra_archive_integers(archive, "forward", slot->forward, stages));
+  PETRA_TRY(petra_archive_integers(archive, "begun", slot->begun, stages));
   for (int32_t j = 0; j < stages; j++) {
-    left[j] = petra_probe_end_to_end_left(probe, window, j);
-    compared += window->compared[j];
-    if (window->compared[j] && !(window->updated[j] && delayed == 0 && left[j] == 0))
-      return petra_archive_refuse(archive, "compared", "stage %d was compared before its gradients were there", j + 1);
+    PETRA_TRY(petra_archive_within(archive, "forward", "version", slot->forward[j], -1, probe->versions[j]));
+    PETRA_TRY(petra_archive_within(archive, "begun", "version", slot->begun[j], -1, probe->versions[j]));
   }
-  for (int64_t s = 0; s < probe->accumulate; s++) {
-    const petra_probe_slot *slot = &window->slots[s];
-    bool complete = slot->delayed;
-    for (int32_t j = 0; j < stages; j++)
-      complete = complete && slot->end_to_end[j];
-    for (int i = 0; i < probe->options.replicas && archive->reading; i++)
-      if ((slot->parts[i].images != NULL) != (!complete && window->first + s < tensors->read))
-        return petra_archive_refuse(archive, "tensors", "microbatch %lld has %s images", (long long)(window->first + s),
-                                    slot->parts[i].images ? "its" : "no");
-  }
-  int64_t counts[2] = {delayed, compared};
-  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
-  PETRA_TRY(petra_archive_within(archive, "counts", "delayed gradients to come", counts[0], delayed, delayed));
-  PETRA_TRY(petra_archive_within(archive, "counts", "stages compared", counts[1], compared, compared));
-  PETRA_TRY(petra_archive_integers(archive, "end_to_end_left", left, stages));
-  for (int32_t j = 0; j < stages; j++) {
-    const int64_t expected = petra_probe_end_to_end_left(probe, window, j);
-    PETRA_TRY(petra_archive_within(archive, "end_to_end_left", "gradients to come", left[j], expected, expected));
-  }
-  return PETRA_OK;
+  PETRA_TRY(archive_flags(probe, archive, "delayed", &slot->delayed, 1));
+  return archive_flags(probe, archive, "end_to_end", slot->end_to_end, stages);
 }
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
-  int32_t stages = probe->stages;
-  const int64_t measures = PETRA_MEASURES * PETRA_PAIRS;
-  PETRA_TRY(archive_flags(probe, archive, "updated", window->updated, stages));
-  PETRA_TRY(archive_flags(probe, archive, "compared", window->compared, stages));
-  PETRA_TRY(petra_archive_reals(archive, "stage", window->stage, measures * stages));
-  PETRA_TRY(petra_archive_reals(archive, "concatenated", window->concatenated, (int64_t)PETRA_PAIRS * stages));
-  PETRA_TRY(petra_archive_reals(archive, "reconstruction", window->reconstruction, stages));
-  PETRA_TRY(petra_archive_reals(archive, "parameter", window->parameter, measures * probe->parameters));
-  PETRA_TRY(archive_slots(probe, tensors, window));
-  PETRA_TRY(archive_counts(probe, tensors, window));
-  return archive_sums(probe, tensors, window);
+  PETRA_TRY(archive_flags(probe, archive, "updated", window->updated, probe->stages));
+  PETRA_TRY(archive_flags(probe, archive, "compared", window->compared, probe->stages));
+  for (int64_t s = 0; s < probe->accumulate; s++) {
+    char name[32];
+    snprintf(name, sizeof name, "slot-%lld", (long long)s);
+    PETRA_TRY(petra_archive_enter(archive, name));
+    petra_status status = archive_slot(probe, archive, &window->slots[s]);
+    petra_archive_leave(archive);
+    PETRA_TRY(status);
+    if (archive->reading)
+      window->slots[s].read = window->first + s < tensors->read;
+  }
+  for (int32_t j = 0; j < probe->stages; j++)
+    if (window->compared[j] && !petra_probe_is_complete(probe, window, j))
+      return petra_archive_refuse(archive, "compared", "stage %d was compared before its gradients were there", j + 1);
+  return PETRA_OK;
 }
 
 static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *tensors) {
@@ -212,66 +84,215 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
   return PETRA_OK;
 }
 
-static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tensors) {
-  petra_archive *archive = tensors->archive;
-  int64_t count = probe->kept_count;
-  PETRA_TRY(petra_archive_integer(archive, "kept", "versions", &count, 0, INT32_MAX));
-  for (int64_t i = 0; i < count; i++) {
-    const bool reading = archive->reading;
-    int64_t about[2] = {reading ? 0 : probe->kept[i].stage, reading ? 0 : probe->kept[i].key.version};
-    char name[48];
-    snprintf(name, sizeof name, "kept-%lld", (long long)i);
-    PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->stages - 1));
-    PETRA_TRY(
-        petra_archive_within(archive, name, "version", about[1], 0, petra_probe_version(probe, (int32_t)about[0])));
-    int64_t predicted = reading ? 0 : probe->kept[i].key.predicted;
-    if (petra_probe_predicts(probe, (int32_t)about[0])) {
-      snprintf(name, sizeof name, "kept-%lld-predicted", (long long)i);
-      PETRA_TRY(petra_archive_integer(archive, name, "a flag", &predicted, 0, 1));
-    }
-    const petra_weights_key key = {about[1], predicted != 0};
-    for (int64_t k = 0; k < i; k++)
-      if (probe->kept[k].stage == about[0] && petra_weights_key_equal(probe->kept[k].key, key))
-        return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
-    if (reading)
-      PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], key));
-    const int first = petra_probe_first(probe, probe->kept[i].stage);
-    for (int b = 0; first + b < petra_probe_end(probe, probe->kept[i].stage); b++) {
-      snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
-      PETRA_TRY(archive_set(probe, tensors, name, first + b, false, &probe->kept[i].sets[b]));
-    }
-  }
-  return PETRA_OK;
-}
-
-/* How many updates the stages have made: who reads may not have the stages. */
 static petra_status archive_versions(petra_probe *probe, petra_archive *archive) {
-  petra_probe_source *source = probe->options.source;
-  int64_t *versions = probe->versions;
-  for (int32_t j = 0; j < probe->stages && !archive->reading; j++)
-    versions[j] = petra_probe_version(probe, j);
-  PETRA_TRY(petra_archive_integers(archive, "versions", versions, probe->stages));
-  for (int32_t j = 0; j < probe->stages && archive->reading; j++) {
-    PETRA_TRY(petra_archive_within(archive, "versions", "updates", versions[j], 0, INT64_MAX));
-    if (!source->ops->resumes(source, j + 1, versions[j]))
-      return petra_archive_refuse(archive, "versions", "stage %d has made %lld updates, not %lld", j + 1,
-                                  (long long)petra_probe_version(probe, j), (long long)versions[j]);
+  PETRA_TRY(petra_archive_integers(archive, "versions", probe->versions, probe->stages));
+  PETRA_TRY(petra_archive_integers(archive, "copies", probe->copies, probe->stages));
+  for (int32_t j = 0; j < probe->stages; j++) {
+    PETRA_TRY(petra_archive_within(archive, "versions", "updates", probe->versions[j], 0, INT64_MAX));
+    PETRA_TRY(petra_archive_within(archive, "copies", "version", probe->copies[j], 0, probe->versions[j]));
   }
   return PETRA_OK;
 }
 
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors) {
-  if (!probe)
-    return PETRA_OK;
   PETRA_TRY(petra_archive_enter(tensors->archive, "probe"));
   petra_status status = archive_versions(probe, tensors->archive);
   if (status == PETRA_OK)
     status = archive_windows(probe, tensors);
+  petra_archive_leave(tensors->archive);
+  return status;
+}
+
+/* --- what is kept of a stage --- */
+
+/* A stage of a replica that is here. */
+typedef struct stage_part {
+  petra_probe *probe;
+  petra_tensor_archive *tensors;
+  petra_archive *archive;
+  int replica;
+  int32_t stage; /* from 0 */
+} stage_part;
+
+/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read is
+ * let go. */
+static petra_status archive_set(const stage_part *part, const char *name, int b, bool released, petra_tensor_set *set) {
+  const petra_block *block = &part->probe->model->blocks[b];
+  int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
+  char item[96];
+  snprintf(item, sizeof item, "%s-count", name);
+  PETRA_TRY(petra_archive_integer(part->archive, item, "tensors", &count, expected, expected));
+  if (part->archive->reading)
+    petra_tensor_set_release(set);
+  return count > 0 ? petra_block_set_archive(part->tensors, name, part->probe->model, block, set) : PETRA_OK;
+}
+
+static petra_status archive_labels(const stage_part *part, petra_probe_part *of) {
+  int64_t count = of->label_count;
+  if (!of->images)
+    return PETRA_OK;
+  const int64_t expected = (int64_t)of->images->shape[0] * petra_model_labels(part->probe->model);
+  PETRA_TRY(petra_archive_integer(part->archive, "label_count", "labels", &count, expected, expected));
+  of->label_count = (int32_t)count;
+  return petra_labels_archive(part->archive, "labels", part->probe->model->classes, count, &of->labels);
+}
+
+/* Of a microbatch: the inputs of F, both or none; at stage 1 the images, from where it was read until all its references were begun. */
+static petra_status archive_inputs(const stage_part *part, petra_probe_slot *slot) {
+  const petra_probe *probe = part->probe;
+  const petra_block *block = &probe->model->blocks[petra_probe_first(probe, part->stage)];
+  petra_probe_part *of = &slot->parts[part->replica - probe->first];
+  petra_streams *inputs = &of->inputs[part->stage];
+  petra_tensor **places[] = {&inputs->tensor[0], &inputs->tensor[1], &of->images};
+  petra_tensor_form forms[4];
+  const int count = part->stage == 0 ? 3 : 2;
+  const bool held = slot->read && !petra_probe_slot_is_complete(probe, slot);
+  PETRA_TRY(petra_tensor_archive_references(part->tensors, "tensors", places, count));
+  petra_streams_forms(block->streams_in, &block->shape_in,
+                      inputs->tensor[0] || inputs->tensor[1] ? PETRA_PRESENT : PETRA_ABSENT, forms);
+  petra_streams_forms(1, &probe->model->blocks[0].shape_in, held ? PETRA_PRESENT : PETRA_ABSENT, forms + 2);
+  PETRA_TRY(petra_tensor_archive_check(part->tensors, "tensors", places, forms, count));
+  return part->stage == 0 ? archive_labels(part, of) : PETRA_OK;
+}
+
+static petra_status archive_slots(const stage_part *part, petra_probe_window *window) {
+  for (int64_t s = 0; s < part->probe->accumulate; s++) {
+    char name[32];
+    snprintf(name, sizeof name, "slot-%lld", (long long)s);
+    PETRA_TRY(petra_archive_enter(part->archive, name));
+    petra_status status = archive_inputs(part, &window->slots[s]);
+    petra_archive_leave(part->archive);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+/* The stage's columns of `rows` rows of `columns` numbers: `count` from `first` on. */
+static petra_status archive_columns(petra_archive *archive, const char *name, double *numbers, int rows,
+                                    int32_t columns, int32_t first, int32_t count) {
+  double *values;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&values, (size_t)(rows * count), sizeof *values));
+  for (int i = 0; i < rows; i++)
+    memcpy(values + i * count, numbers + i * columns + first, (size_t)count * sizeof *values);
+  status = petra_archive_reals(archive, name, values, (int64_t)rows * count);
+  for (int i = 0; i < rows && status == PETRA_OK; i++)
+    memcpy(numbers + i * columns + first, values + i * count, (size_t)count * sizeof *values);
+  petra_free(values);
+  return status;
+}
+
+/* Of replica 0: figures and sums. */
+static petra_status archive_found(const stage_part *part, petra_probe_window *window) {
+  petra_probe *probe = part->probe;
+  const int32_t j = part->stage, first = probe->offset[petra_probe_first(probe, j)];
+  const int32_t count = probe->offset[petra_probe_end(probe, j)] - first;
+  const int measures = PETRA_MEASURES * PETRA_PAIRS;
+  PETRA_TRY(archive_columns(part->archive, "stage", window->stage, measures, probe->stages, j, 1));
+  PETRA_TRY(archive_columns(part->archive, "concatenated", window->concatenated, PETRA_PAIRS, probe->stages, j, 1));
+  PETRA_TRY(archive_columns(part->archive, "parameter", window->parameter, measures, probe->parameters, first, count));
+  const bool released = window->compared[j] && !probe->options.config->probe.gradients;
+  for (int g = 0; g < PETRA_GRADIENTS; g++)
+    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
+      char name[48];
+      snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
+      PETRA_TRY(archive_set(part, name, b, released, &window->sums[g][b]));
+    }
+  return PETRA_OK;
+}
+
+static petra_status archive_stage_window(const stage_part *part, petra_probe_window *window) {
+  const petra_probe *probe = part->probe;
+  const int64_t at = part->replica * probe->stages + part->stage, k = probe->accumulate;
+  PETRA_TRY(petra_archive_integer(part->archive, "error_count", "errors", &window->error_count[at], 0, k));
+  PETRA_TRY(petra_archive_reals(part->archive, "errors", window->errors + at * k, window->error_count[at]));
+  PETRA_TRY(archive_slots(part, window));
+  return part->replica == 0 ? archive_found(part, window) : PETRA_OK;
+}
+
+static petra_status archive_stage_windows(const stage_part *part) {
+  int64_t i = 0;
+  for (petra_probe_window *window = part->probe->windows; window; window = window->next) {
+    char name[40];
+    snprintf(name, sizeof name, "window-%lld", (long long)i++);
+    PETRA_TRY(petra_archive_enter(part->archive, name));
+    petra_status status = archive_stage_window(part, window);
+    petra_archive_leave(part->archive);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive_one_kept(const stage_part *part, int64_t i, petra_probe_kept *written) {
+  petra_probe *probe = part->probe;
+  petra_archive *archive = part->archive;
+  int64_t about[2] = {written ? written->key.version : 0, written ? written->key.predicted : 0};
+  char name[48];
+  snprintf(name, sizeof name, "kept-%lld", (long long)i);
+  PETRA_TRY(petra_archive_integers(archive, name, about, 2));
+  PETRA_TRY(petra_archive_within(archive, name, "version", about[0], 0, probe->versions[part->stage]));
+  PETRA_TRY(petra_archive_within(archive, name, "a flag", about[1], 0, probe->predicts[part->stage]));
+  const petra_weights_key key = {about[0], about[1] != 0};
+  if (!written) {
+    if (petra_probe_find_kept(probe, part->stage, key))
+      return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[0]);
+    PETRA_TRY(petra_probe_keep_empty(probe, part->stage, key));
+    written = &probe->kept[probe->kept_count - 1];
+  }
+  const int first = petra_probe_first(probe, part->stage);
+  for (int b = 0; first + b < petra_probe_end(probe, part->stage); b++) {
+    snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
+    PETRA_TRY(archive_set(part, name, first + b, false, &written->sets[b]));
+  }
+  return PETRA_OK;
+}
+
+/* The weights are the same at all replicas: a process that has several keeps those of the first. Nothing follows in the part. */
+static petra_status archive_kept(const stage_part *part) {
+  petra_probe *probe = part->probe;
+  int64_t count = 0, written = 0;
+  if (part->archive->reading && part->replica != probe->first)
+    return PETRA_OK;
+  for (int i = 0; i < probe->kept_count; i++)
+    count += probe->kept[i].stage == part->stage;
+  PETRA_TRY(petra_archive_integer(part->archive, "kept", "versions", &count, 0, INT32_MAX));
+  for (int64_t i = 0; i < count && part->archive->reading; i++)
+    PETRA_TRY(archive_one_kept(part, i, NULL));
+  for (int i = 0; i < probe->kept_count && !part->archive->reading; i++)
+    if (probe->kept[i].stage == part->stage)
+      PETRA_TRY(archive_one_kept(part, written++, &probe->kept[i]));
+  return PETRA_OK;
+}
+
+/* The peaks of the process that wrote the part: a process goes on with the largest of those of its stages. */
+static petra_status archive_peaks(const stage_part *part) {
+  petra_account *account = &part->probe->account, peaks = *account;
+  PETRA_TRY(petra_account_archive(part->archive, &peaks));
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    if (peaks.peak_bytes[c] > account->peak_bytes[c])
+      account->peak_bytes[c] = peaks.peak_bytes[c];
+  if (peaks.total_peak_bytes > account->total_peak_bytes)
+    account->total_peak_bytes = peaks.total_peak_bytes;
+  return PETRA_OK;
+}
+
+static petra_status check_version(const stage_part *part) {
+  const int64_t made = petra_stage_version(petra_stages_get(&part->probe->options.stages, part->stage + 1));
+  const int64_t said = part->probe->versions[part->stage];
+  return made == said ? PETRA_OK
+                      : petra_archive_refuse(part->archive, "versions", "stage %d has made %lld updates, not %lld",
+                                             part->stage + 1, (long long)made, (long long)said);
+}
+
+petra_status petra_probe_archive_stage(petra_probe *probe, int replica, int32_t stage, petra_tensor_archive *tensors) {
+  const stage_part part = {probe, tensors, tensors->archive, replica, stage - 1};
+  PETRA_TRY(check_version(&part));
+  PETRA_TRY(petra_archive_enter(tensors->archive, "probe"));
+  petra_status status = archive_peaks(&part);
   if (status == PETRA_OK)
-    status = archive_kept(probe, tensors);
+    status = archive_stage_windows(&part);
   if (status == PETRA_OK)
-    status = petra_account_archive(tensors->archive, &probe->account);
+    status = archive_kept(&part);
   petra_archive_leave(tensors->archive);
   return status;
 }

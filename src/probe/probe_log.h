@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a run's probes in run.h5. */
-#ifndef PETRA_PROBE_PROBE_LOG_H
-#define PETRA_PROBE_PROBE_LOG_H
+#pragma once
 
 #include "plan/network.h"
 #include "probe/probe.h"
@@ -24,5 +23,3 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
 petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
 
 void petra_probe_log_fini(petra_probe_log *log);
-
-#endif

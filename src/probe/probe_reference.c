@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exact gradients that a probe compares with: which weights they need, copies of those that the stages will not have
- * any more, and their computation. A version of a stage is the number of its updates; where F reads a prediction of the weights, that is
+/* The exact gradients that a probe compares with: which weights they need, copies of those that the stages here will not have
+ * any more, and when they are computed. That follows from numbers that all processes have alike. A version of a stage is the number of its updates; where F reads a prediction of the weights, that is
  * kept apart: the delayed reference is at what F read, the end-to-end one at the weights themselves. */
 #include "probe/probe_private.h"
 
@@ -14,7 +14,7 @@ static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, 
   return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
 
-static petra_probe_kept *find(const petra_probe *probe, int32_t stage, petra_weights_key key) {
+petra_probe_kept *petra_probe_find_kept(const petra_probe *probe, int32_t stage, petra_weights_key key) {
   for (int i = 0; i < probe->kept_count; i++)
     if (probe->kept[i].stage == stage && petra_weights_key_equal(probe->kept[i].key, key))
       return &probe->kept[i];
@@ -40,15 +40,16 @@ petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_wei
 }
 
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_key key) {
-  petra_probe_source *source = probe->options.source;
   petra_status status = PETRA_OK;
-  if (find(probe, stage, key))
+  if (petra_probe_find_kept(probe, stage, key))
     return PETRA_OK;
   PETRA_TRY(petra_probe_keep_empty(probe, stage, key));
   petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
-    PETRA_TRY_GOTO(status, source->ops->weights(source, stage + 1, key, petra_probe_first(probe, stage) + b, &set),
+    PETRA_TRY_GOTO(status,
+                   petra_stage_version_tensors(petra_stages_get(&probe->options.stages, stage + 1), key,
+                                               petra_probe_first(probe, stage) + b, &set),
                    fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
   }
@@ -60,7 +61,7 @@ fail:
 
 static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
                        petra_weights_key key) {
-  if (!slot->delayed && slot->forward[stage] == key.version && key.predicted == petra_probe_predicts(probe, stage))
+  if (!slot->delayed && slot->forward[stage] == key.version && key.predicted == probe->predicts[stage])
     return true;
   if (key.predicted)
     return false;
@@ -72,7 +73,14 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
   return false;
 }
 
+petra_weights_key petra_probe_wave_key(const petra_probe *probe, const petra_probe_wave *wave, int32_t stage) {
+  return (petra_weights_key){wave->versions[stage], wave->forwarded && probe->predicts[stage]};
+}
+
 static bool is_wanted(const petra_probe *probe, int32_t stage, petra_weights_key key) {
+  for (const petra_probe_wave *wave = probe->waves; wave; wave = wave->next)
+    if (petra_weights_key_equal(petra_probe_wave_key(probe, wave, stage), key))
+      return true;
   for (const petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
       if (slot_wants(probe, &window->slots[s], window->first + s, stage, key))
@@ -81,8 +89,8 @@ static bool is_wanted(const petra_probe *probe, int32_t stage, petra_weights_key
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
-  for (int predicted = 0; predicted <= petra_probe_predicts(probe, stage); predicted++) {
-    const petra_weights_key latest = {petra_probe_version(probe, stage), predicted};
+  for (int predicted = 0; predicted <= probe->predicts[stage]; predicted++) {
+    const petra_weights_key latest = {probe->versions[stage], predicted};
     if (is_wanted(probe, stage, latest))
       PETRA_TRY(petra_probe_keep(probe, stage, latest));
   }
@@ -97,23 +105,12 @@ void petra_probe_forget(petra_probe *probe) {
     }
 }
 
-/* The parameters of every block of the network, every stage with its version, `forwarded`: as its F read it; PETRA_INTERNAL if one
- * is gone. */
-static petra_status choose_parameters(const petra_probe *probe, const int64_t *versions, bool forwarded,
-                                      petra_probe_block *out) {
-  petra_probe_source *source = probe->options.source;
-  for (int32_t j = 0; j < probe->stages; j++) {
-    const petra_weights_key key = {versions[j], forwarded && petra_probe_predicts(probe, j)};
-    const petra_probe_kept *kept = find(probe, j, key);
-    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
-      const petra_tensor_set *parameters;
-      if (kept) /* the copy first: it is there for as long as the reference needs it */
-        parameters = &kept->sets[b - petra_probe_first(probe, j)];
-      else
-        PETRA_TRY(source->ops->weights(source, j + 1, key, b, &parameters));
-      out[b].parameters = parameters->tensor;
-    }
-  }
+petra_status petra_probe_parameters(const petra_probe *probe, int32_t stage, petra_weights_key key, int block,
+                                    const petra_tensor_set **out) {
+  const petra_probe_kept *kept = petra_probe_find_kept(probe, stage, key);
+  if (!kept)
+    return petra_stage_version_tensors(petra_stages_get(&probe->options.stages, stage + 1), key, block, out);
+  *out = &kept->sets[block - petra_probe_first(probe, stage)]; /* which is there for as long as a reference needs it */
   return PETRA_OK;
 }
 
@@ -129,7 +126,7 @@ static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot
 /* Whether some F reads a prediction, so that no end-to-end network is a delayed one. */
 static bool any_predicts(const petra_probe *probe) {
   int32_t j = 0;
-  while (j < probe->stages && !petra_probe_predicts(probe, j))
+  while (j < probe->stages && !probe->predicts[j])
     j++;
   return j < probe->stages;
 }
@@ -137,7 +134,7 @@ static bool any_predicts(const petra_probe *probe) {
 /* Every stage has made the updates that the versions count. */
 static bool reached(const petra_probe *probe, const int64_t *versions) {
   for (int32_t i = 0; i < probe->stages; i++)
-    if (petra_probe_version(probe, i) < versions[i])
+    if (probe->versions[i] < versions[i])
       return false;
   return true;
 }
@@ -153,46 +150,32 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   return true;
 }
 
-/* One pass for each replica's part, in their order, through the chosen blocks. */
-static petra_status backpropagate(const petra_probe *probe, const petra_probe_slot *slot) {
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < probe->options.replicas && status == PETRA_OK; i++) {
-    const petra_probe_pass pass = {.compute = probe->compute,
-                                   .model = probe->model,
-                                   .blocks = probe->blocks,
-                                   .images = slot->parts[i].images,
-                                   .labels = slot->parts[i].labels,
-                                   .factor = 1.0 / (double)(probe->accumulate * probe->options.replicas)};
-    status = petra_probe_pass_run(&pass);
-  }
-  return status;
+/* How many waves may be on their way when another one begins: enough for all processes to compute at once while each wave
+ * goes up and down. */
+static int waves_max(const petra_probe *probe) {
+  return probe->link ? 2 * probe->options.ranks->places : 0;
 }
 
-/* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
- * one at `stage`, or the delayed one where that is negative: one pass (a replica) for all of them. */
-static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
+/* Begins every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
+ * one at `stage`, or the delayed one where that is negative: one wave (a replica) for all of them. */
+static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int64_t *versions,
                             int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   const bool forwarded = stage < 0, apart = any_predicts(probe);
-  bool delayed = !slot->delayed && all_forwarded(probe, slot) && (forwarded || !apart) &&
+  petra_probe_wave wave = {.window = window, .forwarded = forwarded, .versions = versions, .wanted = probe->flags};
+  wave.delayed = !slot->delayed && all_forwarded(probe, slot) && (forwarded || !apart) &&
                  memcmp(slot->forward, versions, (size_t)probe->stages * sizeof *versions) == 0;
-  PETRA_TRY(choose_parameters(probe, versions, forwarded, probe->blocks));
-  for (int32_t j = 0; j < probe->stages; j++) {
-    bool wanted = j == stage || (!(forwarded && apart) && shares(probe, slot, microbatch, j, versions));
-    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
-      probe->blocks[b].sums[0] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
-      probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
-    }
+  for (int32_t j = 0; j < probe->stages; j++)
+    wave.wanted[j] = j == stage || (!(forwarded && apart) && shares(probe, slot, microbatch, j, versions));
+  for (int i = 0; i < probe->here; i++) {
+    PETRA_TRY(petra_probe_waves_advance(probe, true, waves_max(probe)));
+    PETRA_TRY(petra_probe_wave_begin(probe, &wave, &slot->parts[i]));
+    PETRA_TRY(petra_probe_waves_advance(probe, false, 0));
   }
-  PETRA_TRY(backpropagate(probe, slot));
-  slot->delayed = slot->delayed || delayed;
-  bool complete = slot->delayed;
-  for (int32_t j = 0; j < probe->stages; j++) {
-    if (probe->blocks[petra_probe_first(probe, j)].sums[1])
-      slot->end_to_end[j] = true;
-    complete = complete && slot->end_to_end[j];
-  }
-  if (complete)
+  slot->delayed = slot->delayed || wave.delayed;
+  for (int32_t j = 0; j < probe->stages; j++)
+    slot->end_to_end[j] = slot->end_to_end[j] || wave.wanted[j];
+  if (petra_probe_slot_is_complete(probe, slot))
     petra_probe_slot_release(probe, slot);
   petra_probe_forget(probe);
   return PETRA_OK;
@@ -200,7 +183,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
 
 static petra_status compute_slot(petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
-  int64_t *versions = probe->versions;
+  int64_t *versions = probe->scratch;
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
   const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->options.program_options->warmup;
   if (one_step && !all_forwarded(probe, slot))
@@ -219,7 +202,7 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
 petra_status petra_probe_compute_due(petra_probe *probe) {
   for (petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
-      if (petra_probe_slot_is_read(probe, &window->slots[s]))
+      if (window->slots[s].read && !petra_probe_slot_is_complete(probe, &window->slots[s]))
         PETRA_TRY(compute_slot(probe, window, window->first + s));
   return PETRA_OK;
 }
@@ -227,11 +210,11 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
 /* The network of a backward that has begun. */
 static petra_status compute_begun(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t j) {
   const petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
-  int64_t *versions = probe->versions;
+  int64_t *versions = probe->scratch;
   if (slot->begun[j] < 0 || slot->end_to_end[j])
     return PETRA_OK;
   for (int32_t i = 0; i < probe->stages; i++)
-    versions[i] = petra_probe_version(probe, i);
+    versions[i] = probe->versions[i];
   versions[j] = slot->begun[j];
   return compute(probe, window, microbatch, versions, j);
 }

@@ -4,8 +4,6 @@
 
 #include "base/mem.h"
 
-#include <math.h>
-
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch) {
   petra_probe_window *window = probe->windows;
   while (window && (microbatch < window->first || microbatch >= window->first + probe->accumulate))
@@ -13,29 +11,22 @@ petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatc
   return window;
 }
 
-int64_t petra_probe_delayed_left(const petra_probe *probe, const petra_probe_window *window) {
-  int64_t left = 0;
-  for (int64_t s = 0; s < probe->accumulate; s++)
-    left += !window->slots[s].delayed;
-  return left;
+bool petra_probe_slot_is_complete(const petra_probe *probe, const petra_probe_slot *slot) {
+  bool complete = slot->delayed;
+  for (int32_t j = 0; j < probe->stages; j++)
+    complete = complete && slot->end_to_end[j];
+  return complete;
 }
 
-int64_t petra_probe_end_to_end_left(const petra_probe *probe, const petra_probe_window *window, int32_t stage) {
-  int64_t left = 0;
+bool petra_probe_is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t stage) {
+  bool complete = window->updated[stage];
   for (int64_t s = 0; s < probe->accumulate; s++)
-    left += !window->slots[s].end_to_end[stage];
-  return left;
-}
-
-bool petra_probe_slot_is_read(const petra_probe *probe, const petra_probe_slot *slot) {
-  int i = 0;
-  while (i < probe->options.replicas && slot->parts[i].images)
-    i++;
-  return i == probe->options.replicas;
+    complete = complete && window->slots[s].delayed && window->slots[s].end_to_end[stage];
+  return complete;
 }
 
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot) {
-  for (int i = 0; i < probe->options.replicas; i++) {
+  for (int i = 0; i < probe->here; i++) {
     petra_tensor_release(&slot->parts[i].images);
     petra_free(slot->parts[i].labels);
     slot->parts[i].labels = NULL;
@@ -45,7 +36,7 @@ void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot) 
 static void free_slot(const petra_probe *probe, petra_probe_slot *slot) {
   if (slot->parts)
     petra_probe_slot_release(probe, slot);
-  for (int i = 0; slot->parts && i < probe->options.replicas; i++) {
+  for (int i = 0; slot->parts && i < probe->here; i++) {
     for (int32_t j = 0; slot->parts[i].inputs && j < probe->stages; j++)
       petra_streams_release(&slot->parts[i].inputs[j]);
     petra_free(slot->parts[i].inputs);
@@ -63,6 +54,8 @@ static void free_window(petra_probe *probe, petra_probe_window *window) {
       petra_tensor_set_release(&window->sums[g][b]);
     petra_free(window->sums[g]);
   }
+  petra_free(window->errors);
+  petra_free(window->error_count);
   petra_free(window->slots);
   petra_free(window->updated);
   petra_free(window->stage);
@@ -72,13 +65,27 @@ static void free_window(petra_probe *probe, petra_probe_window *window) {
 static petra_status allocate_slot(const petra_probe *probe, petra_probe_slot *slot) {
   const size_t stages = (size_t)probe->stages;
   PETRA_TRY(petra_allocate(&slot->forward, 2 * stages, sizeof *slot->forward));
-  PETRA_TRY(petra_allocate(&slot->parts, (size_t)probe->options.replicas, sizeof *slot->parts));
-  for (int i = 0; i < probe->options.replicas; i++)
+  PETRA_TRY(petra_allocate(&slot->parts, (size_t)probe->here, sizeof *slot->parts));
+  for (int i = 0; i < probe->here; i++)
     PETRA_TRY(petra_allocate(&slot->parts[i].inputs, stages, sizeof *slot->parts[i].inputs));
   PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
   slot->begun = slot->forward + stages;
   for (size_t j = 0; j < stages; j++)
     slot->forward[j] = slot->begun[j] = -1;
+  return PETRA_OK;
+}
+
+/* Those of the stages that this process compares. */
+static petra_status allocate_sums(petra_probe *probe, petra_probe_window *window) {
+  const petra_model *model = probe->model;
+  for (int g = 0; g < PETRA_GRADIENTS; g++) {
+    PETRA_TRY(petra_allocate(&window->sums[g], (size_t)model->block_count, sizeof *window->sums[g]));
+    for (int32_t j = 0; j < probe->stages; j++)
+      for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
+        if (petra_probe_has(probe, j) && petra_probe_compares(probe))
+          PETRA_TRY(petra_tensor_set_create(&probe->compute, model, &model->blocks[b], false, PETRA_MEMORY_GRADIENTS,
+                                            &window->sums[g][b]));
+  }
   return PETRA_OK;
 }
 
@@ -90,18 +97,14 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
     PETRA_TRY(allocate_slot(probe, &window->slots[s]));
   PETRA_TRY(petra_allocate(&window->updated, 2 * stages, sizeof *window->updated));
   window->compared = window->updated + stages;
-  const size_t numbers = (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;
-  PETRA_TRY(petra_allocate(&window->stage, numbers, sizeof *window->stage));
+  PETRA_TRY(petra_allocate(&window->stage, petra_probe_numbers(probe), sizeof *window->stage));
   window->concatenated = window->stage + measures * stages;
   window->reconstruction = window->concatenated + PETRA_PAIRS * stages;
   window->parameter = window->reconstruction + stages;
-  for (int g = 0; g < PETRA_GRADIENTS; g++) {
-    PETRA_TRY(petra_allocate(&window->sums[g], (size_t)probe->model->block_count, sizeof *window->sums[g]));
-    for (int b = 0; b < probe->model->block_count; b++)
-      PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
-                                        PETRA_MEMORY_GRADIENTS, &window->sums[g][b]));
-  }
-  return PETRA_OK;
+  const size_t parts = (size_t)probe->options.replicas * stages;
+  PETRA_TRY(petra_allocate(&window->errors, parts * k, sizeof *window->errors));
+  PETRA_TRY(petra_allocate(&window->error_count, parts, sizeof *window->error_count));
+  return allocate_sums(probe, window);
 }
 
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out) {
@@ -113,8 +116,6 @@ petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_win
     return status;
   }
   window->first = first;
-  for (int32_t j = 0; j < probe->stages; j++)
-    window->reconstruction[j] = NAN;
   while (*link)
     link = &(*link)->next;
   *link = window;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fits numbers of a config to measured times: what its simulations have to assume so that they take what was measured. */
-#ifndef PETRA_PROFILE_FIT_H
-#define PETRA_PROFILE_FIT_H
+#pragma once
 
 #include "profile/fit_read.h"
 
@@ -11,5 +10,3 @@
  * microbatch of petra_simulation on `config` with the settings of a line. petra_fit_destroy frees the result.
  * PETRA_CONFIG, PETRA_IO, logged: FILE:LINE, what is wrong, what was expected. */
 petra_status petra_fit_find(const petra_config *config, const char *path, const char *vary, petra_fit **out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fit, and what it is given: measurements from a file, and the keys to be varied. */
-#ifndef PETRA_PROFILE_FIT_READ_H
-#define PETRA_PROFILE_FIT_READ_H
+#pragma once
 
 #include "config/config.h"
 
@@ -36,5 +35,3 @@ petra_status petra_fit_read(petra_fit *fit, const petra_config *config, const ch
 
 /* NULL is fine. */
 void petra_fit_destroy(petra_fit *fit);
-
-#endif

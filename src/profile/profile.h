@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures what the stages of a plan cost on its backend. */
-#ifndef PETRA_PROFILE_PROFILE_H
-#define PETRA_PROFILE_PROFILE_H
+#pragma once
 
 #include "plan/network.h"
 
@@ -37,5 +36,3 @@ petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile);
 
 /* Of `count` >= 1 samples, which are sorted. */
 petra_spread petra_profile_spread(double *samples, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: what a rank takes to make messages of tensors, and tensors of messages. */
-#ifndef PETRA_PROFILE_PROFILE_COPIES_H
-#define PETRA_PROFILE_PROFILE_COPIES_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -9,5 +8,3 @@
  * many that in between they leave the caches that they leave in a run. */
 petra_status petra_profile_measure_copies(petra_backend *backend, int64_t bytes, int warmup, int repetitions,
                                           double *pack_s, double *unpack_s);
-
-#endif

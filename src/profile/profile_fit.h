@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model `kernels` fitted to a profile. */
-#ifndef PETRA_PROFILE_PROFILE_FIT_H
-#define PETRA_PROFILE_PROFILE_FIT_H
+#pragma once
 
 #include "plan/plan.h"
 #include "sim/roofline.h"
@@ -27,5 +26,3 @@ const char *petra_fit_rate_name(int rate);
  * stages, with the peaks of cluster.cost.device on a GPU, else of cpu-core. Nothing is fitted (device NULL) in a precision
  * that the device has no peak for. */
 petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: a set of stages that microbatches go through, and what each of them took in the last tick. */
-#ifndef PETRA_PROFILE_PROFILE_PIPELINE_H
-#define PETRA_PROFILE_PROFILE_PIPELINE_H
+#pragma once
 
 #include "plan/network.h"
 
@@ -42,5 +41,3 @@ const petra_profile_times *petra_profile_pipeline_times(const petra_profile_pipe
  * head. Of the tick's microbatch; 0 until the pipeline is full. Only measured without graphs: what comes second finds its
  * tensors in the cache. */
 void petra_profile_pipeline_head(const petra_profile_pipeline *pipeline, double *head_s, double *body_s);
-
-#endif

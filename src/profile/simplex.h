@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Minimises a function of a few variables by the simplex of Nelder and Mead, GSL's nmsimplex2. It needs no derivatives, so
  * the function may have kinks. */
-#ifndef PETRA_PROFILE_SIMPLEX_H
-#define PETRA_PROFILE_SIMPLEX_H
+#pragma once
 
 #include "base/status.h"
 
@@ -15,5 +14,3 @@ typedef petra_status (*petra_simplex_function)(void *context, const double *x, d
  * PETRA_NO_MEMORY; PETRA_INTERNAL if a value is not finite. */
 petra_status petra_simplex_minimise(petra_simplex_function f, void *context, int count, double step, double tolerance,
                                     int maximum, double *x, double *value);
-
-#endif

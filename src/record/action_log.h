@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records the actions of a run, for /trace/actions of run.h5 and for traces. Under the virtual clock it is an observer and writes rows as
  * the run goes on. By the wall clock each process adds rows of its own actions, which are gathered when the run is over. */
-#ifndef PETRA_RECORD_ACTION_LOG_H
-#define PETRA_RECORD_ACTION_LOG_H
+#pragma once
 
 #include "base/archive.h"
 #include "exec/observer.h"
@@ -41,5 +40,3 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
  * such order; `rows` are unchanged then. */
 petra_status petra_merge_actions(petra_trace_row *rows, const int64_t *first, int count,
                                  const petra_program_options *program);
-
-#endif

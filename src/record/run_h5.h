@@ -2,8 +2,7 @@
 /* run.h5: the log of a run. Schema: docs/hdf5-schema.md. Readable with h5py while the run goes on and after a
  * kill: earliest format, file locking off, flushed at least every 5 s. A failed write (full disk) is one
  * error line; the file is then abandoned as it is (H5dont_atexit: nothing more is written). */
-#ifndef PETRA_RECORD_RUN_H5_H
-#define PETRA_RECORD_RUN_H5_H
+#pragma once
 
 #include "base/mem.h"
 #include "config/sample_kind.h"
@@ -125,5 +124,3 @@ petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_runlog_close(petra_runlog *log);
-
-#endif

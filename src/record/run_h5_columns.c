@@ -117,7 +117,7 @@ static const petra_column parameter_columns[] = {
     COLUMN(petra_runlog_parameter, zero, I32, "1", "1 if its gradient is 0 in exact arithmetic; its figures are those of rounding errors"),
 };
 static const petra_column probe_peak_columns[] = {
-    {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "bytes that the probes held at most; written at the end of the run. With `run.mode: execute` what rank 0 holds of other ranks' stages is in it", OF(PETRA_DIMENSION_CATEGORY)},
+    {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "bytes that the probes held at most; written at the end of the run. With `run.mode: execute` it is the sum of the maxima of all processes", OF(PETRA_DIMENSION_CATEGORY)},
 };
 
 static const petra_column memory_columns[] = {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of run.h5: name, type, unit, dimensions and meaning of each column, once. By them the file is created, written and
  * read, epochs are printed, and docs/hdf5-schema.md is made. */
-#ifndef PETRA_RECORD_RUN_H5_COLUMNS_H
-#define PETRA_RECORD_RUN_H5_COLUMNS_H
+#pragma once
 
 #include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
 
@@ -133,5 +132,3 @@ int petra_column_class(petra_column_type type);
  * the file packed; in memory a petra_runlog_stage, whose pointer is passed over, with the name behind it. Negative on
  * failure; the caller closes it. */
 int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory);
-
-#endif

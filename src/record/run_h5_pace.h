@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /pace of run.h5: how fast an executed run went, and what was predicted. Schema: docs/hdf5-schema.md. */
-#ifndef PETRA_RECORD_RUN_H5_PACE_H
-#define PETRA_RECORD_RUN_H5_PACE_H
+#pragma once
 
 #include "record/run_h5.h"
 
@@ -23,5 +22,3 @@ typedef struct petra_runlog_pace {
 
 /* Once a run; fails as the functions of run_h5.h. */
 petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace);
-
-#endif

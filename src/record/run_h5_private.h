@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files runlog_*.c share. Private to src/io. */
-#ifndef PETRA_RECORD_RUN_H5_PRIVATE_H
-#define PETRA_RECORD_RUN_H5_PRIVATE_H
+#pragma once
 
 #include "io/hdf5_file.h"
 #include "record/run_h5.h"
@@ -69,5 +68,3 @@ typedef struct petra_table_writing {
   bool again; /* the data sets are there, and are written over */
 } petra_table_writing;
 petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing *table);
-
-#endif

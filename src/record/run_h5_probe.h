@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /probe of run.h5: how far gradients are apart. Schema: docs/hdf5-schema.md. */
-#ifndef PETRA_RECORD_RUN_H5_PROBE_H
-#define PETRA_RECORD_RUN_H5_PROBE_H
+#pragma once
 
 #include "record/run_h5.h"
 
@@ -56,5 +55,3 @@ petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_ac
 
 /* Frees; the data sets are closed with the file. NULL is allowed. */
 void petra_runlog_probe_destroy(petra_runlog_probe *probe);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads run.h5, also while the run goes on: for the subcommands about runs and for tests. */
-#ifndef PETRA_RECORD_RUN_H5_READ_H
-#define PETRA_RECORD_RUN_H5_READ_H
+#pragma once
 
 #include "record/run_h5_pace.h"
 
@@ -54,5 +53,3 @@ petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows
 
 /* All rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA where the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
-
-#endif

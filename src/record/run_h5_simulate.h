@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a simulated run adds to run.h5: /simulate, and memory over time. Schema: docs/hdf5-schema.md. */
-#ifndef PETRA_RECORD_RUN_H5_SIMULATE_H
-#define PETRA_RECORD_RUN_H5_SIMULATE_H
+#pragma once
 
 #include "record/run_h5.h"
 
@@ -37,5 +36,3 @@ typedef struct petra_runlog_memory_time {
 /* Each at most once a run; they fail as the functions of run_h5.h. */
 petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation);
 petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory);
-
-#endif

@@ -5,8 +5,7 @@
  * the microbatches that a stage holds between F and B, one of its memory. Written as the run goes, in the order of
  * calls; times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at
  * `path` when it is complete. */
-#ifndef PETRA_RECORD_TRACE_H
-#define PETRA_RECORD_TRACE_H
+#pragma once
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -48,5 +47,3 @@ petra_status petra_trace_close(petra_trace *trace);
 
 /* Gives the file up. NULL is fine. */
 void petra_trace_destroy(petra_trace *trace);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a trace for Chrome's or Perfetto's viewer (record/trace.h) as a run goes: actions, messages, memory. */
-#ifndef PETRA_RECORD_TRACE_OBSERVER_H
-#define PETRA_RECORD_TRACE_OBSERVER_H
+#pragma once
 
 #include "exec/observer.h"
 #include "record/trace.h"
@@ -24,5 +23,3 @@ petra_status petra_trace_observer_finish(petra_observer *observer);
 
 /* Gives the file up where it was not finished. NULL is fine. */
 void petra_trace_observer_destroy(petra_observer *observer);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a training run tells: rows of run.h5, a line per epoch, progress. An observer of the worker. */
-#ifndef PETRA_RECORD_TRAINING_LOG_H
-#define PETRA_RECORD_TRAINING_LOG_H
+#pragma once
 
 #include "base/progress.h"
 #include "exec/stage_observer.h"
@@ -43,5 +42,3 @@ void petra_training_log_go_on(petra_training_log *log);
 
 /* Ends the progress; after a failure without a last line, so that the error is what stands last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
-
-#endif

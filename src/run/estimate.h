@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run will take, before it begins: wall time by a profile, memory and disk by counting. Each is printed with where it
  * comes from, or is not given. */
-#ifndef PETRA_RUN_ESTIMATE_H
-#define PETRA_RUN_ESTIMATE_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -21,5 +20,3 @@ petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, pet
 /* Lines "time", "memory" and "disk". `microbatches` of the run, of which `done` are done already; 0: not known, as the data are not read. */
 void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, int64_t done,
                           FILE *out);
-
-#endif

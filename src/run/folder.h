@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a run: its lock, config.yaml, and what of run.h5 is the same for every run. */
-#ifndef PETRA_RUN_FOLDER_H
-#define PETRA_RUN_FOLDER_H
+#pragma once
 
 #include "plan/plan.h"
 #include "record/run_h5.h"
@@ -100,5 +99,3 @@ petra_status petra_folder_expand_config(const petra_config *config, char **out, 
 
 /* DIR/config.yaml. */
 petra_status petra_folder_write_config(const char *directory, const char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much ranks compute at the same time: an observer of a run over ranks. */
-#ifndef PETRA_RUN_OVERLAP_H
-#define PETRA_RUN_OVERLAP_H
+#pragma once
 
 #include "exec/observer.h"
 
@@ -15,5 +14,3 @@ petra_observer *petra_overlap_observer(petra_overlap *overlap);
 /* Per rank: the share of the other ranks that compute while it does, on the mean over its time in actions: 0 alone, 1 all others all
  * the time. 0 for a rank that did nothing. */
 void petra_overlap_shares(const petra_overlap *overlap, double *shares);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
-#ifndef PETRA_RUN_PACE_H
-#define PETRA_RUN_PACE_H
+#pragma once
 
 #include "record/run_h5_pace.h"
 #include "plan/placement.h"
@@ -12,5 +11,3 @@
  * prediction is made where the costs are those of a profile, or, in a rehearsal, what was slept. */
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
                               petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out);
-
-#endif

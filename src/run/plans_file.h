@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plans.txt: with device.plans the configurations of cuDNN that a run's convolutions took, as such a file; of several processes those
  * of rank 0. Where device.plans names this file itself, it is left to the backend. */
-#ifndef PETRA_RUN_PLANS_FILE_H
-#define PETRA_RUN_PLANS_FILE_H
+#pragma once
 
 #include "backend/backend.h"
 #include "config/config.h"
@@ -14,5 +13,3 @@ petra_status petra_plans_file_write(const petra_config *config, const petra_back
 
 /* Whether it is the file that device.plans names. */
 bool petra_plans_file_is_read(const petra_config *config, const char *folder);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: every cost at its first, or at its
  * third, which is what the run takes where all of the machine is as fast, or as slow, as a quarter of the time. */
-#ifndef PETRA_RUN_RANK_SIMULATION_H
-#define PETRA_RUN_RANK_SIMULATION_H
+#pragma once
 
 #include "plan/virtual_cluster.h"
 #include "distributed/rank_times.h"
@@ -46,5 +45,3 @@ petra_status petra_placed_run(petra_placed *placed, petra_profile_statistic stat
  * writes a log and goes through the schedule, and has moments that the means leave out as far out: none of it is in a profile, and it
  * makes runs slower alone. Eight of two ranks took 1.00 to 1.11 times what the means say: the upper end is that, at least. */
 double petra_placed_high_s(int32_t ranks, double mean_s, double quartile3_s);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The replicas of an emulated run (cluster.replicas): pipelines with the same weights in one process, each with its part of every
  * microbatch. Replica 0 is the run's own pipeline; the others are made here. docs/semantics/replicas.md. */
-#ifndef PETRA_RUN_REPLICAS_H
-#define PETRA_RUN_REPLICAS_H
+#pragma once
 
 #include "probe/probe.h"
 #include "plan/pipeline.h"
@@ -24,5 +23,3 @@ petra_status petra_replicas_start(petra_replicas *replicas, const petra_pipeline
 
 /* As petra_pipeline_stop, of the others. NULL is allowed. */
 void petra_replicas_stop(petra_replicas *replicas);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run, from a config: opened, run to its end, closed. A training, in one process or several, a simulation and a rehearsal are assembled
  * alike, and differ in the worker and the executor that they are given. The command line, tests and benches make runs here. */
-#ifndef PETRA_RUN_RUN_H
-#define PETRA_RUN_RUN_H
+#pragma once
 
 #include "exec/executor.h"
 #include "probe/probe.h"
@@ -93,5 +92,3 @@ typedef struct petra_pace_seconds {
 
 /* After petra_run_close, at rank 0 of a run on ranks: the pace that was measured, and what a simulation of the same plan says. */
 petra_pace_seconds petra_run_pace(const petra_run *run);
-
-#endif

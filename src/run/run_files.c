@@ -195,6 +195,25 @@ static petra_status write_weights(petra_run *run) {
   return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 
+/* What the probes of all processes held at most, added up. */
+static petra_status write_probe_memory(petra_run *run) {
+  petra_ranks *ranks = run->options.ranks;
+  const petra_account *own = petra_probe_account(run->probe);
+  petra_account sum = {0}, *all;
+  petra_status status = PETRA_OK;
+  if (!ranks)
+    return run->folder.runlog ? petra_runlog_probe_memory(run->probe_log.log, own) : PETRA_OK;
+  PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof *all));
+  status = petra_ranks_gather_rows(ranks, own, sizeof *own, all);
+  for (int rank = 0; rank < ranks->count && status == PETRA_OK; rank++)
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      sum.peak_bytes[c] += all[rank].peak_bytes[c];
+  petra_free(all);
+  if (status == PETRA_OK && run->folder.runlog)
+    status = petra_runlog_probe_memory(run->probe_log.log, &sum);
+  return status;
+}
+
 /* What each rank did, and how fast all were. */
 static petra_status write_ranks(petra_run *run) {
   PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
@@ -213,10 +232,9 @@ petra_status petra_run_write_files(petra_run *run) {
   if (run->options.files || run->execution)
     PETRA_TRY(write_memory(run));
   PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
+  if (run->probe)
+    PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  PETRA_TRY(petra_plans_file_write(run->config, run->main.network.backend, run->folder.path));
-  if (run->probe)
-    PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
-  return PETRA_OK;
+  return petra_plans_file_write(run->config, run->main.network.backend, run->folder.path);
 }

@@ -8,24 +8,21 @@
 #include <stddef.h>
 
 static petra_status create_probe(petra_run *run) {
-  const petra_config *config = run->config;
-  const petra_probe_options options = {.backend = run->main.network.backend,
+  const petra_probe_options options = {.config = run->config,
+                                       .backend = run->main.network.backend,
                                        .model = &run->plan.model,
                                        .partition = &run->plan.partition,
-                                       .replicas = (int)config->cluster.replicas,
-                                       .source = &run->probed.base,
+                                       .method = &run->plan.method,
                                        .program = run->plan.method.program,
                                        .program_options = &run->plan.program,
-                                       .per_epoch = config->probe.per_epoch,
-                                       .gradients = config->probe.gradients,
+                                       .replicas = (int)run->config->cluster.replicas,
+                                       .stages = petra_network_stages(&run->main.network),
                                        .context = run->folder.runlog ? &run->probe_log : run->options.context,
                                        .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
-  const petra_stages stages = petra_network_stages(&run->main.network);
-  if (config->probe.per_epoch == 0)
+  if (run->config->probe.per_epoch == 0)
     return PETRA_OK;
   if (run->execution)
-    return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
-  run->probed = petra_probe_stages_of(&stages);
+    return petra_execution_add_probe(run->execution, &options, &run->stage_observers, &run->probe);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   if (!run->replicas) /* which all tell the probe */
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and run_observers.c, simulation.c,
  * rehearsal.c). */
-#ifndef PETRA_RUN_RUN_PRIVATE_H
-#define PETRA_RUN_RUN_PRIVATE_H
+#pragma once
 
 #include "run/run.h"
 
@@ -76,7 +75,6 @@ struct petra_run {
   /* What is told. */
   petra_training_log *log;
   petra_probe *probe;
-  petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
   petra_best *best;     /* NULL: run.keep: last */
   petra_observer begun; /* with --overwrite: removes the earlier run */
@@ -115,5 +113,3 @@ petra_status petra_run_write_files(petra_run *run);
 
 /* A training's `observe`; the list of the worker's observers begins with the probe. */
 petra_status petra_run_create_observers(petra_run *run);
-
-#endif

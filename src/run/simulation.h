@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated run (PETRA_RUN_SIMULATE): a method on the modelled cluster, no tensor touched. */
-#ifndef PETRA_RUN_SIMULATION_H
-#define PETRA_RUN_SIMULATION_H
+#pragma once
 
 #include "exec/observer.h"
 #include "record/run_h5_simulate.h"
@@ -39,5 +38,3 @@ const petra_simulated *petra_run_simulated(const petra_run *run);
  * are told. *makespan_ns: the end of the last action. */
 petra_status petra_simulate_units(const petra_schedule *schedule, const petra_program_options *program, bool recomputes,
                                   int engines, petra_observer *observers, int64_t *makespan_ns);
-
-#endif

@@ -6,8 +6,7 @@
  * (and not because it slept or waited), its actions begin so much later.
  *
  * The actions of all stages are given to it, in the one order that all ranks go through (distributed/worker_ranks.h). */
-#ifndef PETRA_RUN_WORKER_SLEEP_H
-#define PETRA_RUN_WORKER_SLEEP_H
+#pragma once
 
 #include "exec/observer.h"
 #include "record/action_log.h"
@@ -28,5 +27,3 @@ typedef struct petra_worker_sleep_options {
 
 petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options, petra_worker **out);
 void petra_worker_sleep_destroy(petra_worker *worker); /* NULL is allowed */
-
-#endif

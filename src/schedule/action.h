@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch
  * from 0. */
-#ifndef PETRA_SCHEDULE_ACTION_H
-#define PETRA_SCHEDULE_ACTION_H
+#pragma once
 
 #include "base/status.h"
 
@@ -52,5 +51,3 @@ const char *petra_action_read(const char *text, petra_action *out);
 /* Checks numbers from a file: stages up to 100000 and microbatches below 10^12 (no run comes near: cluster.stages,
  * run.max_microbatches). Returns NULL, or a description of what was expected. */
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);
-
-#endif

@@ -3,8 +3,7 @@
  * whoever measures the time. A stage takes the message that arrived first, B before F if both arrived at the same
  * moment. U follows every k of its B, and E follows the B that ends an epoch with an evaluation; nothing else of the
  * stage comes before them. */
-#ifndef PETRA_SCHEDULE_ARRIVAL_H
-#define PETRA_SCHEDULE_ARRIVAL_H
+#pragma once
 
 #include "schedule/program.h"
 
@@ -63,5 +62,3 @@ static inline bool petra_arrival_offers(const petra_arrival_source *source, cons
   return source->offered < options->microbatches &&
          (options->credit == 0 || source->offered - source->finished < options->credit);
 }
-
-#endif

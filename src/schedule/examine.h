@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a schedule that passed petra_schedule_check requires of its executor. */
-#ifndef PETRA_SCHEDULE_EXAMINE_H
-#define PETRA_SCHEDULE_EXAMINE_H
+/* Examines what a schedule that passed petra_schedule_check requires of its executor. */
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -35,5 +34,3 @@ typedef struct petra_schedule_demands {
  * action 3 (2B0): reason". */
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands);
-
-#endif

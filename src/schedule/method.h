@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A method: a program, the weights that a stage reads, and what it keeps and recomputes. Presets have names, and a
  * config may replace each of their choices; docs/semantics/methods.md has the table. */
-#ifndef PETRA_SCHEDULE_METHOD_H
-#define PETRA_SCHEDULE_METHOD_H
+#pragma once
 
 #include "config/config.h"
 #include "schedule/program.h"
@@ -88,5 +87,3 @@ double petra_method_delay(const petra_method *method, int32_t stages, int32_t st
 
 /* Returns petra_program_descent in updates, that is divided by k. */
 double petra_method_descent(const petra_method *method, int32_t stages, int32_t stage);
-
-#endif

@@ -6,8 +6,7 @@
  *    sequential, where two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
  *    for the whole network: an action starts when everything of all earlier rounds has ended on every device.
  * One program per file: program_NAME.c. */
-#ifndef PETRA_SCHEDULE_PROGRAM_H
-#define PETRA_SCHEDULE_PROGRAM_H
+#pragma once
 
 #include "schedule/action.h"
 
@@ -197,8 +196,8 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Returns true if the probes of a run of another length, with these options, compute the same as those of the run of
- * `microbatches` up to where stage 1 is about to read `read`. It is false if the updates of that run are over, those of
+/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is about
+ * to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are over, those of
  * a longer run are not, and end-to-end networks are at weights that the longer run changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
@@ -207,5 +206,3 @@ bool petra_program_probes_alike(const petra_program_ops *program, const petra_pr
  * `microbatch` at `stage`; for PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of);
-
-#endif

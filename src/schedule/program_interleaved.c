@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "schedule/program_order.h"
 
-/* What a slot may hold, in this order; the slots after the last hold one chunk's U and E each. */
+/* The possible content of a slot, in this order; the slots after the last hold one chunk's U and E each. */
 enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEMS };
 
 typedef struct place {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Common parts of programs: orders in slots, and in flushes, after which a stage comes to rest. */
-#ifndef PETRA_SCHEDULE_PROGRAM_ORDER_H
-#define PETRA_SCHEDULE_PROGRAM_ORDER_H
+#pragma once
 
 #include "schedule/program.h"
 
@@ -57,5 +56,3 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
 
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
-
-#endif

@@ -8,8 +8,7 @@
  * where # begins a comment and | ends a round (schedule/program.h), || one of the whole network: nothing behind a
  * device's n-th || starts before everything before the n-th || of every device has ended. There is one kind of them in a
  * schedule. Stage s is on device (s - 1) mod D + 1. */
-#ifndef PETRA_SCHEDULE_SCHEDULE_H
-#define PETRA_SCHEDULE_SCHEDULE_H
+#pragma once
 
 #include "schedule/program.h"
 
@@ -64,5 +63,3 @@ int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
 petra_program_options petra_schedule_options(const petra_schedule *schedule);
 
 void petra_schedule_destroy(petra_schedule *schedule);
-
-#endif

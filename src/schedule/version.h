@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which version of its weights a stage reads. A version is a number of updates; schedule/method.h has the meaning of each choice of weights.
- * The stages on tensors and the worker that only counts share this rule. */
-#ifndef PETRA_SCHEDULE_VERSION_H
-#define PETRA_SCHEDULE_VERSION_H
+/* Determines which version of its weights a stage reads. A version is a number of updates; schedule/method.h has the
+ * meaning of each choice of weights. The stages on tensors and the worker that only counts share this rule. */
+#pragma once
 
 #include "config/config.h"
 
 typedef struct petra_version_rule {
   petra_weights forward_weights; /* LATEST or DOUBLE_BUFFER */
   petra_weights
-      backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER; a forward double buffer asks for STASHED or DOUBLE_BUFFER */
-  int64_t accumulate;   /* k of a double buffer; not read without one */
-  int64_t sync_period;  /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
+      /* LATEST, STASHED or DOUBLE_BUFFER; a forward double buffer requires STASHED or DOUBLE_BUFFER. */
+      backward_weights;
+  int64_t accumulate;  /* k of a double buffer; not read without one */
+  int64_t sync_period; /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
 } petra_version_rule;
 
 /* The version that F and B of a microbatch read from a double buffer: that of the update before last of its window of k. */
@@ -28,5 +28,3 @@ petra_status petra_forward_version(const petra_version_rule *rule, int32_t stage
 /* The version that a choice of weights means for B of a microbatch whose F read version `forward`. */
 int64_t petra_backward_version(const petra_version_rule *rule, petra_weights weights, int64_t microbatch,
                                int64_t updates, int64_t forward);
-
-#endif

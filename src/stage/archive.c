@@ -88,7 +88,7 @@ static void record_places(petra_record *record, int b, petra_tensor **places[REC
   petra_block_graph_places(&record->block[b].graph, places + 2);
 }
 
-/* What a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
+/* Gets what a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
 static petra_status record_forms_of(const petra_stage *stage, bool backward, bool fused, record_forms *out) {
   petra_stage_options options = stage->options;
   petra_stage *dry = NULL;
@@ -268,8 +268,10 @@ static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *
   return petra_tensor_archive_check(tensors, name, places, forms, count);
 }
 
-petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
-                                      petra_tensor_set *set) {
+/* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
+ * there are and which. */
+static petra_status archive_set_like(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
+                                     petra_tensor_set *set) {
   petra_tensor_form forms[PETRA_BLOCK_TENSORS];
   for (int i = 0; i < like->count; i++)
     forms[i] = petra_tensor_form_of(like->tensor[i]);
@@ -310,7 +312,7 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
       PETRA_TRY(petra_versions_add(versions, about[0], (int)about[1]));
     for (int b = 0; b < stage->blocks; b++) {
       snprintf(name, sizeof name, "version-%lld-weights-%02d", (long long)v, b + 1);
-      PETRA_TRY(petra_tensor_set_archive(tensors, name, &stage->sets[b].parameters, &versions->old[v].sets[b]));
+      PETRA_TRY(archive_set_like(tensors, name, &stage->sets[b].parameters, &versions->old[v].sets[b]));
     }
   }
   versions->count_max = (int)counts[1];
@@ -482,11 +484,11 @@ petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *te
     PETRA_TRY(petra_snapshot_create(stage, snapshot));
   for (int b = 0; b < stage->blocks; b++) {
     snprintf(item, sizeof item, "%s-parameters-%02d", name, b + 1);
-    PETRA_TRY(petra_tensor_set_archive(tensors, item, &stage->sets[b].parameters, &(*snapshot)->block[b].parameters));
+    PETRA_TRY(archive_set_like(tensors, item, &stage->sets[b].parameters, &(*snapshot)->block[b].parameters));
   }
   for (int b = 0; b < stage->blocks; b++) {
     snprintf(item, sizeof item, "%s-statistics-%02d", name, b + 1);
-    PETRA_TRY(petra_tensor_set_archive(tensors, item, &stage->sets[b].statistics, &(*snapshot)->block[b].statistics));
+    PETRA_TRY(archive_set_like(tensors, item, &stage->sets[b].statistics, &(*snapshot)->block[b].statistics));
   }
   return PETRA_OK;
 }

@@ -2,8 +2,7 @@
 /* The complete state of a stage in a checkpoint: weights and statistics as /parameters/SS/NAME, and in a group of its
  * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, and the peaks of its
  * account. */
-#ifndef PETRA_STAGE_ARCHIVE_H
-#define PETRA_STAGE_ARCHIVE_H
+#pragma once
 
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
@@ -32,11 +31,6 @@ petra_status petra_archive_integer(petra_archive *archive, const char *name, con
 petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
                                   int32_t **labels);
 
-/* Reads or writes the references of a set, which is empty before it is read. `like`, which is not empty, says how many
- * there are and which. */
-petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
-                                      petra_tensor_set *set);
-
 /* The same for a set with the form of a block's parameters. */
 petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
                                      const petra_block *block, petra_tensor_set *set);
@@ -47,5 +41,3 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
 /* Reads or writes a snapshot, which may be NULL; reading creates it. */
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                     petra_snapshot **snapshot);
-
-#endif

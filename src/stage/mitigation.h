@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stage does against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
+/* Mitigations of a stage against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
  * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
  * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *
@@ -32,8 +32,7 @@
  *
  * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics/mitigation.md says what of these was
  * checked against which source. */
-#ifndef PETRA_STAGE_MITIGATION_H
-#define PETRA_STAGE_MITIGATION_H
+#pragma once
 
 #include "config/config.h"
 #include "nn/optim.h"
@@ -82,5 +81,3 @@ double petra_mitigation_decay(const petra_stage_mitigation *mitigation);
 /* Gets a and b of spike compensation. */
 void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a,
                             double *b);
-
-#endif

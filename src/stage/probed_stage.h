@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a probe of gradient fidelity needs of the stages: the weights that they read, the gradient that an update uses,
- * and exact backpropagation through the whole network with given weights. Nothing here changes a stage. Rules:
- * docs/semantics/gradient-fidelity.md. */
-#ifndef PETRA_STAGE_PROBED_STAGE_H
-#define PETRA_STAGE_PROBED_STAGE_H
+/* The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an update
+ * uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
+#pragma once
 
 #include "stage/stage.h"
 
 /* Returns the network to which the blocks of the stage belong. */
 const petra_model *petra_stage_model(const petra_stage *stage);
-
-/* Returns the version that the last F read (of a fused action: its forward part). */
-int64_t petra_stage_version_forward(const petra_stage *stage);
 
 /* Returns true if F reads a prediction of the weights (stage/mitigation.h). */
 bool petra_stage_predicts(const petra_stage *stage);
@@ -37,36 +32,9 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights
 /* Gets the gradients of block `block` that an update would use now: the mean over the k microbatches. */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Returns true if the B (as an action of its own) of a stage that begins with this block reconstructs the input of its
- * forward from its output. The stage must be in this process. */
-bool petra_rule_reconstructs(const petra_stage_rule *rule, const petra_block *first);
+/* Returns true if the B of the stage (as an action of its own) reconstructs the input of its forward from its output. */
 bool petra_stage_reconstructs(const petra_stage *stage);
 
 /* Computes ||found - truth|| / ||truth|| over both streams. */
 petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
                                   double *out);
-
-enum { PETRA_PROBE_SUMS = 2 };
-
-/* A block in an exact backpropagation. */
-typedef struct petra_probe_block {
-  petra_tensor *const *parameters;
-  /* Sets to each of which factor times the gradient is added; NULL: not wanted. */
-  const petra_tensor_set *sums[PETRA_PROBE_SUMS];
-} petra_probe_block;
-
-/* Exact backpropagation of one microbatch. */
-typedef struct petra_probe_pass {
-  petra_compute compute;
-  const petra_model *model;
-  const petra_probe_block *blocks; /* all blocks of the network */
-  petra_tensor *images;
-  const int32_t *labels; /* one per image */
-  double factor;
-} petra_probe_pass;
-
-/* Runs the pass with batch statistics, as training does, without changing running statistics. The backward stops at the
- * lowest block whose gradient is wanted. Errors: PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND, PETRA_NO_MEMORY. */
-petra_status petra_probe_pass_run(const petra_probe_pass *pass);
-
-#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stage keeps of each microbatch between its forward and the end of its backward, by microbatch number. */
-#ifndef PETRA_STAGE_RECORD_H
-#define PETRA_STAGE_RECORD_H
+/* Records of microbatches: what a stage keeps of each between its forward and the end of its backward, by microbatch
+ * number. */
+#pragma once
 
 #include "nn/graph.h"
 
@@ -43,5 +43,3 @@ void petra_records_drop(petra_records *records, petra_record *record);
 
 /* Copies the labels of a microbatch, once. */
 petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count);
-
-#endif

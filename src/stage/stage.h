@@ -2,8 +2,7 @@
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
  * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are identified by
  * number; the backward of one that is not in flight fails (PETRA_INTERNAL). Rules: docs/semantics/methods.md. */
-#ifndef PETRA_STAGE_STAGE_H
-#define PETRA_STAGE_STAGE_H
+#pragma once
 
 #include "nn/block.h"
 #include "nn/optim.h"
@@ -140,8 +139,8 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 
-/* What a stage shares with its replicas, the same stages of other pipelines, which train on different parts of every
- * microbatch. Rules: docs/semantics/replicas.md. */
+/* The tensors that a stage shares with its replicas, the same stages of other pipelines, which train on different parts
+ * of every microbatch. Rules: docs/semantics/replicas.md. */
 
 /* Returns true if all gradients of the next update are there. Until that update the stage then does nothing that
  * changes them or the running statistics (petra_stage_update would refuse it). */
@@ -153,5 +152,3 @@ bool petra_stage_gradient_complete(const petra_stage *stage);
  * upload. Returns the first failure of `visit`. */
 petra_status petra_stage_visit_shared(petra_stage *stage, petra_status (*visit)(void *context, petra_tensor *tensor),
                                       void *context);
-
-#endif

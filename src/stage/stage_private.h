@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of a stage, shared by the files of src/stage. */
-#ifndef PETRA_STAGE_STAGE_PRIVATE_H
-#define PETRA_STAGE_STAGE_PRIVATE_H
+#pragma once
 
 #include "stage/record.h"
 #include "stage/stage.h"
@@ -78,5 +77,3 @@ void petra_stage_drop(petra_stage *stage, petra_record *record);
 
 /* Returns block `b` (from 0) of the stage. */
 const petra_block *petra_stage_block(const petra_stage *stage, int b);
-
-#endif

@@ -2,8 +2,7 @@
 /* Older versions of a stage's weights, kept as long as they have holders: microbatches in flight whose backward will
  * read the weights of their forward, the double buffer, F's own copy. Version v is the weights after v updates. The
  * latest version lives in the stage itself; it is copied when an update is about to change it and it has a holder. */
-#ifndef PETRA_STAGE_WEIGHT_STASH_H
-#define PETRA_STAGE_WEIGHT_STASH_H
+#pragma once
 
 #include "nn/tensors.h"
 
@@ -37,5 +36,3 @@ petra_status petra_versions_add(petra_versions *versions, int64_t number, int ho
 
 /* Returns the sets of an old version, one per block; NULL if it is not kept. */
 const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number);
-
-#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the folder of a cell holds. A cell of petra train is complete if its run.h5 says so, a cell of petra
- * simulate if its simulate.json is there; either holds the config that it was run with, so that neither can
- * pass for another's. */
+/* The content of a cell's folder. A cell of petra train is complete if its run.h5 says so, a cell of petra simulate if
+ * its simulate.json exists. Both hold the config with which the cell ran, so that a cell cannot be mistaken for
+ * another. Also the configs of the cells. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -32,7 +32,7 @@ enum {
 };
 enum { PLAIN = PEAK_BYTES + 1, RECALIBRATED = RECALIBRATED_TOP1 + 1 };
 
-/* Without a recalibration the first PLAIN of them. */
+/* Without a recalibration only the first PLAIN of them. */
 static const petra_sweep_metrics of_training = {
     .count = RECALIBRATED,
     .name = {[TRAIN_LOSS] = "train_loss",
@@ -47,7 +47,7 @@ static const petra_sweep_metrics of_training = {
              [RECALIBRATED_TOP1] = "eval_top1_recalibrated"},
     .shown = {[TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [RECALIBRATED_TOP1] = true}};
 
-/* These are members of the object that petra simulate --json prints. */
+/* Members of the object that petra simulate --json prints. */
 static const petra_sweep_metrics of_simulation = {
     .count = 4,
     .name = {"time_per_microbatch_s", "makespan_s", "bubble_fraction", "wall_s"},
@@ -60,7 +60,8 @@ static bool recalibrates(const petra_sweep *sweep) {
   return false;
 }
 
-/* Whether wall time is that of the devices: in an emulation it is that of this machine, and virtual time is theirs. */
+/* Returns true if wall time is that of the devices: in an emulation wall time is that of this machine, and virtual time
+ * that of the devices. */
 static bool executes(const petra_sweep *sweep) {
   for (int c = 0; c < sweep->cells; c++)
     if (sweep->cell[c].config && sweep->cell[c].config->run.mode == PETRA_MODE_EXECUTE)
@@ -78,7 +79,7 @@ petra_sweep_metrics petra_sweep_metrics_of(const petra_sweep *sweep) {
   return metrics;
 }
 
-/* Whether the config `found` in `path` is the cell's. */
+/* Checks that the config `found` in `path` is the cell's. */
 static petra_status check_config(const petra_sweep_cell *cell, const char *path, const char *found) {
   petra_config_difference difference;
   int order;
@@ -93,7 +94,7 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
 /* --- petra train --- */
 
 static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cell) {
-  for (int64_t e = 0; e < run->epochs; e++) { /* the last of each: not every epoch has an evaluation */
+  for (int64_t e = 0; e < run->epochs; e++) { /* the last row with each: not every epoch has an evaluation */
     const petra_runlog_epoch *row = &run->epoch[e];
     if (isfinite(row->train_loss)) {
       cell->value[TRAIN_LOSS] = row->train_loss;
@@ -113,7 +114,7 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
     cell->value[WALL_S] = run->last_train.wall_s;
     cell->value[VIRTUAL_S] = run->last_train.virtual_s;
   }
-  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
+  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch without a loss */
     cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
   if (run->memory_stages > 0)
     cell->value[PEAK_BYTES] = 0;
@@ -127,7 +128,7 @@ static petra_status read_training(petra_sweep_cell *cell, const char *path) {
   petra_log_keep(&kept);
   petra_status status = petra_runlog_summary_read(path, &run);
   petra_log_keep_end(&kept);
-  if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing can be lost of it */
+  if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing in it can be lost */
     petra_log(PETRA_LOG_WARNING, "%s; the cell is open", kept.line);
     cell->spoilt = true;
     return PETRA_OK;
@@ -209,7 +210,7 @@ petra_status petra_sweep_read_cell(const petra_sweep *sweep, petra_sweep_cell *c
 
 /* --- the configs of the cells, checked before any cell runs --- */
 
-/* What the run itself would find before it touches data. */
+/* Checks what the run itself would check before it touches data. */
 static petra_status check(const petra_config *config, petra_grid_command command) {
   petra_plan plan = {.config = config};
   petra_status status;
@@ -245,8 +246,8 @@ static int compare_cells(const void *a, const void *b) {
   return order ? order : (left > right) - (left < right);
 }
 
-/* Values that are written differently (0.1, 1e-1) or rows of the same effect would run the same thing twice
- * and count it as two. */
+/* Values that are written differently (0.1, 1e-1) or rows with the same effect would run the same thing twice and count
+ * it as two. */
 static petra_status refuse_equals(const petra_sweep *sweep) {
   const petra_sweep_cell **order;
   petra_status status = PETRA_OK;
@@ -265,7 +266,7 @@ static petra_status refuse_equals(const petra_sweep *sweep) {
 petra_status petra_sweep_plan(petra_sweep *sweep) {
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&sweep->cell, (size_t)sweep->cells, sizeof *sweep->cell));
-  petra_log_set_level(PETRA_LOG_ERROR); /* the cell's own run says its warnings into its log */
+  petra_log_set_level(PETRA_LOG_ERROR); /* the cell's own run writes its warnings to its log */
   for (int c = 0; c < sweep->cells && status == PETRA_OK; c++)
     status = plan_cell(sweep, c);
   petra_log_set_level(sweep->options.quiet ? PETRA_LOG_ERROR : PETRA_LOG_INFO);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
+/* One run of a cell: a process of this same program. The sweep sees only its end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,9 +25,9 @@
 
 enum { LOCK_TRIES = 300, LOCK_PAUSE_NS = 100000000, TAIL_BYTES = 8192 };
 
-/* What the child needs, made before the fork: between fork and exec it must not allocate. */
+/* Everything that the child needs, allocated before the fork: between fork and exec it must not allocate. */
 typedef struct launch {
-  char *config_path, *log_path, *output_path; /* output_path: where standard output goes if not into the log */
+  char *config_path, *log_path, *output_path; /* output_path: file for standard output if it does not go into the log */
   int log, output;
   int folder; /* the cell's, for its lock */
   bool pinned;
@@ -35,8 +35,8 @@ typedef struct launch {
   char *arguments[8];
 } launch;
 
-/* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
- * that a process may use, so that the cells together use each once, and no more of them than a limit of processor time is worth. */
+/* The cores of slot `slot` if `jobs` cells share those of this process: device.threads: 0 counts the cores that a
+ * process may use, so that the cells together use each core once, within a limit of processor time. */
 static bool share_of_cores(int jobs, int slot, cpu_set_t *out) {
   cpu_set_t all;
   if (jobs < 2 || sched_getaffinity(0, sizeof all, &all) != 0)
@@ -62,14 +62,14 @@ static petra_status open_file(const char *path, int flags, int *out) {
   return *out >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
 }
 
-/* Whether all that is in the folder of the cell is of no use: a checkpoint would be, which has a log as well. */
+/* Returns true if nothing in the cell's folder is of use: a checkpoint would be, and it comes with a log. */
 static bool begins_anew(const petra_sweep_cell *cell) {
   char path[PATH_MAX];
   return cell->spoilt && snprintf(path, sizeof path, "%s/checkpoint.h5", cell->directory) < (int)sizeof path &&
          access(path, F_OK) != 0;
 }
 
-/* A run goes on from its checkpoint, where there is one. */
+/* A run continues from its checkpoint if there is one. */
 static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell) {
   bool trains = petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN;
   int count = 0;
@@ -84,7 +84,7 @@ static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep
   l->arguments[count] = NULL;
 }
 
-/* A line in the log above what this run will write; *end: where that begins. */
+/* Writes a line into the log before the output of this run; *end: where that output begins. */
 static petra_status begin_log(const launch *l, off_t *end) {
   char when[32] = "";
   struct tm parts;
@@ -136,7 +136,7 @@ static void clean_up(launch *l) {
   petra_free(l->output_path);
 }
 
-/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until then. */
+/* Ends a run that a killed sweep has left behind. This may take a moment, in which the run still locks the folder. */
 static void wait_for_folder(int folder) {
   const struct timespec pause = {0, LOCK_PAUSE_NS};
   for (int i = 0; i < LOCK_TRIES && flock(folder, LOCK_EX | LOCK_NB) != 0; i++)
@@ -144,7 +144,7 @@ static void wait_for_folder(int folder) {
   flock(folder, LOCK_UN);
 }
 
-/* In the child. The sweep may be killed at any moment: its children then get SIGTERM from the kernel. */
+/* Runs in the child. The sweep may be killed at any moment: the kernel then sends SIGTERM to its children. */
 static void become(const launch *l, pid_t parent) {
   sigset_t none;
   setpgid(0, 0);
@@ -162,7 +162,7 @@ static void become(const launch *l, pid_t parent) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   wait_for_folder(l->folder);
-  execv("/proc/self/exe", l->arguments); /* this program, even if its file was replaced meanwhile */
+  execv("/proc/self/exe", l->arguments); /* this program, even if its file has been replaced */
   dprintf(2, "petra: /proc/self/exe: cannot be started: %s\n", strerror(errno));
   _exit(1);
 }
@@ -179,7 +179,7 @@ petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slo
     if (child.pid < 0)
       status = petra_fail(PETRA_CHILD, "%s: its run cannot be started: %s", sweep->cell[cell].name, strerror(errno));
     else
-      setpgid(child.pid, child.pid); /* here as well: whoever comes first */
+      setpgid(child.pid, child.pid); /* in both processes: whichever is first */
   }
   clean_up(&l);
   if (status == PETRA_OK)
@@ -187,7 +187,7 @@ petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slo
   return status;
 }
 
-/* The last error line of this run in the log; else its last line; else nothing. */
+/* Gets the last error line of this run in the log, else its last line, else nothing. */
 static void last_words(const char *path, off_t start, char *out, size_t size) {
   char text[TAIL_BYTES + 1];
   int log = open(path, O_RDONLY | O_CLOEXEC);

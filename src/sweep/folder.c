@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a sweep goes: a folder of its own, never that of a run. */
+/* The folder of a sweep, which is never that of a run, and what the sweep stores in it. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Cuts the last component of a path off; returns it, "" of one that has none. */
+/* Cuts off and returns the last component of a path, or "". */
 static const char *cut_last(char *path) {
   size_t length = strlen(path);
   while (length > 1 && path[length - 1] == '/')
@@ -26,12 +26,12 @@ static const char *cut_last(char *path) {
   return slash + 1;
 }
 
-/* What is before the last component: "" is the current folder or, of an absolute path, the root. */
+/* Returns what is before the last component: "" is the current folder or, of an absolute path, the root. */
 static const char *parent(const char *rest, const char *name, bool absolute) {
   return name == rest ? "." : *rest ? rest : absolute ? "/" : ".";
 }
 
-/* Whether two paths, of which neither need exist, lead to the same folder. */
+/* Gets whether two paths, of which neither need exist, lead to the same folder. */
 static petra_status is_same(const char *a, const char *b, bool *out) {
   struct stat of_a, of_b;
   char *rest_a = NULL, *rest_b = NULL;
@@ -51,7 +51,7 @@ done:
   return status;
 }
 
-/* run.output of the base, and in it the name of the grid's file without its ending. */
+/* Joins run.output of the base and the name of the grid's file without its ending. */
 static petra_status name_after_grid(const petra_sweep *sweep, const petra_config *base, char **out) {
   const char *input = sweep->options.input, *slash = strrchr(input, '/');
   char *name;
@@ -67,7 +67,7 @@ static petra_status name_after_grid(const petra_sweep *sweep, const petra_config
   return status;
 }
 
-/* Fails where the folder is that of the base's own run, or holds another run. */
+/* Fails if the folder is that of the base's own run, or holds another run. */
 static petra_status refuse_runs(const petra_sweep *sweep, const petra_config *base) {
   static const char *const marks[] = {"run.h5", "checkpoint.h5"};
   char *own, *path;
@@ -121,7 +121,7 @@ petra_status petra_sweep_keep_settings(const petra_sweep *sweep) {
   petra_json_set(&root, "set", list);
   text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
   petra_status status = PETRA_OK;
-  if (sweep->options.set_count > 0 || access(path, F_OK) == 0) /* those of an earlier run no longer hold */
+  if (sweep->options.set_count > 0 || access(path, F_OK) == 0) /* the settings of an earlier run no longer apply */
     status = text ? petra_file_write_atomically(path, text, strlen(text))
                   : petra_fail(PETRA_NO_MEMORY, "%s: out of memory", path);
   free(text);
@@ -130,7 +130,7 @@ petra_status petra_sweep_keep_settings(const petra_sweep *sweep) {
   return status;
 }
 
-/* Those of the list, then those that were given, which so override them. */
+/* Takes the settings of the list, then those that were given, which override them. */
 static petra_status take(petra_sweep *sweep, const char *path, const json_t *list) {
   const petra_sweep_options *options = &sweep->options;
   const size_t kept = json_array_size(list);

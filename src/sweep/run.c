@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is
- * done in a handler. */
+/* Runs the open cells, some concurrently. Signals are received by waiting for them, so that nothing happens in a
+ * handler. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -12,23 +12,23 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static const double SUMMARY_S = 2; /* at least, between two summaries while cells run */
+static const double SUMMARY_S = 2; /* minimum time between two summaries while cells run */
 static const double GRACE_S = 30;  /* after SIGTERM, before SIGKILL: a run may want to save itself */
 
 typedef struct pool {
   petra_sweep *sweep;
   petra_sweep_child *child;
-  int slots, running, next; /* next: the cell to look at next */
-  int begun, open;          /* runs begun, of how many */
-  int stopped;              /* the first signal that asked for the end */
+  int slots, running, next; /* next: the next cell to examine */
+  int begun, open;          /* runs started, and their total */
+  int stopped;              /* the first signal that requested the end */
   bool killing;
   double stopped_s;
-  bool stale; /* a cell has ended since the summary was written */
+  bool stale; /* a cell has ended since the last summary */
   double summary_s;
   sigset_t watched, before;
 } pool;
 
-/* SIGCHLD, and of the signals that ask for the end those that whoever started this process did not want
+/* Collects SIGCHLD and, of the signals that request the end, those that the parent of this process did not set to be
  * ignored (nohup). */
 static void watch_signals(pool *p) {
   static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
@@ -48,7 +48,7 @@ static void signal_children(const pool *p, int number) {
       kill(-p->child[s].pid, number);
 }
 
-/* The first signal asks the runs to end, a second one ends them. */
+/* The first signal ends the runs gently, a second one at once. */
 static void stop(pool *p, int number) {
   if (p->stopped == 0) {
     p->stopped = number;
@@ -107,7 +107,7 @@ static petra_status reap(pool *p) {
   return result;
 }
 
-/* Waits for a signal; looks around every second all the same. */
+/* Waits for a signal, but checks every second in any case. */
 static void wait_for_signal(pool *p) {
   const struct timespec second = {1, 0};
   int number = sigtimedwait(&p->watched, NULL, &second);
@@ -117,7 +117,7 @@ static void wait_for_signal(pool *p) {
     stop(p, SIGKILL);
 }
 
-/* So that readers see how far the sweep is. */
+/* Shows readers how far the sweep is. */
 static petra_status write_summary(pool *p) {
   if (p->sweep->only >= 0 || !p->stale || petra_clock_s() - p->summary_s < SUMMARY_S)
     return PETRA_OK;
@@ -126,7 +126,7 @@ static petra_status write_summary(pool *p) {
   return petra_sweep_write_summary(p->sweep);
 }
 
-/* A failure of the sweep itself (a full disk, say) ends the cells that are running, and is the result. */
+/* A failure of the sweep itself (such as a full disk) ends the running cells and is the result. */
 static petra_status run_pool(pool *p) {
   p->stale = true;
   p->summary_s = -SUMMARY_S;
@@ -159,8 +159,8 @@ petra_status petra_sweep_run(petra_sweep *sweep, int *stopped) {
   for (int s = 0; s < p.slots; s++)
     p.child[s].cell = -1;
   if (p.slots > 1)
-    setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait must not keep other cells from the cores */
-  petra_launcher_forget();                   /* each cell is a run of one process, whoever launched this one */
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* waiting threads must not keep other cells from the cores */
+  petra_launcher_forget();                   /* each cell is a run of one process, whatever launched this one */
   watch_signals(&p);
   petra_status status = run_pool(&p);
   *stopped = p.stopped;

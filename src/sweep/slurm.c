@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In single quotes for a shell; what a terminal does not show by its bytes, which printf of the shell makes. */
+/* Prints a text in single quotes for a shell; characters that a terminal does not show as their bytes, which the
+ * shell's printf makes. */
 static void put_quoted(const char *text) {
   putchar('\'');
   while (*text) {
@@ -18,7 +19,7 @@ static void put_quoted(const char *text) {
     int bytes = petra_utf8_decode(text, strlen(text), &character);
     if (*text == '\'')
       fputs("'\\''", stdout);
-    else if (*text == '\n' || (bytes > 0 && petra_utf8_is_shown(character))) /* $() takes line breaks away */
+    else if (*text == '\n' || (bytes > 0 && petra_utf8_is_shown(character))) /* $() removes line breaks */
       fwrite(text, 1, (size_t)bytes, stdout);
     else
       for (int i = 0; i < (bytes ? bytes : 1); i++)
@@ -28,7 +29,7 @@ static void put_quoted(const char *text) {
   putchar('\'');
 }
 
-/* "1-4,7": the open cells; returns how many. */
+/* Prints the open cells, "1-4,7", and returns their number. */
 static int put_open(const petra_sweep *sweep, bool print) {
   int count = 0;
   const char *comma = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sweep found: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON, for
- * spreadsheets, and for people. */
+/* The results of the sweep: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON,
+ * as CSV, and as a table. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "config/sample_kind.h"
@@ -40,8 +40,8 @@ petra_interval petra_interval_of(const double *values, int count, double level) 
 
 typedef struct combination {
   char name[PETRA_GRID_NAME];
-  int complete;                                 /* of its cells, one a seed */
-  petra_interval interval[PETRA_SWEEP_METRICS]; /* over those */
+  int complete;                                 /* number of its cells, one per seed */
+  petra_interval interval[PETRA_SWEEP_METRICS]; /* over the complete cells */
 } combination;
 
 typedef struct summary {
@@ -122,9 +122,9 @@ static petra_status print_json(const void *root, FILE *out) {
   return petra_json_print(root, out);
 }
 
-/* --- for spreadsheets --- */
+/* --- CSV --- */
 
-/* A field in quotes, its own doubled. */
+/* Prints a field in quotes, doubling its own quotes. */
 static void put_quoted(FILE *out, const char *text) {
   for (; *text; text += strcspn(text, "\"")) {
     if (*text == '"') {
@@ -135,7 +135,7 @@ static void put_quoted(FILE *out, const char *text) {
   }
 }
 
-/* Nothing where there is no number. */
+/* Prints nothing if the value is not a number. */
 static void put_number(FILE *out, double value) {
   if (isfinite(value))
     fprintf(out, ",%.17g", value);
@@ -155,7 +155,7 @@ static petra_status print_value(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-/* A column of each key that varies: what the config has, also where a row leaves it as it is. */
+/* Prints a column for each key that varies: the value of the config, also if a row does not set it. */
 static petra_status put_varied(const summary *s, int number, FILE *out) {
   varied value = {.config = s->sweep->cell[number * s->seeds].config};
   const char *row = petra_grid_row_name(s->sweep->grid, number);
@@ -211,9 +211,9 @@ static petra_status print_csv(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-/* --- for people: one line a combination --- */
+/* --- the table: one line per combination --- */
 
-/* With n = 1 there is a mean and no interval; the line below the table says so. */
+/* With n = 1 there is a mean but no interval; the line below the table says so. */
 static void metric_cell(petra_table *table, petra_interval interval) {
   if (interval.count == 0)
     petra_table_cell(table, "-");
@@ -223,7 +223,7 @@ static void metric_cell(petra_table *table, petra_interval interval) {
     petra_table_cell(table, "%.5g +- %.2g", interval.mean, interval.half);
 }
 
-/* Whether some combination has one complete cell of several. */
+/* Returns true if some combination has one complete cell of several. */
 static bool has_lone_seed(const summary *s) {
   for (int c = 0; c < s->count; c++)
     if (s->combination[c].complete == 1)
@@ -261,7 +261,7 @@ static petra_status print_table(const summary *s) {
   return PETRA_OK;
 }
 
-/* The file of the sweep's folder called `name`: what `print` prints of `context`. */
+/* Writes the file `name` in the sweep's folder: the output of `print` for `context`. */
 static petra_status write_file(const petra_sweep *sweep, const char *name, petra_text_printer print,
                                const void *context) {
   char *path = NULL, *text = NULL;

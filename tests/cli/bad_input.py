@@ -109,7 +109,7 @@ class Config(ProgramTest):
                         ["simulate", "one.yaml"], ["profile", "one.yaml"], ["inspect", "one.yaml", "--memory", "paper"]):
             self.bad(USAGE, words, *command)
         self.assertFalse(os.path.exists(self.path("one")))
-        for setting, found in [("model.depth=34", "bn1"), ("model.depth=50", "bn2"), ("model.family=resnet", "bn1"), ("cluster.replicas=2", "a microbatch and replica"),
+        for setting, found in [("model.depth=34", "bn1"), ("model.depth=50", "bn2"), ("model.family=resnet", "bn1"), ("cluster.replicas=2", "per microbatch and replica"),
                                ("method.name=petra", "bn1")]:
             self.bad(USAGE, ["data.batch: 1 image", "group4.block1", found], "train", "one.yaml", "--output", "one", "--set", setting)
         self.write("grid.yaml", "config: {model: {width: 2, stem: imagenet}}\naxes: {data.batch: [2, 1]}\n")

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of the device's libraries, for their stand-ins. */
-#ifndef PETRA_TESTS_CUDA_HOST_ARITHMETIC_H
-#define PETRA_TESTS_CUDA_HOST_ARITHMETIC_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/config.h"
@@ -55,5 +54,3 @@ static inline void host_scribble(void *scratch, size_t bytes) {
   for (size_t i = END; i + MARK <= bytes - END; i += STEP)
     memset(at + i, 0xff, MARK);
 }
-
-#endif

@@ -16,8 +16,7 @@
  * - The nodes of a launched graph run in a random topological order, interleaved with other streams.
  * - Arguments of cudaMemcpyAsync and cudaMemsetAsync are checked against the allocations; pointers inside kernels are not.
  * - All devices share one memory. Every call takes one lock; work runs on the thread that waits for it. */
-#ifndef PETRA_TESTS_CUDA_HOST_CONTROL_H
-#define PETRA_TESTS_CUDA_HOST_CONTROL_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -96,5 +95,3 @@ void petra_cuda_host_run_by_itself(void);
 /* The same as a kernel launch: its failure is left to cudaGetLastError. */
 void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
                                     size_t bytes);
-
-#endif

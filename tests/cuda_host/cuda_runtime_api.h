@@ -2,8 +2,7 @@
 /* The part of CUDA's runtime API that petra's host code calls, for machines without CUDA: the names, types and
  * signatures of CUDA 13, implemented by the fake runtime beside this header. What the fake promises and what it does
  * not: control.h. */
-#ifndef PETRA_TESTS_CUDA_HOST_RUNTIME_API_H
-#define PETRA_TESTS_CUDA_HOST_RUNTIME_API_H
+#pragma once
 
 #include <stddef.h>
 
@@ -149,6 +148,4 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

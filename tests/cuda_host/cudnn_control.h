@@ -13,8 +13,7 @@
  * - petra_cuda_host_fail makes calls fail here as well ("cudnnBackendFinalize"): the error is the number of a cudnnStatus_t.
  * - A run takes the microseconds of its engine of the time that events tell after petra_cuda_host_make_up_time; conversions around it
  *   are kernels. */
-#ifndef PETRA_TESTS_CUDA_HOST_CUDNN_CONTROL_H
-#define PETRA_TESTS_CUDA_HOST_CUDNN_CONTROL_H
+#pragma once
 
 #include "cuda_host/control.h"
 
@@ -49,5 +48,3 @@ int64_t petra_cudnn_fake_alive(void);
 
 /* Runs that were called since the reset. */
 int64_t petra_cudnn_fake_runs(void);
-
-#endif

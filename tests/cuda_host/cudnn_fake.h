@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the fake cuDNN: what its files offer each other. All under the runtime's lock. */
-#ifndef PETRA_TESTS_CUDA_HOST_CUDNN_FAKE_H
-#define PETRA_TESTS_CUDA_HOST_CUDNN_FAKE_H
+#pragma once
 
 #include "cuda_host/cudnn_control.h"
 #include "cuda_host/runtime.h"
@@ -97,5 +96,3 @@ bool cudnn_fake_noted(const cudnn_fake_engine *engine, cudnnBackendNumericalNote
 void cudnn_fake_runs_reset(void); /* and the handles */
 bool cudnn_fake_handle_alive(const struct cudnnContext *handle);
 int64_t cudnn_fake_handles(void);
-
-#endif

@@ -6,8 +6,7 @@
  * PETRA_SYNC, then the next does; so a missing barrier shows as a result that depends on the order of threads, and
  * shared memory, NaN bytes before every block, as one that depends on who wrote it. A barrier that some threads do
  * not reach ends the program with a message, and so does one in a flat kernel. */
-#ifndef PETRA_TESTS_CUDA_HOST_DEVICE_H
-#define PETRA_TESTS_CUDA_HOST_DEVICE_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 
@@ -87,5 +86,3 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 #define PETRA_BLOCKS (petra_cuda_host_now.blocks)
 #define PETRA_UNROLL
 #define PETRA_UNROLL_SOME
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of NCCL's API that src/backend/cuda/peers.c calls: names, types and signatures of NCCL 2.28, implemented by
  * nccl_host.c. What the fake promises and what it does not: nccl_control.h. */
-#ifndef PETRA_TESTS_CUDA_HOST_NCCL_H
-#define PETRA_TESTS_CUDA_HOST_NCCL_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <limits.h>
@@ -47,5 +46,3 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
-
-#endif

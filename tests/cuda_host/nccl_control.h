@@ -10,8 +10,7 @@
  * - The end of a group is often still under way when ncclGroupEnd returns (ncclInProgress): the operations are on their streams
  *   only when ncclCommGetAsyncError has said so.
  * - From the first communicator on, the streams of the process run by themselves. */
-#ifndef PETRA_TESTS_CUDA_HOST_NCCL_CONTROL_H
-#define PETRA_TESTS_CUDA_HOST_NCCL_CONTROL_H
+#pragma once
 
 #include <nccl.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ typedef struct petra_nccl_host_counts {
   int64_t groups, operations, communicators; /* groups that had operations; communicators that there are now */
 } petra_nccl_host_counts;
 petra_nccl_host_counts petra_nccl_host_count(void);
-
-#endif

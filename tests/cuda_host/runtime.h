@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the fake runtime: its state and what its files offer each other. All under one lock (host_enter). */
-#ifndef PETRA_TESTS_CUDA_HOST_RUNTIME_H
-#define PETRA_TESTS_CUDA_HOST_RUNTIME_H
+#pragma once
 
 #include "cuda_host/control.h"
 
@@ -189,5 +188,3 @@ void host_graphs_reset(void);
 
 /* --- memory.c --- */
 void host_memory_reset(void);
-
-#endif

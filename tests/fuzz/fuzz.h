@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entry functions of the fuzzers: each takes any bytes, and aborts where the program breaks a promise. Run by
  * libFuzzer (make fuzz) and, over the files of corpus/, by tests/test_fuzz_corpus. */
-#ifndef PETRA_TESTS_FUZZ_H
-#define PETRA_TESTS_FUZZ_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ _Noreturn void petra_fuzz_fail(const char *what);
 /* The log goes nowhere but into a count of its lines, each of which must be one line of printable text. */
 void petra_fuzz_listen(void);
 int petra_fuzz_lines(void); /* since the last petra_fuzz_listen */
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checked schedule on the virtual executor. */
-#ifndef PETRA_TESTS_FUZZ_RUN_H
-#define PETRA_TESTS_FUZZ_RUN_H
+#pragma once
 
 #include "schedule/schedule.h"
 
@@ -11,5 +10,3 @@
  * unless it ends, every action ran once and waited for what it must wait for (schedule/program.h), and the worker
  * counted what a plain count of microbatches in flight gives. Quadratic in the number of actions. */
 void petra_fuzz_run(const petra_schedule *schedule, const uint8_t *data, size_t size);
-
-#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention: each head of each sample by one thread, some queries against all keys that they see at a time, so that no
- * T x T matrix is kept (as in FlashAttention, Dao et al., arXiv:2205.14135; its keys too come in tiles, since its memory
- * is smaller). */
+/* Attention. One thread computes each head of each sample. It processes some queries at a time against all keys that
+ * they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also come
+ * in tiles, since its memory is smaller). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "base/threads.h"
@@ -10,14 +10,14 @@
 
 enum { QUERIES = 64 };
 
-/* The numbers of one head of one sample: a matrix of so many positions and `width` features, `step` elements from a row to the
+/* The numbers of one head of one sample: a matrix of positions and `width` features, `step` elements from a row to the
  * next. */
 typedef struct rows {
   float *at;
   int64_t step;
 } rows;
 
-/* One head of one sample. Of tensors in bf16 these are copies in floats, which lie in scratch memory. */
+/* One head of one sample. For tensors in bf16 these are copies in floats, which lie in scratch memory. */
 typedef struct attention_head {
   int64_t positions, width; /* T, d */
   rows q, k, v, y, dy, dq, dk, dv;
@@ -27,8 +27,8 @@ typedef struct attention_head {
   bool causal;
 } attention_head;
 
-/* Queries [first, first + rows) and as many keys as the last of them sees; `keys`: what the first sees, as
- * cpu_kernel_softmax has it. */
+/* Queries [first, first + rows) and the keys that the last of them sees; `keys`: the number that the first sees, as for
+ * cpu_kernel_softmax. */
 typedef struct strip {
   int64_t first, rows, count, keys;
 } strip;
@@ -41,7 +41,7 @@ static strip strip_at(const attention_head *h, int64_t first, int64_t queries) {
   return s;
 }
 
-/* The rows from `first` on. */
+/* Returns the rows from `first` on. */
 static rows from(rows all, int64_t first) {
   return (rows){all.at + first * all.step, all.step};
 }
@@ -95,7 +95,7 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
   return cpu_onednn_product(&product);
 }
 
-/* Whether all `count` rows of `width` elements are finite. */
+/* Returns true if all `count` rows of `width` elements are finite. */
 static bool is_finite(rows x, int64_t count, int64_t width) {
   float nothing = 0;
   for (int64_t i = 0; i < count; i++, x.at += x.step)
@@ -105,7 +105,7 @@ static bool is_finite(rows x, int64_t count, int64_t width) {
   return nothing == 0;
 }
 
-/* `queries` at a time; `scores`: room for a strip. */
+/* Processes `queries` at a time; `scores`: room for a strip. */
 static petra_status attend_strips(const attention_head *h, int64_t queries, float *scores) {
   float inverse[QUERIES];
   for (int64_t first = 0; first < h->positions; first += queries) {
@@ -119,8 +119,9 @@ static petra_status attend_strips(const attention_head *h, int64_t queries, floa
   return PETRA_OK;
 }
 
-/* The products of a causal strip also have the keys that only its later queries see, with the probability 0, which makes NaN of what
- * is not finite there. One query at a time sees all keys of its product: slowly, and only what depends on it is not finite. */
+/* The products of a causal strip also include the keys that only its later queries see, with probability 0; if these
+ * are not finite, the result is NaN. Processing one query at a time is slow, but then each query sees all keys of its
+ * product, and only what depends on a non-finite number is not finite. */
 static petra_status attend(const attention_head *h, float *scores) {
   PETRA_TRY(attend_strips(h, QUERIES, scores));
   return h->causal && !is_finite(h->y, h->positions, h->width) ? attend_strips(h, 1, scores) : PETRA_OK;
@@ -152,7 +153,7 @@ static petra_status attend_backward(const attention_head *h, float *p) {
 
 /* --- all heads --- */
 
-/* What a pass reads and writes; NULL: it does not. */
+/* The tensors that a pass reads and writes; NULL: unused. */
 typedef struct operands {
   const petra_tensor *qkv, *y, *dy;
   petra_tensor *y_out, *dqkv;
@@ -163,14 +164,14 @@ typedef struct operands {
 
 enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
 
-/* A head's rows of a tensor begin at this element of it, those of part 0, 1 or 2 of q, k and v side by side. */
+/* Returns the element at which a head's rows begin in a tensor, those of part 0, 1 or 2 of q, k and v side by side. */
 static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t number, int64_t part) {
   const int64_t features = petra_tensor_columns(o->qkv) / 3;
   return number / o->heads * t->shape[1] * petra_tensor_columns(t) + part * features +
          number % o->heads * (features / o->heads);
 }
 
-/* They themselves or, in bf16, room for a copy. */
+/* Gets the rows themselves or, in bf16, room for a copy. */
 static rows find(const petra_tensor *t, int64_t begin, const attention_head *h, float **room) {
   float *copy = *room;
   if (!t)
@@ -193,7 +194,7 @@ static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, 
 
 typedef petra_status head_function(const attention_head *h, float *strips);
 
-/* One head; `room`: for strips and, behind them, for copies. */
+/* Computes one head; `room`: for strips and, after them, for copies. */
 static petra_status do_head(const operands *o, int64_t number, int strips, head_function *function, float *room) {
   const int64_t features = petra_tensor_columns(o->qkv) / 3, width = features / o->heads, positions = o->qkv->shape[1];
   float *copies = room + strips * QUERIES * cpu_strip_step(positions);
@@ -224,7 +225,7 @@ static petra_status do_head(const operands *o, int64_t number, int strips, head_
   return PETRA_OK;
 }
 
-/* Each head of each sample, with room for so many strips. */
+/* Computes each head of each sample, with room for `strips` strips. */
 static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
   const int64_t positions = o->qkv->shape[1], width = petra_tensor_columns(o->qkv) / 3 / o->heads;
   const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;

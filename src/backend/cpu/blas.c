@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that is CBLAS's. */
+/* All uses of CBLAS except those of optim.c. */
 #include "config.h"
 
 #include "backend/cpu/cpu.h"
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What OpenBLAS takes on x86-64 for a thread that multiplies, when it first does; it keeps it. Where it gets none it asks for ever. */
+/* Memory that OpenBLAS on x86-64 allocates for a thread at its first product, and keeps. If it gets none, it tries for
+ * ever. */
 enum { BUFFER_BYTES = 128 << 20 };
 
 void petra_cpu_blas_alone(void) {
@@ -32,7 +33,7 @@ petra_status cpu_blas_init(int threads) {
 
 void cpu_blas_describe(char *text, size_t size) {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-  /* "OpenBLAS 0.3.21 NO_LAPACKE ...": name and version only. */
+  /* "OpenBLAS 0.3.21 NO_LAPACKE ...": uses only name and version. */
   char config[128];
   snprintf(config, sizeof config, "%s", openblas_get_config());
   char *space = strchr(config, ' ');

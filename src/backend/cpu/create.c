@@ -67,7 +67,7 @@ static const petra_backend_ops cpu_ops = {.name = "cpu",
                                           .held = held,
                                           PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cpu_)};
 
-/* Below AVX512-BF16 oneDNN has no kernels for bf16, or emulates them more slowly than it computes in float. */
+/* Without AVX512-BF16 oneDNN has no kernels for bf16, or emulates them more slowly than it computes in float. */
 static petra_status check_bf16(void) {
   char library[128];
   if (cpu_onednn_has_bf16())
@@ -79,7 +79,7 @@ static petra_status check_bf16(void) {
                     library);
 }
 
-/* `deterministic` asks for nothing more: every operation is deterministic at a fixed number of threads. */
+/* `deterministic` requires nothing more: every operation is deterministic at a fixed number of threads. */
 petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out) {
   const bool bf16 = options->precision == PETRA_PRECISION_BF16;
   const int lanes = options->lanes > 1 ? options->lanes : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise operations, dot, split and concat. */
+/* Element-wise operations, dot, split, concat, space to depth. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 
@@ -26,7 +26,7 @@ static void copy_chunk(const petra_tensor *x, petra_tensor *y, int64_t first, in
     cpu_kernel_from_bf16(from, to, count);
 }
 
-/* Activations and inner tensors of one shape lie alike. */
+/* Activations and inner tensors of one shape have the same layout. */
 petra_status cpu_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
   int64_t count = cpu_layout_of(x)->count;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
@@ -91,7 +91,7 @@ static double dot_chunk(const petra_tensor *a, const petra_tensor *b, int64_t fi
   return cpu_kernel_dot(wide_a, wide_b, count);
 }
 
-/* One partial sum per chunk, added up in order: the result does not depend on the number of threads. */
+/* There is one partial sum per chunk, added in order, so that the result does not depend on the number of threads. */
 petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out) {
   int64_t count = cpu_layout_of(a)->count, chunks = chunks_of(count);
   void *memory;
@@ -118,8 +118,8 @@ petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, co
 
 /* --- split and concat --- */
 
-/* A part holds the channels from `first` on of the whole. Straight copies of blocks when both are cut alike.
- */
+/* Copies between a part, which holds the channels from `first` on, and the whole. Blocks are copied straight if both
+ * are divided alike. */
 static bool aligned(const petra_tensor *whole, const petra_tensor *part, int first) {
   int block = cpu_layout_of(whole)->block;
   return block == cpu_layout_of(part)->block && first % block == 0 &&
@@ -131,7 +131,7 @@ static void move(float *to, int64_t to_step, const float *from, int64_t from_ste
     to[i * to_step] = from[i * from_step];
 }
 
-/* Between tensors whose channels come last: `channels` of every pixel; whole blocks of them without a call each. */
+/* Copies `channels` of every pixel between tensors whose channels come last, without a call per whole block. */
 static void move_pixels(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t pixels,
                         int channels) {
   for (int64_t p = 0; p < pixels; p++) {
@@ -180,21 +180,21 @@ petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const pe
   return PETRA_OK;
 }
 
-/* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide
- * tensor are eight lanes of one pixel of the deep one. */
+/* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide tensor are
+ * eight lanes of one pixel of the deep one. */
 
 enum { TAPS = 4, PAIR = 2, LANES = TAPS * PAIR };
 
-/* A stretch of both tensors: the rows of one image, from the first channel of the pair (or the only channel) on. */
+/* A part of both tensors: the rows of one image, from the first channel of the pair (or the only channel) on. */
 typedef struct stretch {
   float *wide, *deep;
   int64_t rows, columns;        /* of the deep tensor */
-  int64_t wide_pixel, wide_row; /* floats from a pixel, a row of the wide tensor to the next */
+  int64_t wide_pixel, wide_row; /* distance in floats from a pixel, and from a row of the wide tensor, to the next */
   int64_t deep_pixel;
 } stretch;
 
-/* All reads come before the writes: in turns they wait for each other where the tensors lie a multiple of 4
- * KiB apart. Lanes that are padding are 0 on both sides and move with the others. */
+/* All reads come before the writes: interleaved they would wait for each other if the tensors lie a multiple of 4 KiB
+ * apart. Padding lanes are 0 on both sides and move with the others. */
 static void pair_to_deep(const stretch *s) {
   for (int64_t h = 0; h < s->rows; h++)
     for (int64_t w = 0; w < s->columns; w++) {
@@ -223,7 +223,7 @@ static void pair_to_wide(const stretch *s) {
     }
 }
 
-/* One channel of the deep tensor: where one of the layouts is plain (3 channels). */
+/* One channel of the deep tensor, if one of the layouts is plain (3 channels). */
 static void single(const stretch *s, int tap, bool to_deep) {
   float *corner = s->wide + tap / 2 * s->wide_row + tap % 2 * s->wide_pixel;
   for (int64_t h = 0; h < s->rows; h++)
@@ -237,7 +237,7 @@ static void single(const stretch *s, int tap, bool to_deep) {
     }
 }
 
-/* One of the two data pointers is only read, as `to_deep` says. */
+/* Only one of the two data pointers is written, depending on `to_deep`. */
 static void shuffle(petra_backend *backend, float *wide_data, const petra_tensor *wide, float *deep_data,
                     const petra_tensor *deep, bool to_deep) {
   const cpu_layout *l = cpu_layout_of(wide), *d = cpu_layout_of(deep);

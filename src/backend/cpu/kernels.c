@@ -82,7 +82,7 @@ INLINE void lion(const cpu_lion_rates *rates, const float *g, float *m, float *p
 
 /* --- batch norm --- */
 
-/* Sums run in UNROLL independent chains of additions, which hides their latency and halves the rounding. */
+/* Sums run in UNROLL independent chains of additions, which hides their latency and halves the rounding error. */
 enum { UNROLL = 4, BLOCK_MAX = 16 };
 
 INLINE void fold(const float *chains, int block, float *out) {
@@ -135,7 +135,7 @@ INLINE void norm_statistics(const cpu_piece *piece, const float *x, float *mean,
     statistics(piece, 1, x, mean, square);
 }
 
-/* The kernel with the width of the block, and `relu` where blocks are widest, as constants. */
+/* Calls the kernel with the width of the block, and `relu` for the widest blocks, as constants. */
 #define BY_BLOCK(kernel, ...)                                                                                          \
   do {                                                                                                                 \
     if (piece->block == 16 && relu)                                                                                    \
@@ -148,7 +148,7 @@ INLINE void norm_statistics(const cpu_piece *piece, const float *x, float *mean,
       kernel(piece, 1, channels, relu, __VA_ARGS__);                                                                   \
   } while (0)
 
-/* The one place where z is computed, so that forward and backward agree on its sign. */
+/* z is computed only here, so that forward and backward agree on its sign. */
 INLINE float normalised(float x, float mean, float factor, float shift) {
   return (x - mean) * factor + shift;
 }
@@ -168,7 +168,7 @@ INLINE void apply(const cpu_piece *piece, int block, const cpu_norm_channels *ch
         if (join == PETRA_JOIN_ADD_ACTIVATE)
           z += addend[at + l];
         if (relu)
-          z = z <= 0 ? 0 : z; /* a NaN stays */
+          z = z <= 0 ? 0 : z; /* NaN stays NaN */
         if (join == PETRA_JOIN_ADD)
           z = addend[at + l] + z;
         if (join == PETRA_JOIN_SUBTRACT)

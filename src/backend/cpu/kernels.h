@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loops of the element-wise and norm operations, over contiguous memory, each compiled for several
- * instruction sets. They hold no OpenMP region; their callers share out the work. */
-#ifndef PETRA_BACKEND_CPU_KERNELS_H
-#define PETRA_BACKEND_CPU_KERNELS_H
+ * instruction sets. They contain no OpenMP region; their callers divide the work. */
+#pragma once
 
 #include "backend/backend.h"
 
@@ -14,8 +13,8 @@ typedef struct cpu_sgd_rates {
   bool nesterov, first;
 } cpu_sgd_rates;
 
-/* What petra_adam_step has for each element of a tensor: `keep` is 1 - lr decay, `new_mean` 1 - beta1, `new_square` 1 - beta2,
- * `to_root` 1 / sqrt(square_correction). */
+/* The parameters of petra_adam_step for each element of a tensor: `keep` is 1 - lr decay, `new_mean` 1 - beta1,
+ * `new_square` 1 - beta2, `to_root` 1 / sqrt(square_correction). */
 typedef struct cpu_adam_rates {
   float keep, new_mean, beta2, new_square, to_root, epsilon, gradient_rate, mean_rate;
 } cpu_adam_rates;
@@ -24,16 +23,16 @@ typedef struct cpu_lion_rates {
   float keep, lr, beta1, new1, beta2, new2; /* keep: 1 - lr decay; new: 1 - beta */
 } cpu_lion_rates;
 
-/* Pieces of `block` channels side by side: `rows` stretches of `pixels` pixels, `row_step` elements apart; the next pixel is
- * `pixel_step` further: `block` itself in fp32. */
+/* Pieces of `block` contiguous channels: `rows` rows of `pixels` pixels, `row_step` elements apart; the next pixel is
+ * `pixel_step` further: in fp32 `block` itself. */
 typedef struct cpu_piece {
   int block;
   int64_t rows, pixels, row_step, pixel_step;
 } cpu_piece;
 
-enum { CPU_NARROW_MAX = 64 }; /* most channels of a piece in bf16 */
+enum { CPU_NARROW_MAX = 64 }; /* maximum number of channels of a piece in bf16 */
 
-/* One block's channels: z = (x - mean) * factor + shift. */
+/* The coefficients of one block's channels: z = (x - mean) * factor + shift. */
 typedef struct cpu_norm_channels {
   const float *mean, *factor, *shift;
 } cpu_norm_channels;
@@ -50,14 +49,14 @@ typedef struct cpu_norm_channels {
   X(void, adam, (const cpu_adam_rates *r, const float *g, float *m, float *s, float *p, int64_t count),                \
     (r, g, m, s, p, count))                                                                                            \
   X(void, lion, (const cpu_lion_rates *r, const float *g, float *m, float *p, int64_t count), (r, g, m, p, count))     \
-  /* Mean and sum of squared distances from that mean, of each of the block's channels. */                             \
+  /* Computes the mean and the sum of squared distances from it, for each of the block's channels. */                  \
   X(void, norm_statistics, (const cpu_piece *piece, const float *x, float *mean, float *square),                       \
     (piece, x, mean, square))                                                                                          \
   X(void, norm_apply,                                                                                                  \
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join, const float *x,            \
      const float *addend, float *y),                                                                                   \
     (piece, channels, relu, join, x, addend, y))                                                                       \
-  /* With g = dy where act is not flat, else 0: the sums of g and of g * (x - mean). */                                \
+  /* With g = dy if act is not flat, else 0: the sums of g and of g * (x - mean). */                                   \
   X(void, norm_sums,                                                                                                   \
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x, const float *dy,            \
      float *sum, float *product),                                                                                      \
@@ -68,21 +67,21 @@ typedef struct cpu_norm_channels {
      const float *x, const float *dy, float *dx),                                                                      \
     (piece, channels, relu, offset, slope, x, dy, dx))
 
-/* The same for elements in bf16 (kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16 channels
- * (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (of the apply) or dy is of
- * floats. */
+/* The same for elements in bf16 (kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16
+ * channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (of the
+ * apply) or dy has floats. */
 #define CPU_NARROW_KERNELS(X)                                                                                          \
-  /* To nearest, ties to even; a NaN stays one. */                                                                     \
+  /* Rounds to nearest, ties to even; NaN stays NaN. */                                                                \
   X(void, to_bf16, (const float *x, uint16_t *y, int64_t count), (x, y, count))                                        \
   X(void, from_bf16, (const uint16_t *x, float *y, int64_t count), (x, y, count))                                      \
-  /* The same of `rows` rows of `count` elements, `step` from one to the next. */                                      \
+  /* The same for `rows` rows of `count` elements, `step` from one to the next. */                                     \
   X(void, widen_rows, (const uint16_t *x, int64_t step_x, int64_t rows, int64_t count, float *y, int64_t step_y),      \
     (x, step_x, rows, count, y, step_y))                                                                               \
   X(void, narrow_rows, (const float *x, int64_t step_x, int64_t rows, int64_t count, uint16_t *y, int64_t step_y),     \
     (x, step_x, rows, count, y, step_y))                                                                               \
   X(void, narrow_statistics, (const cpu_piece *piece, const uint16_t *x, float *mean, float *square),                  \
     (piece, x, mean, square))                                                                                          \
-  /* addend NULL, with PETRA_JOIN_NONE, or of floats as y. */                                                          \
+  /* addend is NULL, with PETRA_JOIN_NONE, or has floats like y. */                                                    \
   X(void, narrow_apply,                                                                                                \
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join, bool wide,                 \
      const uint16_t *x, const float *addend, void *y),                                                                 \
@@ -91,76 +90,75 @@ typedef struct cpu_norm_channels {
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const uint16_t *x,               \
      const void *dy, float *sum, float *product),                                                                      \
     (piece, channels, relu, wide, x, dy, sum, product))                                                                \
-  /* dx may be dy where that is not wide. */                                                                           \
+  /* dx may be dy unless that is wide. */                                                                              \
   X(void, narrow_backward,                                                                                             \
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const float *offset,             \
      const float *slope, const uint16_t *x, const void *dy, uint16_t *dx),                                             \
     (piece, channels, relu, wide, offset, slope, x, dy, dx))
 
-/* Of sequences (kernels_sequence.c): `count` elements side by side, or `rows` rows of so many. */
+/* For sequences (kernels_sequence.c): `count` contiguous elements, or `rows` rows of this many. */
 enum {
-  CPU_COLUMNS = 64, /* most columns that are summed at once */
-  CPU_STRIP = 64,   /* a row of a strip has room for a multiple of these */
+  CPU_COLUMNS = 64, /* maximum number of columns that are summed at once */
+  CPU_STRIP = 64,   /* a row of a strip has room for a multiple of this number */
 };
 
 static inline int64_t cpu_strip_step(int64_t count) {
   return (count + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
 }
 
-#define CPU_SEQUENCE_KERNELS(X)                                                                                                     \
-  /* y is what the product of a linear layer is added to: 0, b, addend + b or addend - b. b may be NULL: 0; y may be addend. */     \
-  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),                 \
-    (join, b, addend, rows, count, y))                                                                                              \
-  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                                    \
-  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                                  \
-    (x, rows, step, columns, sum))                                                                                                  \
-  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                                  \
-  X(void, layer_norm_sums,                                                                                                          \
-    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,                        \
-     int64_t columns, double *dscale, double *dshift),                                                                              \
-    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                                  \
-  /* y NULL: mean and deviation alone. */                                                                                           \
-  X(void, layer_norm,                                                                                                               \
-    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                              \
-     float *deviation, float *y),                                                                                                   \
-    (x, scale, shift, rows, count, mean, deviation, y))                                                                             \
-  /* dx may be dy. */                                                                                                               \
-  X(void, layer_norm_backward,                                                                                                      \
-    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,                  \
-     int64_t count, float *dx),                                                                                                     \
-    (x, scale, mean, deviation, dy, rows, count, dx))                                                                               \
-  /* y may be x. */                                                                                                                 \
-  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                                    \
-  /* dx may be dy. */                                                                                                               \
-  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                              \
-    (form, x, dy, dx, count))                                                                                                       \
-  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. Of row i the first `keys` + i (at most `count`) are */      \
-  /* real, the others become 0. s = exp(s - largest); the sum is 1 / inverse, its log and the largest together */                   \
-  /* log_sum, whose rows are `step` apart. */                                                                                       \
-  X(void, softmax,                                                                                                                  \
-    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                            \
-    (s, rows, count, keys, inverse, log_sum, step))                                                                                 \
-  /* The same again: s = exp(s - log_sum). */                                                                                       \
-  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),                 \
-    (s, rows, count, keys, log_sum, step))                                                                                          \
-  /* Rows of p and dp: dp = p (dp - dy y), dy y being the product of rows of `width`, `step` apart. */                              \
-  X(void, softmax_backward,                                                                                                         \
-    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,                        \
-     int64_t step),                                                                                                                 \
-    (p, dp, rows, count, y, dy, width, step))                                                                                       \
-  /* y *= factor[i], rows of `width`, `step` apart */                                                                               \
-  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                                   \
-    (factor, rows, width, step, y))                                                                                                 \
-  /* log of the sum of exp of a row; with gradient != NULL (softmax - onehot) * factor. */                                          \
-  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),                          \
-    (row, count, label, factor, gradient))                                                                                          \
-  /* How many other elements are not worse than that of `label`; a tie goes to the lower. A NaN is never worse than anything, nor \
-   * anything than it. */ \
+#define CPU_SEQUENCE_KERNELS(X)                                                                                                \
+  /* y is what the product of a linear layer is added to: 0, b, addend + b or addend - b. b may be NULL: 0; y may be
+   * addend. */           \
+  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),            \
+    (join, b, addend, rows, count, y))                                                                                         \
+  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                               \
+  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                             \
+    (x, rows, step, columns, sum))                                                                                             \
+  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                             \
+  X(void, layer_norm_sums,                                                                                                     \
+    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,                   \
+     int64_t columns, double *dscale, double *dshift),                                                                         \
+    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                             \
+  /* If y is NULL, computes only mean and deviation. */                                                                        \
+  X(void, layer_norm,                                                                                                          \
+    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                         \
+     float *deviation, float *y),                                                                                              \
+    (x, scale, shift, rows, count, mean, deviation, y))                                                                        \
+  /* dx may be dy. */                                                                                                          \
+  X(void, layer_norm_backward,                                                                                                 \
+    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,             \
+     int64_t count, float *dx),                                                                                                \
+    (x, scale, mean, deviation, dy, rows, count, dx))                                                                          \
+  /* y may be x. */                                                                                                            \
+  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                               \
+  /* dx may be dy. */                                                                                                          \
+  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                         \
+    (form, x, dy, dx, count))                                                                                                  \
+  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. Of row i the first `keys` + i (at most `count`) are */ \
+  /* real, the others become 0. s = exp(s - largest); the sum is 1 / inverse, its log and the largest together */              \
+  /* log_sum, whose rows are `step` apart. */                                                                                  \
+  X(void, softmax,                                                                                                             \
+    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                       \
+    (s, rows, count, keys, inverse, log_sum, step))                                                                            \
+  /* The same again: s = exp(s - log_sum). */                                                                                  \
+  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),            \
+    (s, rows, count, keys, log_sum, step))                                                                                     \
+  /* Rows of p and dp: dp = p (dp - dy y), dy y being the product of rows of `width`, `step` apart. */                         \
+  X(void, softmax_backward,                                                                                                    \
+    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,                   \
+     int64_t step),                                                                                                            \
+    (p, dp, rows, count, y, dy, width, step))                                                                                  \
+  /* y *= factor[i], rows of `width`, `step` apart */                                                                          \
+  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                              \
+    (factor, rows, width, step, y))                                                                                            \
+  /* log of the sum of exp of a row; with gradient != NULL (softmax - onehot) * factor. */                                     \
+  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),                     \
+    (row, count, label, factor, gradient))                                                                                     \
+  /* Counts the other elements that are not worse than that of `label`; a tie goes to the lower. */                            \
+  /* A NaN is never worse than anything, nor anything than it. */                                                              \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
 #define CPU_KERNEL_DECLARE(result, name, parameters, ...) result cpu_kernel_##name parameters;
 CPU_KERNELS(CPU_KERNEL_DECLARE)
 CPU_NARROW_KERNELS(CPU_KERNEL_DECLARE)
 CPU_SEQUENCE_KERNELS(CPU_KERNEL_DECLARE)
-
-#endif

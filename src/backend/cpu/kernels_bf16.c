@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for elements in bf16. The compilers make of arrays of 16 bits what they like; vectors of 16 lanes say what is
- * meant. Only processors with AVX-512 run these (create.c); elsewhere they are plain code. */
+/* The kernels for elements in bf16. Compilers vectorise loops over 16-bit arrays unpredictably, so vectors of 16 lanes
+ * are explicit. Only processors with AVX-512 run these (create.c); elsewhere they are plain code. */
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/versions.h"
 
@@ -12,7 +12,7 @@ typedef float lanes_f32 __attribute__((vector_size(LANES * sizeof(float))));
 typedef uint32_t lanes_u32 __attribute__((vector_size(LANES * sizeof(uint32_t))));
 typedef uint16_t lanes_u16 __attribute__((vector_size(LANES * sizeof(uint16_t))));
 
-/* Vectors go through pointers: how they would be passed depends on the instruction set. */
+/* Vectors are passed by pointer: how they would be passed by value depends on the instruction set. */
 
 INLINE void widen(const lanes_u16 *x, lanes_f32 *out) {
   const lanes_u32 bits = __builtin_convertvector(*x, lanes_u32) << 16;
@@ -27,7 +27,7 @@ INLINE void narrow(const lanes_f32 *x, lanes_u16 *out) {
   *out = __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), lanes_u16);
 }
 
-/* `count` of the lanes, a constant in the loops that matter; the others are 0. */
+/* Loads `count` lanes, a constant in the loops that matter; the others are 0. */
 INLINE void load_f32(const float *x, int count, lanes_f32 *out) {
   if (count < LANES)
     memset(out, 0, sizeof *out);
@@ -46,7 +46,7 @@ INLINE void store_u16(uint16_t *y, int count, const lanes_f32 *x) {
   memcpy(y, &bits, (count < LANES ? (size_t)count : LANES) * sizeof *y);
 }
 
-/* Element `at` of floats or of bf16. */
+/* Loads element `at` of floats or of bf16. */
 INLINE void load(bool wide, const void *x, int64_t at, int count, lanes_f32 *out) {
   if (wide)
     load_f32((const float *)x + at, count, out);
@@ -61,7 +61,7 @@ INLINE void store(bool wide, void *y, int64_t at, int count, const lanes_f32 *x)
     store_u16((uint16_t *)y + at, count, x);
 }
 
-/* x where the mask of a comparison says, else 0. */
+/* Returns x where the mask of a comparison is set, else 0. */
 INLINE void keep_where(const lanes_u32 *mask, const lanes_f32 *x, lanes_f32 *out) {
   lanes_u32 bits;
   memcpy(&bits, x, sizeof bits);
@@ -109,15 +109,15 @@ INLINE void narrow_rows(const float *x, int64_t step_x, int64_t rows, int64_t co
 
 /* --- batch norm --- */
 
-/* Sums run in CHAINS independent chains of additions: vectors of one pixel, and as many pixels as fill the chains. `width`
- * channels are 1, 2 or 4 vectors; or one, not full. */
+/* Sums run in CHAINS independent chains of additions: the vectors of one pixel, and as many pixels as fill the chains.
+ * `width` channels are 1, 2 or 4 vectors, or one partial vector. */
 enum { CHAINS = 4, VECTORS_MAX = CPU_NARROW_MAX / LANES };
 
 INLINE int vectors_of(int width) {
   return (width + LANES - 1) / LANES;
 }
 
-/* The chains of each vector, added up, to `width` numbers. */
+/* Adds the chains of each vector to `width` numbers. */
 INLINE void fold(int width, const lanes_f32 *chain, float *out) {
   const int vectors = vectors_of(width);
   for (int v = 0; v < vectors; v++) {
@@ -128,7 +128,8 @@ INLINE void fold(int width, const lanes_f32 *chain, float *out) {
   }
 }
 
-/* body(chain, offset of its vector from the row's start) for all of a piece; what is left of a row goes to the first chains. */
+/* Calls body(chain, offset of its vector from the row's start) for a whole piece; the rest of a row goes to the first
+ * chains. */
 #define FOR_EACH_CHAIN(body)                                                                                           \
   for (int64_t r = 0; r < piece->rows; r++) {                                                                          \
     const int64_t row = r * piece->row_step, step = piece->pixel_step;                                                 \
@@ -157,7 +158,7 @@ INLINE void statistics(const cpu_piece *piece, int width, const uint16_t *x, flo
   fold(width, chain, square);
 }
 
-/* kernel(piece, the width as a constant where it is a usual one, ...) */
+/* Calls kernel(piece, the width, as a constant if it is a usual one, ...). */
 #define BY_WIDTH(kernel, ...)                                                                                          \
   do {                                                                                                                 \
     if (piece->block == 4 * LANES)                                                                                     \
@@ -174,7 +175,7 @@ INLINE void narrow_statistics(const cpu_piece *piece, const uint16_t *x, float *
   BY_WIDTH(statistics, x, mean, square);
 }
 
-/* The coefficients of the channels from `first` on. */
+/* Loads the coefficients of the channels from `first` on. */
 typedef struct coefficients {
   lanes_f32 mean, factor, shift;
 } coefficients;
@@ -185,7 +186,7 @@ INLINE void load_coefficients(const cpu_norm_channels *channels, int first, coef
   load_f32(channels->shift + first, LANES, &out->shift);
 }
 
-/* The one place where z is computed, so that forward and backward agree on its sign. */
+/* z is computed only here, so that forward and backward agree on its sign. */
 INLINE void normalised(const coefficients *k, const lanes_f32 *x, lanes_f32 *z) {
   *z = (*x - k->mean) * k->factor + k->shift;
 }
@@ -199,7 +200,7 @@ INLINE void apply_one(const coefficients *k, bool relu, petra_join join, bool wi
     load_f32(addend + at, width, &b);
   if (join == PETRA_JOIN_ADD_ACTIVATE)
     z += b;
-  if (relu) { /* a NaN stays */
+  if (relu) { /* NaN stays NaN */
     const lanes_u32 above = (lanes_u32) ~(z <= 0);
     keep_where(&above, &z, &z);
   }
@@ -222,7 +223,7 @@ INLINE void apply(const cpu_piece *piece, int width, const cpu_norm_channels *ch
                   r * piece->row_step + p * piece->pixel_step + v * LANES);
 }
 
-/* What is joined is wide. */
+/* The addend is wide. */
 INLINE void apply_joined(const cpu_piece *piece, int width, const cpu_norm_channels *channels, bool relu,
                          petra_join join, bool wide, const uint16_t *x, const float *addend, void *y) {
   if (!wide)
@@ -245,7 +246,7 @@ INLINE void narrow_apply(const cpu_piece *piece, const cpu_norm_channels *channe
     BY_WIDTH(apply_joined, channels, false, join, wide, x, addend, y);
 }
 
-/* dy where act is not flat at x, else 0; x becomes its distance from the mean. */
+/* Returns dy if act is not flat at x, else 0; x becomes its distance from the mean. */
 INLINE void active(const coefficients *k, bool relu, lanes_f32 *x, lanes_f32 *dy) {
   lanes_f32 z;
   normalised(k, x, &z);

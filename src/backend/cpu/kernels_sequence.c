@@ -6,15 +6,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums run in LANES independent chains, which hides the latency of additions and makes their roundings fewer. */
+/* Sums run in LANES independent chains, which hides the latency of additions and reduces their rounding error. */
 enum { LANES = CPU_STRIP };
 
 /* --- exp --- */
 
-/* exp of a number of at most 88, within 2 units of the last place; below -87: 0, above 88: that of 88. A NaN stays. x = n log 2 + r,
- * |r| <= log(2) / 2: 2^n times the polynomial of Cephes' expf (S. Moshier). */
+/* exp for numbers of at most 88, within 2 units of the last place; below -87: 0, above 88: the value at 88. NaN stays
+ * NaN. x = n log 2 + r, |r| <= log(2) / 2: 2^n times the polynomial of Cephes' expf (S. Moshier). */
 INLINE float exp_of(float x) {
-  const float whole = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer, its lowest bits */
+  const float whole = 12582912.0f; /* 1.5 * 2^23: adding it rounds a number to an integer, in the lowest bits */
   float y = x < -87.0f ? -87.0f : x;
   y = y > 88.0f ? 88.0f : y;
   const float t = y * 1.44269504088896341f + whole, n = t - whole;
@@ -34,7 +34,8 @@ INLINE float exp_of(float x) {
   return x < -87.0f ? 0 : p * power;
 }
 
-/* The same in double, of x <= 0: within an epsilon; below -700: 0. The Taylor series, whose 14th term is below 2^-53. */
+/* The same in double, for x <= 0: within an epsilon; below -700: 0. The Taylor series, whose 14th term is below
+ * 2^-53. */
 INLINE double exp_wide(double x) {
   const double whole = 6755399441055744.0; /* 1.5 * 2^52 */
   const double y = x < -700 ? -700 : x, t = y * 1.4426950408889634074 + whole, n = t - whole;
@@ -196,21 +197,22 @@ INLINE void layer_norm_backward(const float *x, const float *scale, const float 
 
 /* --- GELU --- */
 
-/* At 30 both forms are flat; further out a power of x would not be finite. A NaN stays. */
+/* At 30 both forms are flat; further out a power of x would not be finite. NaN stays NaN. */
 INLINE float bounded(float x) {
   const float y = x < -30 ? -30 : x;
   return y > 30 ? 30 : y;
 }
 
-/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3); *rest becomes what it lacks to 1. */
+/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3); *rest becomes 1 minus the result. */
 INLINE float tanh_part(float x, float *rest) {
   const float e = exp_of(-1.5957691216057308f * (x + 0.044715f * x * x * x)), part = 1 / (1 + e);
   *rest = e * part;
   return part;
 }
 
-/* The normal distribution function, within an epsilon; *bell becomes exp(-x^2 / 2). 2 erfc(z) = t g(t) exp(-z^2), z = |x| / sqrt 2,
- * t = 1 / (1 + z / 2): g is fitted to z of up to 10 by least squares of the relative error, which is 5e-8 at most. */
+/* The normal distribution function, within an epsilon; *bell becomes exp(-x^2 / 2). 2 erfc(z) = t g(t) exp(-z^2), z =
+ * |x| / sqrt 2, t = 1 / (1 + z / 2): g is fitted to z of up to 10 by least squares of the relative error, which is at
+ * most 5e-8. */
 INLINE float normal_part(float x, float *bell) {
   static const float g[] = {-0.0601087077f, 0.289446101f, -0.496829576f, 0.288515146f, -0.0333990199f,
                             0.205360429f,   0.242479379f, 0.282453842f,  0.282082358f};
@@ -257,7 +259,7 @@ INLINE int64_t keys_of(int64_t keys, int64_t row, int64_t count) {
   return keys + row < count ? keys + row : count;
 }
 
-/* A NaN may be passed over here; it comes back in the sum of exp. */
+/* A NaN may be skipped here; it returns in the sum of exp. */
 INLINE float largest_of(const float *s, int64_t count) {
   float lanes[LANES];
   int64_t i = 0;
@@ -358,7 +360,7 @@ INLINE int64_t rank(const float *row, int64_t count, int64_t label) {
     worse_or_equal += row[j] <= own ? 1 : 0;
   for (int64_t j = 0; j < label; j++)
     ties_before += row[j] == own ? 1 : 0;
-  /* The label is among the former unless it is NaN, of which nothing is. */
+  /* The label is one of these unless it is NaN, since a NaN is not. */
   return own == own ? count - worse_or_equal + ties_before : count - 1;
 }
 

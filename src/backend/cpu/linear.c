@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers: products by CBLAS in one thread for matrices, which are those of a head and small, and by oneDNN for
- * sequences: in fp32 its sgemm, whose rows the threads share, in bf16 its primitives. */
+/* Linear layers. Products of matrices, which belong to a head and are small, use CBLAS in one thread. Those of
+ * sequences use oneDNN: in fp32 its sgemm, which divides the rows among the threads, in bf16 its primitives. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/primitives.h"
 
-/* Rows that one thread works on at once: what is computed from them stays in its cache. Fewer where there are more threads. */
+/* Number of rows that one thread processes at once, so that what it computes from them stays in its cache. Fewer with
+ * more threads. */
 enum { ROWS_MAX = 256, ROWS_LEAST = 32 };
 
 static int64_t rows_at_once(const petra_backend *backend, const petra_tensor *x) {
@@ -22,7 +23,7 @@ static petra_status multiply(const petra_tensor *rows, const cpu_product *produc
   return PETRA_OK;
 }
 
-/* Rows [first, first + count) of y. */
+/* Computes rows [first, first + count) of y. */
 static petra_status forward_rows(const petra_linear_forward *a, int64_t first, int64_t count) {
   const int64_t in = petra_tensor_columns(a->x), out = a->w->shape[0];
   float *y = cpu_data(a->y) + first * out;
@@ -52,8 +53,8 @@ static void place(petra_backend *backend, float sign, const petra_tensor *addend
     to[i] = sign * from[i];
 }
 
-/* x in bf16. oneDNN rounds x w^T + b to float before it adds it to what is in y, so that a sum and the difference that undoes it
- * take the same number. What is subtracted from is turned around before and after. */
+/* x in bf16. oneDNN rounds x w^T + b to float before it adds it to y, so that a sum and the difference that undoes it
+ * use the same number. For a subtraction the sign of y is changed before and after. */
 static petra_status forward_narrow(petra_backend *backend, const petra_linear_forward *a) {
   const bool joins = a->join != PETRA_JOIN_NONE, subtracts = a->join == PETRA_JOIN_SUBTRACT;
   if (subtracts || (joins && a->y != a->addend))
@@ -108,7 +109,7 @@ petra_status cpu_linear_backward_data(petra_backend *backend, const petra_tensor
   return (petra_status)status;
 }
 
-/* The sums of `columns` columns of dy from `first` on, in the order of the rows; of bf16 numbers by pieces of some rows. */
+/* Sums `columns` columns of dy from `first` on, in the order of the rows; bf16 numbers in pieces of some rows. */
 static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, double sum[CPU_COLUMNS]) {
   const int64_t rows = petra_tensor_rows(dy), out = petra_tensor_columns(dy);
   float piece[ROWS_LEAST * CPU_COLUMNS];
@@ -127,7 +128,7 @@ static void sum_columns(const petra_tensor *dy, int64_t first, int64_t columns, 
   }
 }
 
-/* db: each column is summed by one thread. */
+/* db: one thread sums each column. */
 static void sum_rows(const petra_backend *backend, const petra_tensor *dy, petra_tensor *db) {
   const int64_t out = petra_tensor_columns(dy);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))

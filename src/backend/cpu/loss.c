@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loss. Rows of a matrix are few; those of a sequence are shared among the threads. */
+/* The loss. Matrices have few rows; the rows of a sequence are divided among the threads. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 
 #include <math.h>
 
-/* log of the sum of exp over one row, in double. */
+/* Returns the log of the sum of exp over one row, in double. */
 static double log_sum_exp(const float *row, int classes) {
   double largest = (double)row[0], sum = 0;
   for (int j = 1; j < classes; j++)
@@ -16,7 +16,7 @@ static double log_sum_exp(const float *row, int classes) {
   return largest + log(sum);
 }
 
-/* Of a matrix: a head's. */
+/* The loss of a matrix, which belongs to a head. */
 static void of_images(petra_cross_entropy *a) {
   const int64_t n = petra_tensor_rows(a->logits);
   const int classes = petra_tensor_columns(a->logits);
@@ -37,7 +37,7 @@ static void of_images(petra_cross_entropy *a) {
   a->loss = loss / (double)n;
 }
 
-/* Of a sequence: the losses of its rows are added up in their order. */
+/* The loss of a sequence: the losses of its rows are added in their order. */
 static petra_status of_tokens(petra_backend *backend, petra_cross_entropy *a) {
   const int64_t n = petra_tensor_rows(a->logits), classes = petra_tensor_columns(a->logits);
   void *scratch;

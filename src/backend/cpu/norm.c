@@ -16,18 +16,19 @@ enum {
   CACHE_BYTES = 1 << 22, /* a thread's share of the last-level cache; measured, bench/NOTES.md */
 };
 
-/* How an activation is cut. Either a piece covers several images or an image has several pieces. */
+/* The division of an activation into pieces. Either a piece covers several images or an image has several pieces. */
 typedef struct cut {
   const cpu_layout *layout;
-  int width;       /* channels of a block of the cut: those of the layout; of channels in one block several such */
-  int64_t columns; /* blocks of the cut in an image */
+  /* Channels of a block of the division: those of the layout; if that has all channels in one block, several such. */
+  int width;
+  int64_t columns; /* blocks of the division in an image */
   int64_t images;
   int64_t images_per_piece, pieces_per_plane;
   int64_t groups; /* of images */
   int64_t pieces; /* of one block of channels */
 } cut;
 
-/* As many channels as a kernel takes at once, which divide those of the layout. */
+/* Returns the number of channels that a kernel processes at once, which divides that of the layout. */
 static int width_of(const cpu_layout *l) {
   if (!l->narrow || l->lanes < CPU_BLOCK_MAX)
     return l->lanes;
@@ -51,7 +52,7 @@ static cut cut_of(const petra_tensor *x) {
   return c;
 }
 
-/* Piece number `index` of block `block` of the cut; returns the offset of its first element. */
+/* Gets piece number `index` of block `block` of the division; returns the offset of its first element. */
 static int64_t piece_of(const cut *c, int64_t index, int64_t block, cpu_piece *piece) {
   const cpu_layout *l = c->layout;
   int64_t image = index / c->pieces_per_plane * c->images_per_piece;
@@ -65,8 +66,8 @@ static int64_t piece_of(const cut *c, int64_t index, int64_t block, cpu_piece *p
   return cpu_channel_offset(l, image, block * c->width) + first * l->block;
 }
 
-/* Scratch of one call: per-channel coefficients, then per piece and block two arrays of `block` partial sums.
- */
+/* The scratch memory of a call: per-channel coefficients, then per piece and block two arrays of `block` partial
+ * sums. */
 typedef struct workspace {
   float *factor, *offset, *slope;
   float *partials;
@@ -89,8 +90,8 @@ static float *partials_of(const cut *c, const workspace *w, int64_t index, int64
   return w->partials + (block * c->pieces + index) * 2 * c->width;
 }
 
-/* How many blocks of channels are worked on together: as many as stay in the last-level cache of the
- * threads between the first pass over them and the second; `arrays` activations are read. */
+/* Returns how many blocks of channels are processed together: as many as stay in the last-level cache of the threads
+ * between the first pass over them and the second; `arrays` activations are read. */
 static int64_t group_of(const cut *c, int threads, int arrays) {
   const size_t element = c->layout->narrow ? sizeof(uint16_t) : sizeof(float);
   int64_t block_bytes = c->images * c->layout->plane * c->width * (int64_t)element * arrays;
@@ -98,7 +99,8 @@ static int64_t group_of(const cut *c, int threads, int arrays) {
   return group < 1 ? 1 : group;
 }
 
-/* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in double). */
+/* Computes mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in
+ * double). */
 static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean, float *variance) {
   int width = c->width;
   const float *partials = partials_of(c, w, 0, block);
@@ -124,12 +126,12 @@ static void join_statistics(const cut *c, const workspace *w, int64_t block, int
   }
 }
 
-/* Lanes of a block that are channels; the others are padding. */
+/* Returns the number of lanes of a block that are channels; the others are padding. */
 static int lanes_of(const cut *c, const petra_tensor *x, int64_t block) {
   return (int)cpu_minimum(c->width, x->shape[1] - block * c->width);
 }
 
-/* factor = scale / sqrt(variance + eps); 0 in the lanes of the padding. */
+/* factor = scale / sqrt(variance + eps); 0 in padding lanes. */
 static void set_factors(const cut *c, const workspace *w, int64_t block, int lanes, const petra_tensor *scale,
                         const petra_tensor *variance) {
   int64_t first = block * c->width;
@@ -203,8 +205,8 @@ petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward 
   return PETRA_OK;
 }
 
-/* dshift = sum of g, dscale = sum of g * (x - mean) / deviation, and from them the coefficients of dx:
- * dx = factor * (g - dshift / n - (x - mean) * dscale / (deviation * n)). */
+/* dshift = sum of g, dscale = sum of g * (x - mean) / deviation, and from them the coefficients of dx: dx = factor * (g
+ * - dshift / n - (x - mean) * dscale / (deviation * n)). */
 static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t block, int lanes) {
   int width = c->width;
   const float *partials = partials_of(c, w, 0, block);

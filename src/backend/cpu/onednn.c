@@ -12,22 +12,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The memories of a primitive, and of its reorder: the weights as the primitive wants them, and another scratchpad. */
+/* The memories of a primitive, and of its reorder: the weights as the primitive requires them, and another
+ * scratchpad. */
 enum { X, Y, STORED_W, BIAS, SCRATCHPAD, W, REORDER_SCRATCHPAD, MEMORIES };
 
 struct cpu_onednn {
   dnnl_engine_t engine;
   dnnl_stream_t stream;
-  dnnl_primitive_attr_t attributes; /* scratchpads are given by the caller */
+  dnnl_primitive_attr_t attributes; /* the caller provides scratchpads */
 };
 
 struct cpu_primitive {
   cpu_pass pass;
   dnnl_primitive_desc_t description, reorder_description;
   dnnl_primitive_t primitive;
-  dnnl_primitive_t reorder; /* between the weights as stored and as the primitive wants them; NULL: the same */
+  /* From the stored weights to those that the primitive requires, or back; NULL: they are the same. */
+  dnnl_primitive_t reorder;
   dnnl_memory_t memory[MEMORIES];
-  size_t bytes[MEMORIES]; /* of those that lie in scratch memory, from SCRATCHPAD on; 0: not there */
+  size_t bytes[MEMORIES]; /* offsets of those in scratch memory, from SCRATCHPAD on; 0: unused */
 };
 
 static petra_status library_error(dnnl_status_t status, const char *what) {
@@ -98,7 +100,7 @@ petra_status cpu_onednn_product(const cpu_product *p) {
 
 /* --- making a primitive --- */
 
-/* x, w and y as oneDNN is told of them; in the order of the operation's arguments. */
+/* Describes x, w and y to oneDNN, in the order of the operation's arguments. */
 typedef struct described {
   onednn_description x, w, y, b;
 } described;
@@ -133,7 +135,7 @@ static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, 
   return dnnl_memory_create(&p->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
 }
 
-/* Where the primitive adds to y, attributes of its own. */
+/* Sets attributes if the primitive adds to y. */
 static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_attr_t *out) {
   dnnl_post_ops_t operations;
   TRY(dnnl_primitive_attr_clone(out, c->attributes));
@@ -147,7 +149,7 @@ static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_at
   return status;
 }
 
-/* After a failure what was made is in `d` and *attributes as well. */
+/* After a failure *attributes and `d` hold what was made. */
 static dnnl_status_t describe_in(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_pass pass,
                                  dnnl_primitive_desc_t hint, described *d, dnnl_primitive_attr_t *attributes,
                                  dnnl_primitive_desc_t *out) {
@@ -174,7 +176,7 @@ static dnnl_status_t describe_pass(cpu_onednn *c, const cpu_onednn_shape *shape,
   return status;
 }
 
-/* With the description of a forward pass those of the two others are made. */
+/* The descriptions of the two backward passes are made with that of a forward pass. */
 static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
   dnnl_primitive_desc_t hint;
   if (shape->pass == CPU_FORWARD)
@@ -185,8 +187,9 @@ static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *sha
   return status;
 }
 
-/* Whether a convolution of blocks has kernels in all three passes, and not oneDNN's plain loops, which are a hundred times slower. Memory
- * that runs out is no answer: it would change the layout, and with it the rounding, of this run alone. */
+/* Gets whether blocked convolutions have kernels in all three passes; oneDNN's plain loops are a hundred times slower.
+ * If memory runs out, there is no answer: a wrong one would change the layout, and with it the rounding, of this run
+ * alone. */
 static dnnl_status_t find_kernels(cpu_onednn *c, int block, bool *found) {
   static const cpu_pass passes[] = {CPU_FORWARD, CPU_BACKWARD_DATA, CPU_BACKWARD_WEIGHTS};
   const cpu_onednn_memory x = {{1, block, 8, 8}, block == 16 ? CPU_ONEDNN_NCHW16C : CPU_ONEDNN_NCHW8C, false};
@@ -237,7 +240,7 @@ static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, oned
   return make_memory(c, wanted, W, p);
 }
 
-/* After a failure what was made is in `p` and `d` as well. `d`: as the tensors are stored. */
+/* After a failure `p` and `d` hold what was made. `d`: as the tensors are stored. */
 static dnnl_status_t make_of(cpu_onednn *c, const cpu_onednn_shape *shape, described *d, cpu_primitive *p) {
   p->pass = shape->pass;
   TRY(describe(&shape->x, false, shape->x.narrow, &d->x));
@@ -335,7 +338,7 @@ static dnnl_status_t set_data(const cpu_primitive *p, void *const data[MEMORIES]
   return dnnl_success;
 }
 
-/* `data`: of the memories, in their order. */
+/* `data`: addresses of the memories, in their order. */
 static dnnl_status_t run(cpu_onednn *c, const cpu_primitive *p, bool prepared, void *const data[MEMORIES]) {
   const bool gradient = p->pass == CPU_BACKWARD_WEIGHTS;
   TRY(set_data(p, data));
@@ -353,7 +356,7 @@ static dnnl_status_t prepare(cpu_onednn *c, const cpu_primitive *p, void *const 
   return dnnl_stream_wait(c->stream);
 }
 
-/* Those of the memories that lie in scratch memory. */
+/* Sets those of the memories that lie in scratch memory. */
 static void share_out(const cpu_primitive *p, void *scratch, void *data[MEMORIES]) {
   for (int m = SCRATCHPAD; m < MEMORIES; m++) {
     data[m] = scratch;

@@ -5,7 +5,7 @@
 
 dnnl_status_t onednn_describe(int count, const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,
                               onednn_description *out) {
-  dnnl_memory_desc_t *made = malloc(sizeof *made); /* who is told of the failure has a line for it */
+  dnnl_memory_desc_t *made = malloc(sizeof *made); /* the caller logs the failure */
   if (!made)
     return dnnl_out_of_memory;
   *out = made;

@@ -7,7 +7,7 @@
 #include <cblas.h>
 #include <math.h>
 
-/* Chunk `i` of `count` elements. */
+/* Gets chunk `i` of `count` elements. */
 typedef struct chunk {
   int64_t first, length;
 } chunk;
@@ -66,7 +66,7 @@ petra_status cpu_adam_step(petra_backend *backend, const petra_adam_step *a) {
                       cpu_data(a->squares[t]) + c.first, cpu_data(a->parameters[t]) + c.first, c.length);
     }
   }
-  for (int t = 0; t < a->count; t++) { /* a padding of 0 over 0, or times an infinite rate, is NaN */
+  for (int t = 0; t < a->count; t++) { /* padding would be NaN: 0 over 0, or 0 times an infinite rate */
     cpu_clear_padding(a->parameters[t]);
     cpu_clear_padding(a->means[t]);
     cpu_clear_padding(a->squares[t]);
@@ -98,7 +98,8 @@ petra_status cpu_lion_step(petra_backend *backend, const petra_lion_step *a) {
   return PETRA_OK;
 }
 
-/* petra_op_orthogonalize: products by CBLAS over dense matrices, into which filters are taken from their blocked layout. */
+/* petra_op_orthogonalize: products by CBLAS over dense matrices, into which filters are copied from their blocked
+ * layout. */
 
 /* Row-major. */
 typedef struct matrix {
@@ -106,7 +107,7 @@ typedef struct matrix {
   int rows, columns;
 } matrix;
 
-/* c = a b; `turn_a`: a transposed, `turn_b`: b. The rows of c are shared out among the threads. */
+/* c = a b; `turn_a`: a transposed, `turn_b`: b transposed. The rows of c are divided among the threads. */
 static void product(petra_backend *backend, const matrix *a, bool turn_a, const matrix *b, bool turn_b,
                     const matrix *c) {
   const int m = c->rows, n = c->columns, k = turn_a ? a->rows : a->columns;
@@ -121,7 +122,7 @@ static void product(petra_backend *backend, const matrix *a, bool turn_a, const 
   }
 }
 
-/* gram[1] = the polynomial of G = x x^T (x^T x where x has more rows than columns). */
+/* gram[1] = the polynomial of G = x x^T (x^T x if x has more rows than columns). */
 static void make_polynomial(petra_backend *backend, const matrix *x, const matrix gram[2]) {
   const bool wide = x->rows <= x->columns;
   const int64_t n = gram->rows;
@@ -132,7 +133,7 @@ static void make_polynomial(petra_backend *backend, const matrix *x, const matri
     gram[1].at[i] = (float)petra_element_newton_schulz(i / n == i % n, (double)gram[0].at[i], (double)gram[1].at[i]);
 }
 
-/* Between a tensor and its rows one after the other, times `factor`. */
+/* Copies between a tensor and its consecutive rows, times `factor`. */
 static void move_rows(const petra_tensor *tensor, const float *from, float *to, bool pack, double factor) {
   const int64_t columns = tensor->elements / tensor->shape[0], taps = (int64_t)tensor->shape[2] * tensor->shape[3];
   const cpu_layout *l = cpu_layout_of(tensor);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One column of one image (cpu_columns): `lanes` channels, the next pixel `step` floats further. */
+/* One column of one image (cpu_columns): `lanes` channels; the next pixel is `step` floats further. */
 typedef struct plane_pair {
   int lanes, step, h, w, out_h, out_w;
 } plane_pair;
@@ -15,12 +15,13 @@ static plane_pair planes_of(const petra_tensor *x, const petra_tensor *y) {
   return (plane_pair){l->lanes, l->block, x->shape[2], x->shape[3], y->shape[2], y->shape[3]};
 }
 
-/* Where column number `index` of all images starts. */
+/* Returns where column number `index` of all images starts. */
 static int64_t start_of(const cpu_layout *l, int64_t index) {
   return cpu_column_offset(l, index / cpu_columns(l), index % cpu_columns(l));
 }
 
-/* The mask has one byte for the place of the winner. The first of equal values wins; a NaN wins over everything. `winner` may be NULL. */
+/* The mask has one byte for the position of the winner. The first of equal values wins; NaN wins over everything.
+ * `winner` may be NULL. */
 static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const float *x, int oy, int ox, float *y,
                        uint8_t *winner) {
   float best[CPU_BLOCK_MAX];
@@ -120,7 +121,7 @@ petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tenso
       int first = (int)column * l->lanes, lanes = (int)cpu_minimum(l->lanes, channels - first);
       const float *from = cpu_read(dy) + n * dy->shape[1] + first_column + first;
       float *to = cpu_data(dx) + cpu_channel_offset(l, n, first);
-      float value[CPU_BLOCK_MAX] = {0}; /* the zero lanes get 0 */
+      float value[CPU_BLOCK_MAX] = {0}; /* zero lanes get 0 */
       for (int lane = 0; lane < lanes; lane++)
         value[lane] = from[lane] / (float)l->plane;
       for (int64_t p = 0; p < l->plane; p++)

@@ -11,7 +11,7 @@ enum { BUCKETS = 256 };
 
 typedef struct primitive_key {
   int32_t pass, stride, pad, adds, biased, w_kind;
-  int32_t x_narrow, y_narrow; /* backward data gives either, and so does forward of a linear map */
+  int32_t x_narrow, y_narrow; /* backward data may return either, and so may forward of a linear map */
   int32_t x[4], w[4], y[4];   /* logical shapes; the layouts follow from them */
 } primitive_key;
 
@@ -54,7 +54,7 @@ void cpu_primitives_destroy(cpu_primitives *c) {
   petra_free(c);
 }
 
-/* --- finding one --- */
+/* --- finding a primitive --- */
 
 /* x or y */
 static cpu_onednn_memory describe_data(const cpu_backend *cpu, const petra_tensor *t) {
@@ -153,9 +153,9 @@ static petra_status find(petra_backend *backend, const cpu_primitive_task *task,
   return PETRA_OK;
 }
 
-/* --- using it --- */
+/* --- using a primitive --- */
 
-/* Makes the shadow, or finds that it is there; *out NULL: what is there is for a primitive that wants another layout, and may
+/* Makes the shadow, or finds it. If *out is NULL, there is one for a primitive that requires another layout, and it may
  * be in use. */
 static petra_status make_shadow(petra_backend *backend, const cpu_primitive *primitive, const petra_tensor *w,
                                 cpu_shadow *shadow, void *scratch, void **out) {
@@ -183,9 +183,9 @@ static petra_status make_shadow(petra_backend *backend, const cpu_primitive *pri
   return PETRA_OK;
 }
 
-/* The weights as the primitive wants them, made again where they were written since; *out NULL: they are made at each use. That is
- * so in fp32, where most convolutions take filters as they are stored. Several lanes may read them at the same time, as
- * those of an evaluation do; none does while they are written. */
+/* Gets the weights as the primitive requires them, made again if they were written since. If *out is NULL, each use
+ * makes them; this is so in fp32, where most convolutions take filters as they are stored. Several lanes may read them
+ * at the same time, as in an evaluation; none does while they are written. */
 static petra_status find_shadow(petra_backend *backend, cpu_pass pass, const cpu_primitive *primitive,
                                 const petra_tensor *w, void *scratch, void **out) {
   cpu_backend *cpu = cpu_of(backend);
@@ -201,7 +201,7 @@ static petra_status find_shadow(petra_backend *backend, cpu_pass pass, const cpu
 
 petra_status cpu_primitive_do(petra_backend *backend, const cpu_primitive_task *task, petra_tensor *out) {
   const cpu_primitives *primitives = cpu_lane_of(backend)->primitives;
-  cpu_use_threads(backend); /* primitives are made for it and must be run with it */
+  cpu_use_threads(backend); /* primitives are made for this number and must run with it */
   cpu_primitive *primitive = NULL;
   void *scratch, *wanted;
   PETRA_TRY(find(backend, task, &primitive));

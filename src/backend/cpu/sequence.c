@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of transformers beside linear layers and attention. What is summed over rows is summed by one thread for each
- * column, in the order of the rows: the number of threads does not matter. What is in bf16 goes through arrays of floats, some
- * thousand elements at a time, which stay in the cache. */
+/* The operations of transformers except linear layers and attention. One thread sums over the rows of each column, in
+ * the order of the rows, so that the number of threads does not matter. Numbers in bf16 go through arrays of floats,
+ * some thousand elements at a time, which stay in the cache. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/element.h"
 #include "backend/registry.h"
 #include "base/threads.h"
 
-enum { ROWS = 32 }; /* of one piece of work */
+enum { ROWS = 32 }; /* elements of one chunk of work */
 
 /* --- layer norm --- */
 
-/* Rows [first, first + count); `room`: for these rows of floats, where y is of bf16. */
+/* Computes rows [first, first + count); `room`: for these rows in floats, if y is in bf16. */
 static void normalise_rows(const petra_layer_norm_forward *a, int64_t first, int64_t count, float *room) {
   const int64_t features = petra_tensor_columns(a->x);
   const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y ? cpu_read(a->shift) : NULL;
@@ -37,7 +37,7 @@ petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_no
   return PETRA_OK;
 }
 
-/* dscale and dshift come first: dx may be dy. */
+/* dscale and dshift come first, since dx may be dy. */
 petra_status cpu_layer_norm_backward(petra_backend *backend, const petra_layer_norm_backward *a) {
   const int64_t rows = petra_tensor_rows(a->x), features = petra_tensor_columns(a->x);
 #pragma omp parallel num_threads(cpu_threads(backend, a->x->elements))
@@ -124,8 +124,8 @@ petra_status cpu_embed_forward(petra_backend *backend, const petra_tensor *token
   return PETRA_OK;
 }
 
-/* Columns [first, first + columns) of a table whose rows are the sums of those of dy by token or, tokens being NULL, by
- * position. */
+/* Computes columns [first, first + columns) of a table whose rows are the sums of those of dy by token or, if tokens is
+ * NULL, by position. */
 static void sum_rows(const petra_tensor *dy, const float *tokens, petra_tensor *table, int64_t first, int64_t columns) {
   const int64_t features = table->shape[1], length = dy->shape[1];
   for (int64_t row = 0; row < table->shape[0]; row++)
@@ -151,7 +151,7 @@ petra_status cpu_embed_backward(petra_backend *backend, const petra_tensor *toke
 
 /* --- patches, mean over positions --- */
 
-/* The patch of position `position` of an image: its features. */
+/* Gets the features of the patch at position `position` of an image. */
 static void take_patch(const petra_tensor *images, int64_t image, int64_t position, int64_t size, float *to) {
   const cpu_layout *l = cpu_layout_of(images);
   const int64_t width = images->shape[3], across = width / size;

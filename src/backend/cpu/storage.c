@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layouts, storage, and the way between host arrays and layouts. */
+/* Layouts, storage, and copies between host arrays and layouts. */
 #include "backend/cpu/cpu.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
-/* The block of one side of a filter, and in fp32 of an activation, with so many channels; 1: not blocked, which images are. A
- * single channel is blocked: for an unpadded one oneDNN 2.6 has slow kernels alone and, in bf16 without AMX, gives wrong gradients
- * (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
+/* Returns the block of one side of a filter, and in fp32 of an activation, with `channels` channels; 1: not blocked, as
+ * for images. A single channel is blocked: without padding oneDNN 2.6 has only slow kernels for it and, in bf16 without
+ * AMX, returns wrong gradients (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
 static int channel_block(const cpu_backend *backend, int channels) {
   return channels == 3 ? 1 : backend->block;
 }
@@ -40,7 +40,7 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
   l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
 }
 
-/* Fills the layout and tells how many elements are stored. */
+/* Sets the layout and returns how many elements are stored. */
 static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
   *l =
       (cpu_layout){.count = tensor->elements,
@@ -48,7 +48,7 @@ static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_l
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
   case PETRA_TENSOR_INNER:
-  case PETRA_TENSOR_MASK: /* of a max-pool: the winner of its window */
+  case PETRA_TENSOR_MASK: /* max-pool: the winner of its window */
     activation_layout(cpu_of(backend), tensor->shape, l);
     break;
   case PETRA_TENSOR_FILTER:
@@ -124,7 +124,7 @@ void cpu_clear_padding(petra_tensor *tensor) {
     clear_filter(tensor, l);
 }
 
-/* `length` floats, `step` apart, from and to a dense host array. */
+/* Copies `length` floats, `step` apart, from or to a dense host array. */
 static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first, int64_t length) {
   if (type == PETRA_HOST_F64)
     for (int64_t i = 0; i < length; i++)
@@ -164,7 +164,7 @@ static void gather_narrow(const uint16_t *data, int64_t step, void *host, petra_
       ((float *)host)[first + i] = cpu_from_bf16(data[i * step]);
 }
 
-/* The stretches of equal step that a tensor consists of: (outer index) -> where it starts, in both orders. */
+/* Visits the stretches of equal step that a tensor consists of: outer index -> where it starts, in both orders. */
 typedef struct stretches {
   int64_t count, length, step;
 } stretches;

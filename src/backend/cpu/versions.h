@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How kernels are compiled for several instruction sets; for the files that hold them. */
-#ifndef PETRA_BACKEND_CPU_VERSIONS_H
-#define PETRA_BACKEND_CPU_VERSIONS_H
+/* Compiles kernels for several instruction sets; for the files that contain them. */
+#pragma once
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* CPU_VERSIONS makes the function cpu_kernel_<name> from the inline function <name>: compiled for several instruction
- * sets, the widest that the machine has is called. */
+/* CPU_VERSIONS makes the function cpu_kernel_<name> from the inline function <name>. It is compiled for several
+ * instruction sets; the widest that the machine has is called. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define CPU_VERSIONS(result, name, parameters, arguments)                                                              \
   __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                          \
@@ -27,6 +26,4 @@
   result cpu_kernel_##name parameters {                                                                                \
     return name arguments;                                                                                             \
   }
-#endif
-
 #endif

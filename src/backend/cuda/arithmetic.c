@@ -60,7 +60,7 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
   return cuda_add_command(cuda, cuda_fill_launch, &a, sizeof a);
 }
 
-/* Whether the sum touches nothing that those of the launch touch, which run in no order. */
+/* Returns true if the sum does not touch the tensors of the other sums in the launch, which run in no order. */
 static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   for (int t = 0; t < a->tensors; t++)
     if (a->tensor[t].y == tensor->y || a->tensor[t].y == tensor->x || a->tensor[t].x == tensor->y)
@@ -68,7 +68,7 @@ static bool is_apart(const cuda_axpy_args *a, const cuda_axpy_tensor *tensor) {
   return true;
 }
 
-/* Sums one after another, as of the gradients of a block, are one launch: most are of a few hundred numbers. */
+/* Consecutive sums, such as those of a block's gradients, share a launch, since most have a few hundred numbers. */
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_tensor, tensor);

@@ -4,13 +4,13 @@
 #include "backend/cuda/attention_tile.h"
 #include "backend/cuda/grid.h"
 
-/* What a thread knows of its rows, as every other thread of the row does. */
+/* The state of a thread about its rows, which is the same in every thread of a row. */
 typedef struct cuda_attention_state {
   float largest[CUDA_ATTENTION_EACH]; /* score so far; -infinity: none */
   float total[CUDA_ATTENTION_EACH];   /* of exp(score - largest) */
 } cuda_attention_state;
 
-/* What is taken off the scores: nothing where all are -infinity, so that they come to 0 and not to NaN. */
+/* Returns what is subtracted from the scores: nothing if all are -infinity, so that they become 0 and not NaN. */
 PETRA_DEVICE float cuda_attention_base(float largest) {
   return largest == -INFINITY ? 0 : largest;
 }
@@ -140,7 +140,8 @@ PETRA_DEVICE float cuda_attention_of_query(const cuda_attention_work a, const cu
   return query < a.a.t ? values[((int64_t)place.sample * a.a.t + query) * a.a.heads + place.head] : 0;
 }
 
-/* What a block takes of a tile of which it holds the queries as rows and the keys as columns, or the other way round. */
+/* Adds a block's contributions from a tile of which it holds the queries as rows and the keys as columns, or the
+ * reverse. */
 typedef struct cuda_attention_pairs {
   cuda_attention_part part;
   int32_t query, key; /* the first of the tile */

@@ -4,28 +4,27 @@
  *
  * All sums are in f32, in an order that depends on shapes alone. What attention leaves out (where it is causal, a key after its
  * query; what lies beyond the end of a sequence) is never multiplied with anything but 0: a NaN there reaches nothing. */
-#ifndef PETRA_BACKEND_CUDA_ATTENTION_TILE_H
-#define PETRA_BACKEND_CUDA_ATTENTION_TILE_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
 #include <math.h>
 
 enum {
-  CUDA_ATTENTION_TILE = 64, /* queries, keys, and features of a result, that a block is on at once */
+  CUDA_ATTENTION_TILE = 64, /* queries, keys, and features of a result, that a block processes at once */
   CUDA_ATTENTION_SIDE = 16,
   CUDA_ATTENTION_EACH = CUDA_ATTENTION_TILE / CUDA_ATTENTION_SIDE,
   CUDA_ATTENTION_THREADS = CUDA_ATTENTION_SIDE * CUDA_ATTENTION_SIDE,
   CUDA_ATTENTION_STEP = 32, /* features, or rows, that lie in shared memory at once */
-  /* Of rows in shared memory: one more than needed, so that what neighbours read lies in different banks. */
+  /* Stride of rows in shared memory: one more than needed, so that neighbours read different banks. */
   CUDA_ATTENTION_STEP_STRIDE = CUDA_ATTENTION_STEP + 1,
   CUDA_ATTENTION_TILE_STRIDE = CUDA_ATTENTION_TILE + 1,
   CUDA_ATTENTION_SIDE_STRIDE = CUDA_ATTENTION_SIDE + 1
 };
 
-/* --- what is worked on --- */
+/* --- arguments and positions --- */
 
-/* The kernels' argument. */
+/* The argument of the kernels. */
 typedef struct cuda_attention_work {
   cuda_attention_args a;
   int32_t tiles;  /* along the positions */
@@ -48,11 +47,11 @@ static inline int64_t cuda_attention_blocks(const cuda_attention_work *work) {
   return (int64_t)work->a.n * work->a.heads * work->tiles * work->chunks;
 }
 
-/* Where a block and its thread are. */
+/* The position of a block and its thread. */
 typedef struct cuda_attention_place {
   int32_t sample, head;
-  int32_t tile;    /* of the rows of its result, which begin at tile * CUDA_ATTENTION_TILE */
-  int32_t feature; /* the first of the result, in the head */
+  int32_t tile;    /* tile of the rows of its result, which begin at tile * CUDA_ATTENTION_TILE */
+  int32_t feature; /* first feature of the result, within the head */
   int x, y;
 } cuda_attention_place;
 
@@ -75,8 +74,8 @@ typedef struct cuda_attention_rows {
   int32_t count, d;
 } cuda_attention_rows;
 
-/* Where the block's sample and head begin in a tensor that has `parts` times the features of all heads, in part `part` of it; and
- * the elements from one position to the next. */
+/* Gets where the block's sample and head begin in a tensor that has `parts` times the features of all heads, in part
+ * `part` of it, and the number of elements from one position to the next. */
 PETRA_DEVICE int32_t cuda_attention_stride(const cuda_attention_work work, int parts) {
   return parts * work.a.heads * work.a.d;
 }
@@ -106,14 +105,15 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows r
   return rest;
 }
 
-/* What a block of queries goes through: its own, from position `first` on, and all keys and values of the head. */
+/* The operands of a block of queries: its own queries, from position `first` on, and all keys and values of the
+ * head. */
 typedef struct cuda_attention_queries {
   int32_t first;
   int32_t keys_end; /* tiles of keys begin below it */
   cuda_attention_rows queries, keys, values;
 } cuda_attention_queries;
 
-/* The tiles that have the most keys come first where attention is causal: place->tile is set to that of the block. */
+/* If attention is causal, the tiles that have the most keys come first: sets place->tile to that of the block. */
 PETRA_DEVICE cuda_attention_queries cuda_attention_queries_of(const cuda_attention_work work,
                                                               cuda_attention_place *place) {
   cuda_attention_queries q;
@@ -137,13 +137,13 @@ PETRA_DEVICE void cuda_attention_clear(cuda_attention_values *values) {
       values->at[r][c] = 0;
 }
 
-/* --- what a block shares --- */
+/* --- the shared memory of a block --- */
 
 typedef struct cuda_attention_memory {
   float left[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE];    /* rows of one matrix, some of their features */
   float right[CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP_STRIDE];   /* of another, or some rows of it */
   float weights[CUDA_ATTENTION_TILE * CUDA_ATTENTION_TILE_STRIDE]; /* of the tile */
-  float partial[CUDA_ATTENTION_TILE * CUDA_ATTENTION_SIDE_STRIDE]; /* of each row, what its threads have of it */
+  float partial[CUDA_ATTENTION_TILE * CUDA_ATTENTION_SIDE_STRIDE]; /* for each row, the contributions of its threads */
 } cuda_attention_memory;
 
 PETRA_DEVICE cuda_attention_memory *cuda_attention_shared(void) {
@@ -151,14 +151,14 @@ PETRA_DEVICE cuda_attention_memory *cuda_attention_shared(void) {
   return &memory;
 }
 
-/* The weight at the thread's row r and column c. */
+/* Returns the weight at the thread's row r and column c. */
 PETRA_DEVICE float *cuda_attention_weight(const cuda_attention_place place, int r, int c) {
   return cuda_attention_shared()->weights + (place.y + r * CUDA_ATTENTION_SIDE) * CUDA_ATTENTION_TILE_STRIDE + place.x +
          c * CUDA_ATTENTION_SIDE;
 }
 
-/* The features from `feature` on of the first rows, as many as there is room for: `width` in a row, a divisor of the threads. 0 where
- * there are none. */
+/* Loads the features from `feature` on of the first rows, as many as fit: `width` in a row, a divisor of the threads. 0
+ * beyond the data. */
 PETRA_DEVICE void cuda_attention_load(float *shared, int shared_stride, int width, const cuda_attention_rows rows,
                                       int32_t feature) {
   const int column = PETRA_THREAD % width, row = PETRA_THREAD / width, step = CUDA_ATTENTION_THREADS / width;
@@ -172,7 +172,7 @@ PETRA_DEVICE void cuda_attention_load(float *shared, int shared_stride, int widt
 
 /* --- the two products --- */
 
-/* result[r][c] = sum over all features of left[row r] right[row c]. Waits for the block before and after. */
+/* result[r][c] = sum over all features of left[row r] right[row c]. Synchronises the block before and after. */
 PETRA_DEVICE void cuda_attention_scores(const cuda_attention_place place, const cuda_attention_rows left,
                                         const cuda_attention_rows right, cuda_attention_values *result) {
   cuda_attention_memory *memory = cuda_attention_shared();
@@ -196,14 +196,14 @@ PETRA_DEVICE void cuda_attention_scores(const cuda_attention_place place, const 
   }
 }
 
-/* Which columns of a tile a row of it takes: all; those up to its own number; those from its own number on. */
+/* The columns of a tile that a row of it uses: all; those up to its own number; those from its own number on. */
 typedef enum cuda_attention_part { CUDA_ATTENTION_ALL, CUDA_ATTENTION_UP_TO, CUDA_ATTENTION_FROM } cuda_attention_part;
 
 PETRA_DEVICE bool cuda_attention_takes(cuda_attention_part part, int row, int column) {
   return part == CUDA_ATTENTION_ALL || (part == CUDA_ATTENTION_UP_TO ? column <= row : column >= row);
 }
 
-/* sum[r][c] += over the columns that row r takes, of the weight in that column times feature c of that row of `rows`. */
+/* sum[r][c] += over the columns that row r uses, of the weight in that column times feature c of that row of `rows`. */
 PETRA_DEVICE void cuda_attention_add_step(const cuda_attention_place place, cuda_attention_part part, int first,
                                           cuda_attention_values *sum) {
   const cuda_attention_memory *memory = cuda_attention_shared();
@@ -221,8 +221,8 @@ PETRA_DEVICE void cuda_attention_add_step(const cuda_attention_place place, cuda
   }
 }
 
-/* The same for all of the tile, from the features of the block's result on. Waits for the block before, so that its weights are
- * there, and after. */
+/* The same for the whole tile, from the features of the block's result on. Synchronises the block before, so that its
+ * weights are there, and after. */
 PETRA_DEVICE void cuda_attention_add(const cuda_attention_place place, cuda_attention_part part,
                                      const cuda_attention_rows rows, cuda_attention_values *sum) {
   float *shared = cuda_attention_shared()->right;
@@ -238,7 +238,7 @@ PETRA_DEVICE void cuda_attention_add(const cuda_attention_place place, cuda_atte
   }
 }
 
-/* The block's features of its rows, in a tensor as above. */
+/* Returns the block's features of its rows, in a tensor as above. */
 PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cuda_attention_place place,
                                        const cuda_attention_values *result, float *data, int parts, int part) {
   const int64_t start = cuda_attention_start(work, place, parts, part), stride = cuda_attention_stride(work, parts);
@@ -250,5 +250,3 @@ PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cud
       data[start + row * stride + feature] = result->at[r][c];
   }
 }
-
-#endif

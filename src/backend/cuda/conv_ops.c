@@ -41,7 +41,7 @@ static petra_status make_narrow(cuda_backend *cuda, const operands *o, bool wide
   return wide ? PETRA_OK : cuda_make_rounded(cuda, o->out);
 }
 
-/* What the convolution reads and, last, what it writes; `wide`: in f32 where it reads bf16. */
+/* The tensors that the convolution reads and, last, the one that it writes; `wide`: in f32 although it reads bf16. */
 static petra_status name_operands(cuda_backend *cuda, bool wide, operands *o) {
   const petra_tensor *const tensors[] = {o->x, o->w, o->y};
   const void **const at[] = {&o->at_x, &o->at_w, &o->at_y};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c, plan_graph.c and
- * plan_search.c alone include cuDNN's headers. Which configuration of cuDNN's a shape takes is what its heuristics name first, or
- * what was measured (cuda_plans_measure). */
-#ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H
-#define PETRA_BACKEND_CUDA_CONVOLUTION_H
+/* Convolutions by cuDNN's backend (graph) API: plans are made once for each shape and kept. Only plan.c, plan_graph.c
+ * and plan_search.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics name first, or the
+ * one that was measured (cuda_plans_measure). */
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/config.h"
@@ -33,7 +32,7 @@ typedef struct cuda_conv_shape {
 typedef struct cuda_plans cuda_plans; /* all plans of a backend */
 typedef struct cuda_plan cuda_plan;
 
-/* What cuDNN notes about an engine's arithmetic, as bits. */
+/* cuDNN's notes about an engine's arithmetic, as bits. */
 enum {
   CUDA_PLAN_NOTE_TENSOR_CORES = 1,
   CUDA_PLAN_NOTE_NONDETERMINISTIC = 2,
@@ -49,11 +48,11 @@ enum {
  * filter gradient that rounds x, nor for 3 channels but their forward pass with a wide output; and none at all where
  * the process finds no `libcuda`. */
 
-/* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in
- * JSON) for that device, without a GPU: such plans can be made and asked, not run. cuDNN's workspaces are at most
- * `workspace_max` bytes; what is converted comes on top. `deterministic`: plans that cuDNN notes as nondeterministic
- * are not taken. In no precision those that convert inputs down, sum in less than f32, or transform (Winograd, FFT); in
- * fp32 none that uses tensor cores. Without a device and `deviceprop` NULL: PETRA_BACKEND. */
+/* Creates the plans with a handle of the current device or, if `deviceprop` (a device's properties as cuDNN writes them
+ * in JSON) is not NULL, for that device, without a GPU: such plans can be made and queried, not run. cuDNN's workspaces
+ * have at most `workspace_max` bytes; converted data come on top. `deterministic`: excludes plans that cuDNN notes as
+ * nondeterministic. Always excludes plans that convert inputs down, sum in less than f32, or transform (Winograd, FFT);
+ * in fp32 also those that use tensor cores. Errors: PETRA_BACKEND without a device and with `deviceprop` NULL. */
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
 void cuda_plans_destroy(cuda_plans *plans);
 
@@ -62,39 +61,41 @@ void cuda_plans_destroy(cuda_plans *plans);
  * H100, the engine made for the device: for the graph there is only a general one. Not measured. */
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
 
-/* From now on shapes take the configurations that `file` names (plan_private.h), and others are measured: of the first 8 that serve, over
- * all forms of a wide shape, each is run on device memory that is taken for the time, once and then three times; the one with the least
- * median is taken, of equals the first, and it is added to the file. That waits for all that the device does, and is
- * done by cuda_plans_find: when operations are described, never within the capture of a CUDA graph. Where a configuration of the file
- * is not what cuDNN has in that place, a line says so and the shape is measured anew; where the device has no room for measuring, a
- * line says so once, and heuristics choose. Errors: those of cuda_plan_table_open. To be called once, before anything is found. */
+/* From now on shapes use the configurations that `file` names (plan_private.h), and others are measured: of the first 8
+ * that work, over all forms of a wide shape, each runs on temporarily allocated device memory, once and then three
+ * times; the one with the smallest median is chosen (among equals the first) and added to the file. Measuring waits for
+ * everything that the device does. cuda_plans_find does it when operations are described, never within the capture of a
+ * CUDA graph. If cuDNN has something else than the file's configuration at its place, a line says so and the shape is
+ * measured again; if the device does not have the memory for measuring, a line says so once, and heuristics choose.
+ * Errors: those of cuda_plan_table_open. Call it once, before any plan is found. */
 petra_status cuda_plans_measure(cuda_plans *plans, const char *file);
 
-/* The choices of the shapes that were found, measured now or before, as a file that cuda_plans_measure takes; nothing without it. */
+/* Writes the choices of the shapes that were found, measured now or before, as a file for cuda_plans_measure; nothing
+ * without it. */
 void cuda_plans_print(const cuda_plans *plans, FILE *out);
 
-/* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes,
- * has the wanted notes and fits; of a wide shape one for as much in the graph as there is any. Or by measuring, see above.
- * PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as `plans`. */
+/* Finds the plan for a shape. The first call makes it by cuDNN's heuristics: the first engine configuration that
+ * finalizes, has the wanted notes and fits; for a wide shape one with as much in the graph as possible. Or by
+ * measuring, see above. It lives as long as `plans`. Errors: PETRA_UNSUPPORTED, logged with the shape, if there is
+ * none. */
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
 
 size_t cuda_plan_workspace(const cuda_plan *plan);
 
-/* How many launches of ours a run has around cuDNN's: 0 to 2. */
+/* Returns the number of our launches around cuDNN's in a run: 0 to 2. */
 int cuda_plan_conversions(const cuda_plan *plan);
 
-/* The notes of the plan's engine, asked of cuDNN anew: for tests. */
+/* For tests: queries cuDNN again for the notes of the plan's engine. */
 petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes);
 
-/* "engine 33, 4.2 MiB workspace, tensor cores, rounded before, widened after": for tables and tests. */
+/* Describes the plan for tables and tests: "engine 33, 4.2 MiB workspace, tensor cores, rounded before, widened
+ * after". */
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
 
-/* Runs it on the lane, conversions included; the workspace is the lane's scratch, of at least cuda_plan_workspace
- * bytes. x, w, y as in the shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing,
- * takes no device memory, and may be captured into a CUDA graph. */
+/* Runs the plan on the lane, including conversions. The workspace is the lane's scratch, of at least
+ * cuda_plan_workspace bytes. x, w, y as in the shape, each aligned to 16 bytes; the kind decides which is the output.
+ * Waits for nothing, allocates no device memory, and may be captured into a CUDA graph. */
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
 
-/* "cuDNN 9.19.0". */
+/* Describes the library: "cuDNN 9.19.0". */
 void cuda_plans_describe(char *text, size_t size);
-
-#endif

@@ -62,7 +62,8 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .storage_destroy = cuda_storage_destroy,
                                            PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};
 
-/* Before CUDA's first call: a stream that shares a connection to the device with another waits for it. 32 is the most. */
+/* Must come before CUDA's first call: a stream that shares a connection to the device with another waits for it. 32 is
+ * the maximum. */
 static void request_connections(void) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the `cuda` backend: its handle and what its files offer each other.
+/* The internals of the `cuda` backend: its handle and the functions that its files share.
  *
  * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as
  * commands, the tensors that each reads and writes with them (segment.h); the commands of an action of a stage make
@@ -11,8 +11,7 @@
  * (download, dot, cross_entropy) waits for the lane that computes it.
  *
  * cuda_runtime_api.h is included by the files of this folder alone; tests put a run time of their own in its place. */
-#ifndef PETRA_BACKEND_CUDA_CUDA_H
-#define PETRA_BACKEND_CUDA_CUDA_H
+#pragma once
 
 #include "backend/backend.h"
 #include "backend/cuda/convolution.h"
@@ -29,38 +28,39 @@ enum {
   CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
 };
 
-/* When a segment was: it is over once the lane has come so far. Numbers start at 1; 0: none. */
+/* A moment of a segment: it is over once the lane has reached it. Numbers start at 1; 0: none. */
 typedef uint64_t cuda_moment;
 
-/* What tensor->layout points to: who touched the storage last. */
+/* The target of tensor->layout: the last accesses to the storage. */
 typedef struct cuda_storage {
   int write_lane;
   cuda_moment write;
-  cuda_moment reads[CUDA_TRACKS]; /* the last of each lane since the write */
-  /* In bf16, of what is kept in f32 (streams, images, filters and their gradients): its numbers in bf16, which convolutions
-   * read and write; made when it is first asked for. Who touches the tensor touches them too. NULL: none. */
+  cuda_moment reads[CUDA_TRACKS]; /* the last access of each lane since the write */
+  /* In bf16, for tensors that are kept in f32 (streams, images, filters and their gradients): their numbers in bf16,
+   * which convolutions read and write; made on first use. An access to the tensor is an access to them too. NULL:
+   * none. */
   uint16_t *rounded;
-  bool rounded_valid; /* they are the tensor's, rounded */
-  bool rounded_alone; /* and the only ones: the f32 is of before (cuda_reads widens) */
+  bool rounded_valid; /* they are the tensor's numbers, rounded */
+  bool rounded_alone; /* they are the only current ones: the f32 numbers are older (cuda_reads widens) */
 } cuda_storage;
 
 typedef struct cuda_track {
-  cuda_lane lane;                 /* what launches see of it; first */
+  cuda_lane lane;                 /* the view of launches; first member */
   cudaEvent_t ended[CUDA_EVENTS]; /* of segment s: ended[s % CUDA_EVENTS] */
   cuda_moment submitted;
   cuda_moment waited[CUDA_TRACKS]; /* what this lane has already waited for */
-  void **retired;                  /* scratch that became too small, but that graphs may still use */
+  void **retired;                  /* outgrown scratch that graphs may still use */
   int retired_count;
 } cuda_track;
 
-typedef struct cuda_segment cuda_segment;   /* segment.h: the one in the making */
-typedef struct cuda_graphs cuda_graphs;     /* graph.h: those that were captured */
-typedef struct cuda_transfer cuda_transfer; /* transfer.h: pinned memory on its way */
+typedef struct cuda_segment cuda_segment;   /* segment.h: the one under construction */
+typedef struct cuda_graphs cuda_graphs;     /* graph.h: captured segments */
+typedef struct cuda_transfer cuda_transfer; /* transfer.h: pinned memory in transit */
 typedef struct cuda_peers cuda_peers;       /* peers.c: lanes to other processes */
 
 typedef struct cuda_backend {
   petra_backend base;
-  int device, lanes; /* lanes: that stages compute on */
+  int device, lanes; /* number of lanes that stages compute on */
   bool wide_gradients;
   cuda_track track[CUDA_TRACKS];
   cuda_segment *segment;
@@ -80,20 +80,20 @@ static inline cuda_storage *cuda_storage_of(const petra_tensor *tensor) {
   return (cuda_storage *)tensor->layout;
 }
 
-/* Whether its elements are of bf16. */
+/* Returns true if its elements are bf16. */
 static inline bool cuda_is_narrow(const petra_tensor *tensor) {
   return tensor->backend->element_bytes[tensor->kind] == sizeof(uint16_t);
 }
 
-/* Channels last: pixels of an activation, over all images. */
+/* Returns the pixels of an activation, over all images (channels last). */
 static inline int64_t cuda_pixels(const petra_tensor *tensor) {
   return (int64_t)tensor->shape[0] * tensor->shape[2] * tensor->shape[3];
 }
 
 /* --- error.c --- */
 
-/* PETRA_OK, or one line "cuda: WHAT: cudaErrorName: its text"; memory errors are PETRA_NO_MEMORY, all others
- * PETRA_BACKEND. */
+/* Returns PETRA_OK, or logs one line "cuda: WHAT: cudaErrorName: its text"; memory errors are PETRA_NO_MEMORY, all
+ * others PETRA_BACKEND. */
 petra_status cuda_check(cudaError_t error, const char *what);
 #define CUDA_TRY(call, what) PETRA_TRY(cuda_check(call, what))
 
@@ -105,14 +105,14 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
 
 /* --- peers.c, or peers_none.c where petra is built without NCCL --- */
 
-/* NULL: there is none. */
+/* Returns NULL if there are none. */
 const petra_peer_ops *cuda_peer_ops(void);
 const char *cuda_peers_version(void); /* "NCCL 2.28.9"; NULL */
 
-/* Before the device is waited for on the way out: what hangs is given up. */
+/* Cancels what hangs, before the device is waited for at the end. */
 void cuda_peers_destroy(cuda_backend *cuda);
 
-/* PETRA_CHILD once they were given up: what the device has computed since is undefined. Logs nothing. */
+/* Returns PETRA_CHILD after a cancellation: the results of the device since then are undefined. Logs nothing. */
 petra_status cuda_peers_alive(const cuda_backend *cuda);
 
 /* --- the operations of backend.h: arithmetic.c, activation.c, conv_ops.c, norm_ops.c, linear_ops.c,
@@ -122,5 +122,3 @@ PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cuda_)
 
 /* loss_ops.c */
 petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
-
-#endif

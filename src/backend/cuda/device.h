@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels are written in: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
+/* The language of the kernels: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
  * the host. A kernel file keeps to what is both.
  *
  *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value
@@ -13,8 +13,7 @@
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
  * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
  * PETRA_UNROLL_SOME stand before loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
-#ifndef PETRA_BACKEND_CUDA_DEVICE_H
-#define PETRA_BACKEND_CUDA_DEVICE_H
+#pragma once
 
 #include "backend/cuda/kernels.h"
 
@@ -42,7 +41,5 @@
 #define PETRA_BLOCKS ((int64_t)gridDim.x)
 #define PETRA_UNROLL _Pragma("unroll")
 #define PETRA_UNROLL_SOME _Pragma("unroll 4")
-
-#endif
 
 #endif

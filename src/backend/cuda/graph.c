@@ -70,7 +70,7 @@ static captured *place_of(cuda_graphs *graphs, uint64_t hash, int lane, const un
   }
 }
 
-/* Whether a segment came before, as far as is known; now it did. */
+/* Returns true if a segment is known to have occurred before; records it. */
 static bool came_before(cuda_graphs *graphs, uint64_t hash) {
   uint64_t *set = graphs->seen[hash % SEEN];
   for (int i = 0; i < WAYS; i++)
@@ -81,8 +81,8 @@ static bool came_before(cuda_graphs *graphs, uint64_t hash) {
   return false;
 }
 
-/* Records the launches instead of running them. Which call failed is told in *failed, and what a launch says of
- * itself in *launched, logged. */
+/* Records the launches instead of running them. *failed names the call that failed, and *launched is the status of a
+ * launch, logged. */
 static cudaError_t capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out,
                            const char **failed, petra_status *launched) {
   cudaGraph_t graph = NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Grids over plain arrays, and sums over a block or its columns. */
-#ifndef PETRA_BACKEND_CUDA_GRID_H
-#define PETRA_BACKEND_CUDA_GRID_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -11,13 +10,13 @@ enum {
   CUDA_GRID_BLOCKS = 4096
 };
 
-/* Blocks of CUDA_GRID_THREADS for `count` elements, at least 1. */
+/* Returns the number of blocks of CUDA_GRID_THREADS for `count` elements, at least 1. */
 static inline int64_t cuda_grid_blocks(int64_t count) {
   int64_t blocks = (count + CUDA_GRID_THREADS * CUDA_GRID_BATCH - 1) / (CUDA_GRID_THREADS * CUDA_GRID_BATCH);
   return blocks < 1 ? 1 : blocks > CUDA_GRID_BLOCKS ? (int64_t)CUDA_GRID_BLOCKS : blocks;
 }
 
-/* The first element of the thread that asks, and the distance to its next. */
+/* Return the first element of the calling thread, and the distance to its next. */
 PETRA_DEVICE int64_t cuda_grid_first(void) {
   return PETRA_BLOCK * PETRA_THREADS + PETRA_THREAD;
 }
@@ -26,9 +25,9 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
   return PETRA_BLOCKS * PETRA_THREADS;
 }
 
-/* The sum of what each group of `width` neighbouring threads gives, for all of the group, by halves: always in the same order.
- * `shared` has a place for each thread of the block; `width` is a power of two. `shared` may be used again when every
- * thread has the result. */
+/* Sums the values of each group of `width` neighbouring threads, for the whole group, by halves: always in the same
+ * order. `shared` has a place for each thread of the block; `width` is a power of two. `shared` may be used again when
+ * every thread has the result. */
 PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
   const int place = PETRA_THREAD & (width - 1);
   double *group = shared + PETRA_THREAD - place;
@@ -44,13 +43,13 @@ PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
   return sum;
 }
 
-/* The same for all threads of the block, whose number is a power of two. */
+/* Sums the values of all threads of the block, whose number is a power of two. */
 PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
   return cuda_group_sum(shared, PETRA_THREADS, value);
 }
 
-/* The sum of what the threads of one column give, row after row: thread t of the block's `threads` is in column t % columns. For the
- * first of them, in row 0; the others get 0. `shared` as above, to be used once. */
+/* Sums the values of the threads of one column, row after row: thread t of the block's `threads` is in column t %
+ * columns. The first of them, in row 0, gets the sum; the others get 0. `shared` as above, to be used once. */
 PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, double value) {
   shared[PETRA_THREAD] = value;
   PETRA_SYNC();
@@ -60,24 +59,24 @@ PETRA_DEVICE double cuda_column_sum(double *shared, int threads, int columns, do
   return sum;
 }
 
-/* A step of an optimiser over many tensors in one launch: most tensors of a network are a few hundred numbers, for which a launch
- * each would take longer than their work. Each tensor has blocks of its own, one tensor's behind the other's. */
+/* A step of an optimiser over many tensors in one launch: most tensors of a network have a few hundred numbers, so that
+ * a launch for each would take longer than the work. Each tensor has its own consecutive blocks. */
 
-enum { CUDA_STEPS_BLOCKS = 1024 }; /* of a tensor, at most */
+enum { CUDA_STEPS_BLOCKS = 1024 }; /* maximum number per tensor */
 
-/* Blocks of CUDA_GRID_THREADS for a tensor of `count` elements. */
+/* Returns the number of blocks of CUDA_GRID_THREADS for a tensor of `count` elements. */
 static inline int32_t cuda_steps_blocks(int64_t count) {
   const int64_t blocks = cuda_grid_blocks(count);
   return (int32_t)(blocks < CUDA_STEPS_BLOCKS ? blocks : (int64_t)CUDA_STEPS_BLOCKS);
 }
 
-/* Where the thread that asks is: its tensor, its first element there, and the distance to its next. */
+/* The position of the calling thread: its tensor, its first element there, and the distance to its next. */
 typedef struct cuda_steps_place {
   int tensor;
   int64_t first, step;
 } cuda_steps_place;
 
-/* first[t]: the block with which tensor t starts; the entry behind the last: the number of blocks. */
+/* first[t]: the first block of tensor t; the entry after the last: the number of blocks. */
 PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   cuda_steps_place place;
   place.tensor = 0;
@@ -87,5 +86,3 @@ PETRA_DEVICE cuda_steps_place cuda_steps_place_of(const int32_t *first) {
   place.step = (int64_t)(first[place.tensor + 1] - first[place.tensor]) * PETRA_THREADS;
   return place;
 }
-
-#endif

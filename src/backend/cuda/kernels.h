@@ -12,8 +12,7 @@
  * name. Pointers point into device memory unless it is said; "may alias" as in backend.h.
  *
  * Plain C as well as CUDA C++: tests compile the kernels for the host (device.h). */
-#ifndef PETRA_BACKEND_CUDA_KERNELS_H
-#define PETRA_BACKEND_CUDA_KERNELS_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/augmentation.h"
@@ -27,10 +26,10 @@
 extern "C" {
 #endif
 
-/* What the launch functions of this header look like. */
+/* The type of the launch functions in this header. */
 typedef petra_status (*cuda_launch)(const cuda_lane *lane, const void *arguments);
 
-/* What the last launch came to; logged as "cuda: NAME: ..." when it failed. launched.c */
+/* Returns the status of the last launch; a failure is logged as "cuda: NAME: ...". launched.c */
 petra_status cuda_launched(const char *name);
 
 /* --- elementwise.cu --- */
@@ -221,8 +220,7 @@ petra_status cuda_average_pool_backward_launch(const cuda_lane *lane, const void
 
 /* --- linear.cu --- */
 
-/* What a matrix product is then added to or taken from: y[n][o] = b[o]; addend[n][o], with b plus or minus b[o]. y may alias
- * addend. */
+/* The addend of a matrix product: y[n][o] = b[o], or addend[n][o] plus or minus b[o]. y may alias addend. */
 typedef struct cuda_bias_args {
   const float *b;      /* NULL: none; then there is an addend */
   const float *addend; /* NULL: none */
@@ -345,8 +343,7 @@ petra_status cuda_augment_launch(const cuda_lane *lane, const void *arguments);
 }
 #endif
 
-/* Our own kernels for sequences (n, t, c): n samples of t positions of c features, dense in that order. A part of kernels.h,
- * whose rules hold here. */
+/* Our own kernels for sequences (n, t, c): n samples of t positions of c features, dense in that order. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -432,6 +429,4 @@ petra_status cuda_patches_launch(const cuda_lane *lane, const void *arguments);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane: one chain of work on the device, in order. Stages on different lanes compute at once. */
-#ifndef PETRA_BACKEND_CUDA_LANE_H
-#define PETRA_BACKEND_CUDA_LANE_H
+/* A lane: one sequence of work on the device. Stages on different lanes compute concurrently. */
+#pragma once
 
 #include <stddef.h>
 
@@ -11,10 +10,7 @@ enum { CUDA_COUNTERS = 1024 };
 
 typedef struct cuda_lane {
   cuda_stream stream;
-  void
-      *scratch; /* device memory for a launch's own use, 256-byte aligned; what it holds is lost with the next launch */
+  void *scratch; /* device memory for a launch's own use, 256-byte aligned; the next launch overwrites it */
   size_t scratch_bytes;
   unsigned *counters; /* CUDA_COUNTERS in device memory, 0 before and after every launch */
 } cuda_lane;
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a launch came to. In a file of its own: tests of the kernels alone have another. */
+/* Checks a launch. It has a file of its own because tests of the kernels alone replace it. */
 #include "backend/cuda/cuda.h"
 
 petra_status cuda_launched(const char *name) {

@@ -27,7 +27,7 @@ static inline int64_t cuda_layer_blocks(int64_t rows, int32_t width) {
   return (rows + at_once - 1) / at_once;
 }
 
-/* The row of the thread that asks, and its first feature; the next is `width` on. */
+/* The row of the calling thread, and its first feature; the next one is `width` further. */
 typedef struct cuda_layer_place {
   int64_t row;
   int32_t first, end; /* end: of the features; 0 where there is no such row */

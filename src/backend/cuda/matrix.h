@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by cuBLAS. matrix.c is the only file that includes its header. */
-#ifndef PETRA_BACKEND_CUDA_MATRIX_H
-#define PETRA_BACKEND_CUDA_MATRIX_H
+#pragma once
 
 #include "backend/cuda/lane.h"
 #include "config/config.h"
@@ -31,5 +30,3 @@ petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cud
 
 /* "cuBLAS 13.0.2". */
 void cuda_blas_describe(char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements in bf16, and loads and stores of four neighbouring channels at once, of either type. */
-#ifndef PETRA_BACKEND_CUDA_NARROW_H
-#define PETRA_BACKEND_CUDA_NARROW_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -24,8 +23,8 @@ typedef struct cuda_four_narrow {
   CUDA_ALIGNED(8) uint16_t v[CUDA_FOUR];
 } cuda_four_narrow;
 
-/* The upper half of an f32, rounded to nearest, ties to even. What is above the largest finite number becomes infinite
- * by the carry; a NaN would lose its bits by it and is made a quiet one. */
+/* Returns the upper half of an f32, rounded to nearest, ties to even. Numbers above the largest finite one become
+ * infinite by the carry; a NaN, which rounding would destroy, becomes a quiet one. */
 PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -45,7 +44,8 @@ PETRA_DEVICE float cuda_element(const void *from, bool narrow, int64_t i) {
   return narrow ? cuda_float_of(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
-/* `count` elements from number i on, CUDA_FOUR or 1: a constant where it is called. i is a multiple of it. */
+/* Load and store `count` elements from number i on: CUDA_FOUR or 1, a constant for the caller. i is a multiple of
+ * it. */
 PETRA_DEVICE void cuda_load(const void *from, bool narrow, int64_t i, int count, float *x) {
   if (count == 1) {
     x[0] = cuda_element(from, narrow, i);
@@ -74,5 +74,3 @@ PETRA_DEVICE void cuda_store(void *to, bool narrow, int64_t i, int count, const 
     ((cuda_four_floats *)to)[i / CUDA_FOUR] = four;
   }
 }
-
-#endif

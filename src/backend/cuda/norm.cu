@@ -44,9 +44,9 @@ typedef struct cuda_statistics_args {
   unsigned *counters;
 } cuda_statistics_args;
 
-/* What is taken off every element of a channel before it is squared: the first of them. Since it is one of the n,
- * its distance from the mean squared is at most n times the variance, so that the difference of sums below loses few
- * digits, whatever the mean is; a constant channel has variance 0 exactly. */
+/* Returns what is subtracted from every element of a channel before it is squared: the first of them. Since it is one
+ * of the n, its distance from the mean squared is at most n times the variance, so that the difference of sums below
+ * loses few digits, whatever the mean is; a constant channel has variance 0 exactly. */
 PETRA_DEVICE double cuda_norm_origin(const void *x, bool narrow, int32_t channel) {
   float first;
   cuda_load(x, narrow, channel, 1, &first);
@@ -123,7 +123,7 @@ PETRA_DEVICE cuda_channel cuda_norm_channel(const float *mean, const float *vari
   return result;
 }
 
-/* Where a channel is of what may lie in two parts. */
+/* The position of a channel in data that may lie in two parts. */
 typedef struct cuda_part {
   bool second;
   int32_t channel, stride; /* in the part */

@@ -80,7 +80,8 @@ petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backwar
   return cuda_add_command(cuda, cuda_norm_backward_launch, &a, sizeof a);
 }
 
-/* Whether what the norm writes is touched by none of those in the launch, which run in no order, and the other way round. */
+/* Returns true if the other norms in the launch, which run in no order, do not touch what the norm writes, and the
+ * reverse. */
 static bool apart(const cuda_norm_running_args *a, const cuda_norm_running *norm) {
   for (int i = 0; i < a->norms; i++) {
     const void *const others[] = {a->norm[i].running_mean, a->norm[i].running_variance, a->norm[i].mean,

@@ -2,8 +2,7 @@
 /* Two sums a channel over the pixels of an array, in double, in one launch: each block sums a slice of the pixels of its
  * channels into scratch, and the last block of those channels sums the slices, in their order whichever block that is. A
  * thread has `vec` neighbouring channels, CUDA_FOUR or 1: a constant of the kernel, as in cuda_load. */
-#ifndef PETRA_BACKEND_CUDA_NORM_TILE_H
-#define PETRA_BACKEND_CUDA_NORM_TILE_H
+#pragma once
 
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/tile.h"
@@ -105,5 +104,3 @@ PETRA_DEVICE bool cuda_norm_collect(const cuda_tile tile, const cuda_place place
   *second = shared[0][wide + PETRA_THREAD];
   return true;
 }
-
-#endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What petra_op_orthogonalize has beside its products. */
+/* The kernels of petra_op_orthogonalize, whose products are matrix products. */
 #include "backend/cuda/grid.h"
 
 #include "backend/element.h"

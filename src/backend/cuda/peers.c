@@ -39,7 +39,7 @@ static petra_status check(ncclResult_t result, const char *what) {
   return petra_fail(PETRA_BACKEND, "NCCL: %s: %s (NCCL_DEBUG=INFO prints details)", what, ncclGetErrorString(result));
 }
 
-/* The lock, unless the lanes were given up: PETRA_CHILD then, not locked. */
+/* Locks, unless the lanes were cancelled: then returns PETRA_CHILD without the lock. */
 static petra_status enter(cuda_peers *peers) {
   pthread_mutex_lock(&peers->lock);
   if (!peers->given_up)
@@ -53,7 +53,7 @@ static petra_status leave(cuda_peers *peers, petra_status status) {
   return status;
 }
 
-/* Whether a communicator has done what it was asked for; under the lock. */
+/* Returns true if a communicator has done what was requested; called under the lock. */
 static petra_status settled(const cuda_peers *peers, int lane, const char *what, bool *is) {
   ncclResult_t state = ncclSuccess;
   PETRA_TRY(check(ncclCommGetAsyncError(peers->comm[lane], &state), what));

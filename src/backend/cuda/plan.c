@@ -189,7 +189,7 @@ static bool is_chosen(const cuda_plan *plan, const cuda_plan_choice *choice) {
          plan->engine == choice->engine;
 }
 
-/* What the file says; *out stays NULL, with a line, where cuDNN has something else there. */
+/* Finds the plan that the file names; *out stays NULL, with a line, if cuDNN has something else there. */
 static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shape, cuda_plan_choice *choice,
                             cuda_plan **out) {
   cuda_plan *plan = NULL;
@@ -210,8 +210,8 @@ static petra_status by_file(const cuda_plans *plans, const cuda_conv_shape *shap
   return status;
 }
 
-/* Of all forms, each with a share of those that are left, the first configurations that serve: in the order of by_heuristics, whose
- * choice is the first. */
+/* Gets the first configurations that work, from all forms, each with a share of the remaining number; in the order of
+ * by_heuristics, whose choice comes first. */
 enum { CANDIDATES = 8 };
 typedef struct candidates {
   cuda_plan *plan[CANDIDATES];
@@ -278,7 +278,7 @@ static petra_status by_measuring(cuda_plans *plans, const cuda_conv_shape *shape
   for (int i = 0; i < all.count; i++)
     drop_plan(all.plan[i]);
   if (status == PETRA_OK && all.count == 0)
-    return by_heuristics(plans, shape, out); /* which tells why there is none */
+    return by_heuristics(plans, shape, out); /* which reports why there is none */
   return status;
 }
 

@@ -167,7 +167,7 @@ static int conversion(const cuda_conv_graph *graph, void *from, void *to, void *
   return cuda_descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* What stands before and after the convolution. */
+/* Adds the operations before and after the convolution. */
 static int conversions(const cuda_conv_shape *shape, cuda_conv_form form, cuda_conv_graph *graph) {
   const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
   const cudnnDataType_t in = CUDNN_DATA_FLOAT;

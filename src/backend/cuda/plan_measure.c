@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long plans of one shape take on the device, on memory of their own. */
+/* Measures how long plans of one shape take on the device, on memory of their own. */
 #include "backend/cuda/plan_private.h"
 
 #include "backend/cuda/cuda.h"

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the convolution plans share: plan.c (the plans and their runs), plan_graph.c (a
- * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan), plan_measure.c (which of several is
- * fastest). The first three alone include cuDNN's headers; this one does not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a
- * pointer to void, and a status its cudnnStatus_t. */
-#ifndef PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
-#define PETRA_BACKEND_CUDA_PLAN_PRIVATE_H
+/* Definitions that the files of the convolution plans share: plan.c (the plans and their runs), plan_graph.c (a
+ * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan), plan_measure.c (the fastest
+ * of several). Only the first three include cuDNN's headers; this one does not: a descriptor is cuDNN's
+ * cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
+#pragma once
 
 #include "backend/cuda/convolution.h"
 
 #include <stdio.h>
 
-/* Which configuration of cuDNN's each shape takes: choices that were measured, kept in a file of text.
+/* The configuration of cuDNN's for each shape: choices that were measured, stored in a text file.
  *
  *   petra plans 1
  *   library: cuDNN 9.19.0
@@ -20,16 +19,16 @@
  *
  * and so on, one line a shape. It serves one version of cuDNN, one kind of device and one device.deterministic alone. */
 
-/* Which of a wide shape's conversions are in cuDNN's graph; the others are launches of ours. */
+/* The conversions of a wide shape that are in cuDNN's graph; the others are launches of ours. */
 typedef struct cuda_conv_form {
   bool rounds; /* x f32 -> bf16 */
   bool widens; /* the sum f32 -> the output as it is */
 } cuda_conv_form;
 
-/* Where cuDNN's heuristics had a configuration. */
+/* The place of a configuration in cuDNN's heuristics. */
 typedef struct cuda_plan_place {
   int mode; /* of CUDA_PLAN_MODES: A, B, fallback */
-  int rank; /* the how-manieth of the mode, from 0 */
+  int rank; /* its number within the mode, from 0 */
 } cuda_plan_place;
 enum { CUDA_PLAN_MODES = 3 };
 
@@ -37,11 +36,11 @@ typedef struct cuda_plan_choice {
   cuda_conv_form form;
   cuda_plan_place place;
   int64_t engine; /* the global index of the engine there */
-  double us;      /* microseconds that a run took, conversions included; to be kept to three decimals */
-  bool used;      /* by this backend; in no file */
+  double us;      /* microseconds of a run, including conversions; rounded to three decimals in files */
+  bool used;      /* used by this backend; not in files */
 } cuda_plan_choice;
 
-/* What a file's choices hold for: its lines after the first. */
+/* The scope of a file's choices: its lines after the first. */
 typedef struct cuda_plan_setting {
   char library[64], device[256];
   bool deterministic;
@@ -55,30 +54,31 @@ typedef struct cuda_shape_text {
 } cuda_shape_text;
 cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
 
-/* The choices of the file; none where it is not there, and then its folder has to be. PETRA_CONFIG, logged with both, where it was
- * measured in another setting; PETRA_DATA, with the number of the line, where it is damaged; PETRA_IO; PETRA_NO_MEMORY. */
+/* Opens the choices of the file; there are none if it does not exist, but its folder must. Errors: PETRA_CONFIG, logged
+ * with both settings, if it was measured in another one; PETRA_DATA, with the number of the line, if it is damaged;
+ * PETRA_IO; PETRA_NO_MEMORY. */
 petra_status cuda_plan_table_open(const char *path, const cuda_plan_setting *setting, cuda_plan_table **out);
 void cuda_plan_table_destroy(cuda_plan_table *table);
 
 const char *cuda_plan_table_path(const cuda_plan_table *table);
 
-/* NULL: there is none. Until the next put. */
+/* Returns NULL if there is none. Valid until the next put. */
 cuda_plan_choice *cuda_plan_table_find(cuda_plan_table *table, const cuda_conv_shape *shape);
 
-/* Adds the choice, or replaces that of the shape. PETRA_NO_MEMORY. */
+/* Adds the choice, or replaces that of the shape. Errors: PETRA_NO_MEMORY. */
 petra_status cuda_plan_table_put(cuda_plan_table *table, const cuda_conv_shape *shape, const cuda_plan_choice *choice);
 
-/* As a file has it: those that were used, or all. */
+/* Prints the choices as a file has them: those that were used, or all. */
 void cuda_plan_table_print(const cuda_plan_table *table, bool all, FILE *out);
 
-/* Replaces the file whole or not at all, if anything was put since it was opened; what others have added to it meanwhile is kept. The
- * errors of open, with the file as it was. */
+/* Replaces the file completely or not at all, if anything was put since it was opened. Choices that others have added
+ * to it in the meantime are kept. Errors: those of open, with the file as it was. */
 petra_status cuda_plan_table_write(cuda_plan_table *table);
 
 struct cudnnContext;
 
-/* Names of a convolution's tensors in its graph: x, w and y, in the variant pack of a run as well; and those within the
- * graph, which are nowhere in memory. */
+/* Names of a convolution's tensors in its graph: x, w and y, also used in the variant pack of a run; and the tensors
+ * within the graph, which are not in memory. */
 enum { CUDA_PLAN_X = 1, CUDA_PLAN_W, CUDA_PLAN_Y, CUDA_PLAN_TENSORS = 3, CUDA_PLAN_ROUNDED, CUDA_PLAN_SUM };
 
 /* A descriptor's attribute: cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, and `count` values. */
@@ -88,7 +88,7 @@ typedef struct cuda_attribute {
   const void *values;
 } cuda_attribute;
 
-/* The operation graph of one convolution, and what it is made of: NULL where it is not there. */
+/* The operation graph of one convolution and its parts; NULL: not present. */
 typedef struct cuda_conv_graph {
   void *x, *w, *y, *rounded, *sum; /* tensors */
   void *convolution, *identity;    /* what is done */
@@ -112,7 +112,7 @@ struct cuda_plan {
   struct cuda_plan *next;
 };
 
-/* What a plan must satisfy, and for which device: exactly one of `handle` and `deviceprop` is not NULL. */
+/* The requirements of a plan, and its device: exactly one of `handle` and `deviceprop` is not NULL. */
 typedef struct cuda_plan_wanted {
   struct cudnnContext *handle; /* the present device's: graphs and plans carry it */
   void *deviceprop;            /* a descriptor: of a device that is not here; heuristics and plans carry it */
@@ -120,38 +120,40 @@ typedef struct cuda_plan_wanted {
   size_t workspace_max;
 } cuda_plan_wanted;
 
-/* Makes and finalizes a descriptor. Answers cuDNN's status, unlogged; *out is NULL where it is not success.
+/* Makes and finalizes a descriptor. Returns cuDNN's status, unlogged; *out is NULL unless it is success.
  * plan_graph.c */
 int cuda_descriptor(int type, const cuda_attribute *attributes, int count, void **out);
 
 /* Destroys *descriptor, which may be NULL, and sets it to NULL. */
 void cuda_descriptor_drop(void **descriptor);
 
-/* Logs "cuDNN: WHAT: CONVOLUTION: what it says" and answers PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
+/* Logs "cuDNN: WHAT: CONVOLUTION: its message" and returns PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
 petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int status);
 
-/* `handle`: NULL in a graph for a device that is not here. Out: `graph`, also on failure to be given to
- * cuda_conv_graph_drop; `what`, what failed. Answers cuDNN's status, unlogged. */
+/* Makes the graph of a convolution. `handle`: NULL in a graph for a device that is not here. Gets `graph`, which must
+ * be passed to cuda_conv_graph_drop even on failure, and `what`, which names what failed. Returns cuDNN's status,
+ * unlogged. */
 int cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_form form, struct cudnnContext *handle,
                          cuda_conv_graph *graph, const char **what);
 void cuda_conv_graph_drop(cuda_conv_graph *graph);
 
-/* Why configurations were not taken. */
+/* The reasons why configurations were rejected. */
 typedef struct cuda_plan_refusals {
   int requested, notes, workspace, unfinished;
   int last; /* cuDNN's status of the last that did not finalize */
 } cuda_plan_refusals;
 
-/* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, by the first configuration that serves
- * from that of the place `first` on; plan->plan stays NULL where none does. PETRA_NO_MEMORY, logged, is the only failure.
- * plan_search.c */
+/* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, from the first
+ * configuration that works, beginning at the place `first`; plan->plan stays NULL if none does. The only error is
+ * PETRA_NO_MEMORY, logged. plan_search.c */
 petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
                               cuda_plan_refusals *why);
 
-/* The line that says that there is none; answers PETRA_UNSUPPORTED. */
+/* Logs that there is no plan; returns PETRA_UNSUPPORTED. */
 petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *plan, const cuda_plan_refusals *why);
 
-/* Notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Answers cuDNN's status. */
+/* Gets the notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Returns cuDNN's
+ * status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);
 
 /* cuda_plan_run, but that cuDNN does not run the plan is no failure and is not logged: *ran is false then. */
@@ -162,5 +164,3 @@ petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const v
  * first one, conversions included, when all that the device had to do before is done. *fastest: the first of those that took least,
  * *us microseconds; -1: the device has no room for it, or cuDNN runs none of them; nothing is logged then. plan_measure.c */
 petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);
-
-#endif

@@ -152,7 +152,7 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, int rank,
       {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   void *heuristics = NULL, **configs = NULL;
   int64_t count = 0, filled = 0;
-  const int reported = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
+  const int reported = wanted->deviceprop != NULL ? 3 : 2; /* otherwise the graph's handle decides */
   int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, reported, &heuristics);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,

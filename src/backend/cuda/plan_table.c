@@ -97,7 +97,7 @@ static bool read_choice(const char *text, cuda_plan_choice *c) {
   return c->place.mode >= 0 && c->place.rank >= 0 && c->us >= 0 && c->us < 1e12;
 }
 
-/* Whether it is a line that print_row would print. */
+/* Returns true if it is a line that print_row would print. */
 static bool read_row(const char *line, row *r) {
   char again[LINE];
   const char *colon = strchr(line, ':');

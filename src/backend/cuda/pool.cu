@@ -50,7 +50,8 @@ PETRA_DEVICE int32_t cuda_max_first(int32_t at, int32_t window, int32_t stride, 
   return beyond < 0 ? 0 : beyond / stride + 1;
 }
 
-/* An element asks every output whose window holds it who won there: no two threads add to the same element. */
+/* Every element checks all outputs whose windows contain it for their winners, so that no two threads add to the same
+ * element. */
 PETRA_KERNEL(cuda_max_backward_kernel, const cuda_max_args a) {
   const cuda_place place = cuda_tile_place(a.tile);
   if (!place.active)

@@ -209,8 +209,7 @@ void cuda_updates(cuda_backend *cuda, const petra_tensor *tensor) {
   cuda_writes(cuda, tensor);
 }
 
-/* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is
- * little. */
+/* Graphs may use the old memory for ever, so it is kept to the end. Sizes double, so that this is little. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   cuda_track *track = present_track(cuda);
   size_t size = track->lane.scratch_bytes ? track->lane.scratch_bytes : SCRATCH_LEAST;
@@ -261,7 +260,7 @@ static petra_status append(cuda_backend *cuda, cuda_launch launch, const void *a
   return PETRA_OK;
 }
 
-/* Of what was added while tensors were named. */
+/* Describes the tensors that were added while they were named. */
 static petra_status take_status(cuda_segment *segment) {
   const petra_status status = segment->status;
   segment->status = PETRA_OK;
@@ -324,7 +323,7 @@ static petra_status wait_for_others(cuda_backend *cuda) {
     cuda->segment->waits[l] = 0;
     if (moment <= track->waited[l] || cuda->track[l].submitted == 0)
       continue;
-    if (moment > cuda->track[l].submitted) /* of a segment that was given up */
+    if (moment > cuda->track[l].submitted) /* of a segment that was abandoned */
       moment = cuda->track[l].submitted;
     CUDA_TRY(cudaStreamWaitEvent(track->lane.stream, end_of(&cuda->track[l], moment), 0), "cudaStreamWaitEvent");
     track->waited[l] = moment;
@@ -358,7 +357,7 @@ petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before) {
   return PETRA_OK;
 }
 
-/* What had to be widened is part of what the library does. */
+/* Conversions count as part of what the library does. */
 petra_status cuda_beside_wait(cuda_backend *cuda) {
   cuda_segment *segment = cuda->segment;
   const size_t bytes = segment->used;

@@ -3,8 +3,7 @@
  *
  * Outside of begin and end every command is a segment of its own on lane 0. Where the host needs a result in the middle
  * of an action, what was described so far becomes a segment, and the rest another one. */
-#ifndef PETRA_BACKEND_CUDA_SEGMENT_H
-#define PETRA_BACKEND_CUDA_SEGMENT_H
+#pragma once
 
 #include "backend/cuda/cuda.h"
 
@@ -20,7 +19,7 @@ typedef struct cuda_command {
   size_t read_bytes, written_bytes;
 } cuda_command;
 
-/* In place of graphs and of launches one by one, for a program that counts them: has to launch the commands. */
+/* An alternative to graphs and single launches, for a program that counts them: it must launch the commands. */
 typedef struct cuda_launcher {
   petra_status (*launch)(void *context, const cuda_lane *lane, const unsigned char *commands, size_t bytes);
   void *context;
@@ -91,8 +90,8 @@ const void *cuda_read_either(cuda_backend *cuda, const petra_tensor *tensor, boo
 petra_status cuda_make_rounded(cuda_backend *cuda, const petra_tensor *tensor);
 void *cuda_write_narrow(cuda_backend *cuda, const petra_tensor *tensor);
 
-/* For a command that writes `tensor` and rounds it besides: where to; NULL where nobody has asked for a copy so far. Called after
- * cuda_writes. */
+/* For a command that writes `tensor` and its rounded copy: returns the destination of the copy; NULL if nobody has
+ * requested a copy so far. Call it after cuda_writes. */
 uint16_t *cuda_write_rounded(cuda_backend *cuda, const petra_tensor *tensor);
 
 /* The lane has at least `bytes` of scratch from now on. */
@@ -109,7 +108,7 @@ petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void
  * begin and end there is none: it has run. */
 void *cuda_last_command(cuda_backend *cuda, cuda_launch launch);
 
-/* What was named since belongs to that command. */
+/* Adds a command, to which all tensors named since the last one belong. */
 petra_status cuda_extend_command(cuda_backend *cuda);
 
 /* The command that copies on the device. arithmetic.c */
@@ -140,5 +139,3 @@ petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
 /* c = alpha op(a) op(b) + beta c, of the rows of matrices or sequences; op transposes where that is said. */
 petra_status cuda_multiply(cuda_backend *cuda, float alpha, const petra_tensor *a, bool transpose_a,
                            const petra_tensor *b, bool transpose_b, float beta, const petra_tensor *c);
-
-#endif

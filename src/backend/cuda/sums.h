@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over the pixels (or rows) of an array, for each channel (or column), in double and in two levels: each block sums a slice
  * of the pixels of its channels into scratch, then one thread group per channel sums the slices in their order. */
-#ifndef PETRA_BACKEND_CUDA_SUMS_H
-#define PETRA_BACKEND_CUDA_SUMS_H
+#pragma once
 
 #include "backend/cuda/tile.h"
 
@@ -89,5 +88,3 @@ static inline void cuda_sums_finish(const cuda_lane *lane, const cuda_tile *tile
   const cuda_sums_finish_args kernel = {*tile, partial, first, second};
   PETRA_LAUNCH_BLOCK(lane, cuda_sums_finish_kernel, cuda_sums_blocks(tile->c), CUDA_SUMS_THREADS, kernel);
 }
-
-#endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a block's threads lie over an array (pixels, c): along the channels, so that neighbours read neighbours, and
+/* The layout of a block's threads over an array (pixels, c): along the channels, so that neighbours read neighbours, and
  * where there are few channels over several pixels at once. A thread stays with one channel and goes through pixels,
  * so that what belongs to the channel is computed once. All of it depends on the shape alone. */
-#ifndef PETRA_BACKEND_CUDA_TILE_H
-#define PETRA_BACKEND_CUDA_TILE_H
+#pragma once
 
 #include "backend/cuda/device.h"
 
@@ -52,7 +51,7 @@ static inline int64_t cuda_tile_blocks(const cuda_tile *tile) {
   return tile->slices * tile->chunks;
 }
 
-/* The place of the thread that asks. */
+/* The position of the calling thread. */
 typedef struct cuda_place {
   int64_t slice;
   int64_t pixel, step; /* its first pixel, and from one to the next */
@@ -71,5 +70,3 @@ PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {
   place.step = tile.slices * tile.rows;
   return place;
 }
-
-#endif

@@ -215,7 +215,7 @@ petra_status cuda_result(cuda_backend *cuda, void **device) {
 petra_status cuda_late_result(cuda_backend *cuda, void **device) {
   cuda_transfer *transfer = cuda->transfer;
   void **result = &transfer->late_result[cuda->segment->lane];
-  if (transfer->due) /* one a segment */
+  if (transfer->due) /* one per segment */
     PETRA_TRY(cuda_submit(cuda));
   if (!transfer->later)
     CUDA_TRY(cudaHostAlloc(&transfer->later, LATER * RESULT_BYTES, cudaHostAllocDefault), "pinned memory");

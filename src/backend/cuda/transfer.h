@@ -4,8 +4,7 @@
  * Tensors go up ahead on a stream of their own; the segment that unpacks them waits for the copy. Small values that
  * change while launches stay the same (rates, labels) have fixed places on the device, by lane, kind of action and
  * order in it, and are copied before a segment if they differ from what lies there. */
-#ifndef PETRA_BACKEND_CUDA_TRANSFER_H
-#define PETRA_BACKEND_CUDA_TRANSFER_H
+#pragma once
 
 #include "backend/cuda/cuda.h"
 
@@ -19,10 +18,10 @@ void cuda_transfer_destroy(cuda_transfer *transfer);
 petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
 petra_status cuda_send(cuda_backend *cuda, size_t bytes);
 
-/* Where on the device the segment's launches will find this value. */
+/* Gets where the segment's launches will find this value on the device. */
 petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);
 
-/* At the start of every segment, on its lane: what it needs of all this. */
+/* Called at the start of every segment, on its lane: transfers what the segment needs. */
 petra_status cuda_transfer_before(cuda_backend *cuda);
 
 /* Device memory of the lane for a result of at most 64 bytes, until the next result; and what is to come down. */
@@ -42,5 +41,3 @@ petra_status cuda_transfer_after(cuda_backend *cuda);
 /* Submits what was described so far and gives `bytes` from the device to the host once they are there. *host is valid
  * until the next call. */
 petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, const void **host);
-
-#endif

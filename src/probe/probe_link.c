@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "probe/probe_link.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/tensor_bytes.h"
+
+#include <string.h>
+
+static const size_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+
+enum { AHEAD = 2 };
+
+/* One end of a way. */
+typedef struct link_end {
+  petra_way *way;  /* NULL: this process has no part in it */
+  int64_t count;   /* messages sent, or done with */
+  int64_t charged; /* bytes of buffers in the account */
+} link_end;
+
+struct petra_probe_link {
+  petra_probe_link_options options;
+  link_end *ends[PETRA_PROBE_CHANNELS]; /* by key */
+};
+
+/* In front of streams: kind and shape of each tensor, zeros if it is not there. */
+typedef struct streams_head {
+  int32_t kind[2], shape[2][4];
+  int32_t labels;
+} streams_head;
+
+static int keys_of(const petra_probe_link_options *options, petra_probe_channel channel) {
+  switch (channel) {
+  case PETRA_PROBE_UP:
+  case PETRA_PROBE_DOWN:
+    return options->partition->stages;
+  case PETRA_PROBE_MEAN:
+    return options->replicas;
+  case PETRA_PROBE_FOUND:
+    return options->replicas * options->ranks.places;
+  case PETRA_PROBE_CHANNELS:
+    break;
+  }
+  return 0;
+}
+
+/* Every stage has a way up and one down; the processes at one place share one number, and so do all that send to rank 0. */
+static int way_of(const petra_probe_link_options *options, petra_probe_channel channel, int key) {
+  const int stages = options->partition->stages;
+  static const int behind[] = {[PETRA_PROBE_MEAN] = 0, [PETRA_PROBE_FOUND] = 1};
+  return options->ranks.first_way +
+         (channel <= PETRA_PROBE_DOWN ? (int)channel * stages + key : 2 * stages + behind[channel]);
+}
+
+static void charge(petra_probe_link *link, link_end *end) {
+  const int64_t held = petra_way_bytes(end->way);
+  petra_account_add(link->options.account, PETRA_MEMORY_MESSAGES, held - end->charged);
+  end->charged = held;
+}
+
+/* --- messages --- */
+
+petra_status petra_probe_link_room(petra_probe_link *link, petra_probe_channel channel, int key, void **buffer) {
+  link_end *end = &link->ends[channel][key];
+  PETRA_TRY(petra_way_buffer(end->way, channel == PETRA_PROBE_UP ? end->count - AHEAD : 0,
+                             "room for a message of a probe", buffer));
+  charge(link, end);
+  return PETRA_OK;
+}
+
+petra_status petra_probe_link_send(petra_probe_link *link, petra_probe_channel channel, int key, size_t bytes) {
+  link_end *end = &link->ends[channel][key];
+  return petra_way_send(end->way, end->count++, bytes);
+}
+
+petra_status petra_probe_link_peek(petra_probe_link *link, petra_probe_channel channel, int key, bool wait,
+                                   const void **data, size_t *size) {
+  link_end *end = &link->ends[channel][key];
+  int64_t number;
+  PETRA_TRY(wait ? petra_way_take(end->way, end->count, "a message of a probe", data, size)
+                 : petra_way_poll(end->way, &number, data, size));
+  if (*data)
+    charge(link, end);
+  return PETRA_OK;
+}
+
+petra_status petra_probe_link_done(petra_probe_link *link, petra_probe_channel channel, int key) {
+  link_end *end = &link->ends[channel][key];
+  return petra_way_done(end->way, end->count++);
+}
+
+/* --- tensors --- */
+
+static size_t bytes_of(const petra_tensor *tensor) {
+  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
+}
+
+petra_status petra_probe_link_send_tensor(petra_probe_link *link, petra_probe_channel channel, int key,
+                                          const petra_tensor *tensor) {
+  void *buffer;
+  PETRA_TRY(petra_probe_link_room(link, channel, key, &buffer));
+  PETRA_TRY(petra_pack(tensor, buffer));
+  return petra_probe_link_send(link, channel, key, bytes_of(tensor));
+}
+
+petra_status petra_probe_link_take_tensor(petra_probe_link *link, petra_probe_channel channel, int key,
+                                          petra_tensor *tensor) {
+  const void *data;
+  size_t size;
+  PETRA_TRY(petra_probe_link_peek(link, channel, key, true, &data, &size));
+  if (size != bytes_of(tensor))
+    return petra_fail(PETRA_INTERNAL, "a probe's message of %zu bytes; expected a tensor of %zu", size,
+                      bytes_of(tensor));
+  PETRA_TRY(petra_unpack(tensor, data));
+  return petra_probe_link_done(link, channel, key);
+}
+
+petra_status petra_probe_link_send_streams(petra_probe_link *link, petra_probe_channel channel, int key,
+                                           const petra_streams *streams, const int32_t *labels, int32_t count) {
+  streams_head head = {.labels = count};
+  void *buffer;
+  PETRA_TRY(petra_probe_link_room(link, channel, key, &buffer));
+  unsigned char *at = (unsigned char *)buffer + sizeof head;
+  for (int i = 0; i < 2; i++)
+    if (streams->tensor[i]) {
+      head.kind[i] = (int32_t)streams->tensor[i]->kind;
+      memcpy(head.shape[i], streams->tensor[i]->shape, sizeof head.shape[i]);
+      PETRA_TRY(petra_pack(streams->tensor[i], at));
+      at += bytes_of(streams->tensor[i]);
+    }
+  if (count > 0)
+    memcpy(at, labels, (size_t)count * sizeof *labels);
+  memcpy(buffer, &head, sizeof head);
+  return petra_probe_link_send(link, channel, key,
+                               (size_t)(at - (unsigned char *)buffer) + (size_t)count * sizeof *labels);
+}
+
+static petra_status unpack(const petra_compute *compute, const streams_head *head, const unsigned char *at,
+                           petra_streams *out, int32_t **labels) {
+  for (int i = 0; i < 2; i++)
+    if (head->shape[i][0] > 0) {
+      PETRA_TRY(petra_compute_tensor(compute, (petra_tensor_kind)head->kind[i], head->shape[i], PETRA_MEMORY_WORKSPACE,
+                                     &out->tensor[i]));
+      PETRA_TRY(petra_unpack(out->tensor[i], at));
+      at += bytes_of(out->tensor[i]);
+    }
+  if (!labels || head->labels == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(labels, (size_t)head->labels, sizeof **labels));
+  memcpy(*labels, at, (size_t)head->labels * sizeof **labels);
+  return PETRA_OK;
+}
+
+petra_status petra_probe_link_take_streams(petra_probe_link *link, petra_probe_channel channel, int key, bool wait,
+                                           const petra_compute *compute, bool *came, petra_streams *out,
+                                           int32_t **labels, int32_t *count) {
+  petra_streams streams = {{NULL, NULL}};
+  streams_head head;
+  const void *data;
+  size_t size;
+  PETRA_TRY(petra_probe_link_peek(link, channel, key, wait, &data, &size));
+  *came = data != NULL;
+  if (!data)
+    return PETRA_OK;
+  memcpy(&head, data, sizeof head);
+  petra_status status = unpack(compute, &head, (const unsigned char *)data + sizeof head, &streams, labels);
+  if (status == PETRA_OK)
+    status = petra_probe_link_done(link, channel, key);
+  if (status != PETRA_OK) {
+    petra_streams_release(&streams);
+    return status;
+  }
+  *out = streams;
+  if (count)
+    *count = head.labels;
+  return PETRA_OK;
+}
+
+/* --- creation --- */
+
+static petra_status open_way(petra_probe_link *link, petra_probe_channel channel, int key, int from, int to,
+                             size_t capacity) {
+  const petra_probe_link_options *options = &link->options;
+  link_end *end = &link->ends[channel][key];
+  const int way = way_of(options, channel, key), rank = options->ranks.rank;
+  petra_carrier *carrier = options->ranks.carrier;
+  if (from == to || (rank != from && rank != to))
+    return PETRA_OK;
+  if (capacity > MESSAGE_MAX)
+    return petra_config_fail(options->config, "probe.per_epoch",
+                             "a message of a probe has %zu bytes; expected at most %zu with run.mode: execute, a "
+                             "smaller batch or shorter windows",
+                             capacity, MESSAGE_MAX);
+  return rank == from ? petra_carrier_way_out(carrier, to, way, capacity, &end->way)
+                      : petra_carrier_way_in(carrier, from, way, capacity, &end->way);
+}
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+/* Bytes of an element in a message, at most. */
+static size_t element_bytes(const petra_backend *backend) {
+  size_t bytes = 0;
+  for (int kind = 0; kind < PETRA_TENSOR_KINDS; kind++)
+    bytes = larger(bytes, petra_packed_bytes(backend, (petra_tensor_kind)kind, 1));
+  return bytes;
+}
+
+/* Between neighbouring stages. */
+static petra_status open_boundaries(petra_probe_link *link) {
+  const petra_probe_link_options *options = &link->options;
+  const size_t batch = (size_t)options->config->data.batch, element = element_bytes(options->backend);
+  for (int j = 1; j < options->partition->stages; j++) {
+    const petra_block *block = &options->model->blocks[options->partition->first[j]];
+    const int below = options->ranks.rank_of[j - 1], above = options->ranks.rank_of[j];
+    const size_t streams = sizeof(streams_head) + batch * (size_t)petra_block_input_elements(block) * element;
+    const size_t labels = batch * (size_t)petra_model_labels(options->model) * sizeof(int32_t);
+    PETRA_TRY(open_way(link, PETRA_PROBE_UP, j, below, above, streams + labels));
+    PETRA_TRY(open_way(link, PETRA_PROBE_DOWN, j - 1, above, below, streams));
+  }
+  return PETRA_OK;
+}
+
+/* Bytes of the largest parameter. */
+static size_t largest_parameter(const petra_probe_link_options *options) {
+  size_t maximum = 0;
+  for (int b = 0; b < options->model->block_count; b++)
+    for (int i = 0; i < petra_block_parameter_count(&options->model->blocks[b]); i++) {
+      petra_tensor_spec spec;
+      size_t elements = 1;
+      petra_block_parameter(options->model, &options->model->blocks[b], i, &spec);
+      for (int d = 0; d < 4; d++)
+        elements *= (size_t)spec.shape[d];
+      maximum = larger(maximum, elements * element_bytes(options->backend));
+    }
+  return maximum;
+}
+
+/* To replica 0, and to rank 0. */
+static petra_status open_others(petra_probe_link *link) {
+  const petra_probe_link_options *options = &link->options;
+  const int places = options->ranks.places, place = options->ranks.rank % places;
+  const size_t tensor = largest_parameter(options);
+  for (int r = 1; r < options->replicas; r++)
+    PETRA_TRY(open_way(link, PETRA_PROBE_MEAN, r, r * places + place, place, tensor));
+  for (int rank = 1; rank < options->replicas * places; rank++)
+    PETRA_TRY(open_way(link, PETRA_PROBE_FOUND, rank, rank, 0, larger(tensor, options->found_bytes)));
+  return PETRA_OK;
+}
+
+petra_status petra_probe_link_create(const petra_probe_link_options *options, petra_probe_link **out) {
+  petra_probe_link *link;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&link, 1, sizeof *link));
+  link->options = *options;
+  for (int c = 0; c < PETRA_PROBE_CHANNELS && status == PETRA_OK; c++)
+    status = petra_allocate(&link->ends[c], (size_t)keys_of(options, (petra_probe_channel)c), sizeof *link->ends[c]);
+  if (status == PETRA_OK)
+    status = open_boundaries(link);
+  if (status == PETRA_OK)
+    status = open_others(link);
+  if (status != PETRA_OK)
+    petra_probe_link_destroy(link);
+  else
+    *out = link;
+  return status;
+}
+
+void petra_probe_link_destroy(petra_probe_link *link) {
+  for (int c = 0; link && c < PETRA_PROBE_CHANNELS; c++)
+    petra_free(link->ends[c]);
+  petra_free(link);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A wave: one exact backpropagation through the whole network, each process doing the part of its own stages. Batch statistics
+ * are used, as in training, and no running statistics are touched. It goes forward at once, wherever the order has it begin,
+ * and back when the gradients have come from above, so that the process may go on with other actions in between. The waves of
+ * a process go back in the order in which they were begun: the sums have their order. */
+#include "probe/probe_private.h"
+
+#include "backend/ops.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* --- forward --- */
+
+/* One stage; *streams, of its input, becomes its output. Graphs are kept of the blocks that the wave goes back to. */
+static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j, const int32_t *labels,
+                                  petra_streams *streams) {
+  petra_loss loss;
+  const petra_target target = {labels, &loss};
+  for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
+    petra_block_graph *graph = j >= wave->lowest ? &wave->graphs[b] : NULL;
+    petra_streams next = {{NULL, NULL}};
+    const petra_tensor_set *parameters;
+    PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));
+    petra_status status = petra_block_forward(&probe->compute, &probe->model->blocks[b], parameters->tensor, streams,
+                                              &target, graph, &next);
+    petra_streams_release(streams);
+    *streams = next;
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+/* The input of a stage, unless the stage below has just made it. */
+static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_part *part, petra_streams *streams,
+                               int32_t **labels, int32_t *count) {
+  bool came;
+  if (j == 0) {
+    streams->tensor[0] = petra_tensor_retain(part->images);
+    *count = part->label_count;
+    return PETRA_OK;
+  }
+  if (petra_probe_has(probe, j - 1))
+    return PETRA_OK;
+  petra_free(*labels);
+  *labels = NULL;
+  return petra_probe_link_take_streams(probe->link, PETRA_PROBE_UP, j, true, &probe->compute, &came, streams, labels,
+                                       count);
+}
+
+/* Labels go up with the streams. */
+static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const petra_probe_part *part) {
+  petra_streams streams = {{NULL, NULL}};
+  petra_status status = PETRA_OK;
+  int32_t *came = NULL, count = 0;
+  for (int32_t j = 0; j < probe->stages && status == PETRA_OK; j++) {
+    if (!petra_probe_has(probe, j))
+      continue;
+    PETRA_TRY_GOTO(status, take_input(probe, j, part, &streams, &came, &count), done);
+    const int32_t *labels = came ? came : part->labels;
+    PETRA_TRY_GOTO(status, forward_stage(probe, wave, j, labels, &streams), done);
+    if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
+      continue;
+    PETRA_TRY_GOTO(status, petra_probe_link_send_streams(probe->link, PETRA_PROBE_UP, j + 1, &streams, labels, count),
+                   done);
+    petra_streams_release(&streams);
+  }
+done:
+  petra_streams_release(&streams);
+  petra_free(came);
+  return status;
+}
+
+/* --- back --- */
+
+/* The gradients of a block count in the sums that want them, each microbatch and replica with the same weight. */
+static petra_status add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
+                        const petra_tensor *gradient) {
+  const double factor = 1.0 / (double)(probe->accumulate * probe->options.replicas);
+  const petra_gradient kinds[] = {PETRA_GRADIENT_DELAYED, PETRA_GRADIENT_END_TO_END};
+  const bool wanted[] = {wave->delayed, wave->wanted[j]};
+  for (int k = 0; k < 2; k++)
+    if (wanted[k])
+      PETRA_TRY(petra_op_axpy(probe->options.backend, factor, gradient, wave->window->sums[kinds[k]][b].tensor[i]));
+  return PETRA_OK;
+}
+
+static bool is_wanted(const petra_probe_wave *wave, int32_t j) {
+  return wave->delayed || wave->wanted[j];
+}
+
+/* The process with the same stages of replica 0 adds what the others find. */
+static petra_status give(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
+                         const petra_tensor_set *gradients) {
+  for (int i = 0; i < gradients->count && is_wanted(wave, j); i++)
+    PETRA_TRY(petra_probe_compares(probe)
+                  ? add(probe, wave, j, b, i, gradients->tensor[i])
+                  : petra_probe_link_send_tensor(probe->link, PETRA_PROBE_MEAN, probe->first, gradients->tensor[i]));
+  return PETRA_OK;
+}
+
+/* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a block that is
+ * only passed through. */
+static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32_t j, int b) {
+  const petra_block *block = &probe->model->blocks[b];
+  petra_block_graph *graph = &wave->graphs[b];
+  petra_streams below = {{NULL, NULL}};
+  const petra_tensor_set *parameters;
+  petra_tensor_set own;
+  graph->defer = !is_wanted(wave, j);
+  PETRA_TRY(petra_probe_parameters(probe, j, petra_probe_wave_key(probe, wave, j), b, &parameters));
+  PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
+  petra_status status =
+      petra_block_backward(&probe->compute, block, parameters->tensor, graph, &wave->gradients, own.tensor, &below);
+  petra_block_graph_release(graph);
+  petra_streams_release(&wave->gradients);
+  wave->gradients = below;
+  if (status == PETRA_OK)
+    status = give(probe, wave, j, b, &own);
+  petra_tensor_set_release(&own);
+  return status;
+}
+
+/* The highest stage here below `above` that the wave goes back to; -1: none. */
+static int32_t next_back(const petra_probe *probe, const petra_probe_wave *wave, int32_t above) {
+  int32_t j = above - 1;
+  while (j >= wave->lowest && !petra_probe_has(probe, j))
+    j--;
+  return j >= wave->lowest ? j : -1;
+}
+
+/* *came: the gradients of the outputs of stage j are there. */
+static petra_status take_gradients(petra_probe *probe, petra_probe_wave *wave, int32_t j, bool wait, bool *came) {
+  *came = true;
+  if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
+    return PETRA_OK;
+  return petra_probe_link_take_streams(probe->link, PETRA_PROBE_DOWN, j, wait, &probe->compute, came, &wave->gradients,
+                                       NULL, NULL);
+}
+
+static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) {
+  for (int32_t j = next_back(probe, wave, wave->back); j >= 0; j = next_back(probe, wave, j)) {
+    bool came;
+    PETRA_TRY(take_gradients(probe, wave, j, wait, &came));
+    if (!came)
+      return PETRA_OK;
+    for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--)
+      PETRA_TRY(back_block(probe, wave, j, b));
+    wave->back = j;
+    if (j == wave->lowest || !petra_probe_has(probe, j - 1)) {
+      if (j > wave->lowest)
+        PETRA_TRY(petra_probe_link_send_streams(probe->link, PETRA_PROBE_DOWN, j - 1, &wave->gradients, NULL, 0));
+      petra_streams_release(&wave->gradients);
+    }
+  }
+  wave->back = 0;
+  return PETRA_OK;
+}
+
+/* --- from other replicas --- */
+
+/* One stage of the present replica, of which the first message has come. The others follow without waiting for anything. */
+static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
+  for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
+    petra_tensor_set found;
+    PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
+                                      PETRA_MEMORY_WORKSPACE, &found));
+    petra_status status = PETRA_OK;
+    for (int i = 0; i < found.count && status == PETRA_OK; i++) {
+      status = petra_probe_link_take_tensor(probe->link, PETRA_PROBE_MEAN, wave->replica, found.tensor[i]);
+      if (status == PETRA_OK)
+        status = add(probe, wave, j, b, i, found.tensor[i]);
+    }
+    petra_tensor_set_release(&found);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+/* The gradients of the other replicas, in their order. */
+static petra_status add_others(petra_probe *probe, petra_probe_wave *wave, bool wait) {
+  for (; wave->replica < probe->options.replicas; wave->replica++, wave->added = probe->stages)
+    for (int32_t j = next_back(probe, wave, wave->added); j >= 0; j = next_back(probe, wave, j)) {
+      const void *data;
+      size_t size;
+      if (is_wanted(wave, j)) {
+        PETRA_TRY(petra_probe_link_peek(probe->link, PETRA_PROBE_MEAN, wave->replica, wait, &data, &size));
+        if (!data)
+          return PETRA_OK;
+        PETRA_TRY(add_stage(probe, wave, j));
+      }
+      wave->added = j;
+    }
+  return PETRA_OK;
+}
+
+/* --- all waves --- */
+
+static void destroy(const petra_probe *probe, petra_probe_wave *wave) {
+  for (int b = 0; wave->graphs && b < probe->model->block_count; b++)
+    petra_block_graph_release(&wave->graphs[b]);
+  petra_streams_release(&wave->gradients);
+  petra_free(wave->graphs);
+  petra_free(wave->versions);
+  petra_free(wave->wanted);
+  petra_free(wave);
+}
+
+static petra_status create(const petra_probe *probe, const petra_probe_wave *like, petra_probe_wave **out) {
+  const size_t stages = (size_t)probe->stages;
+  petra_probe_wave *wave;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&wave, 1, sizeof *wave));
+  PETRA_TRY_GOTO(status, petra_allocate(&wave->graphs, (size_t)probe->model->block_count, sizeof *wave->graphs), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&wave->versions, stages, sizeof *wave->versions), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&wave->wanted, stages, sizeof *wave->wanted), fail);
+  memcpy(wave->versions, like->versions, stages * sizeof *wave->versions);
+  memcpy(wave->wanted, like->wanted, stages * sizeof *wave->wanted);
+  wave->window = like->window;
+  wave->forwarded = like->forwarded;
+  wave->delayed = like->delayed;
+  while (!is_wanted(wave, wave->lowest))
+    wave->lowest++;
+  wave->back = wave->added = probe->stages;
+  /* Of this process's own replicas every one has a wave. */
+  wave->replica = petra_probe_compares(probe) ? probe->first + probe->here : probe->options.replicas;
+  *out = wave;
+  return PETRA_OK;
+fail:
+  destroy(probe, wave);
+  return status;
+}
+
+petra_status petra_probe_wave_begin(petra_probe *probe, const petra_probe_wave *like, petra_probe_part *part) {
+  petra_probe_wave *wave, **link = &probe->waves;
+  PETRA_TRY(create(probe, like, &wave));
+  while (*link)
+    link = &(*link)->next;
+  *link = wave;
+  probe->wave_count++;
+  return forward(probe, wave, part);
+}
+
+petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left) {
+  while (probe->waves) {
+    petra_probe_wave *wave = probe->waves;
+    const bool waits = wait && probe->wave_count > left;
+    PETRA_TRY(back(probe, wave, waits));
+    if (wave->back > 0)
+      return PETRA_OK;
+    PETRA_TRY(add_others(probe, wave, waits));
+    if (wave->replica < probe->options.replicas)
+      return PETRA_OK;
+    probe->waves = wave->next;
+    probe->wave_count--;
+    destroy(probe, wave);
+  }
+  return PETRA_OK;
+}
+
+bool petra_probe_waves_have(const petra_probe *probe, const petra_probe_window *window) {
+  const petra_probe_wave *wave = probe->waves;
+  while (wave && wave->window != window)
+    wave = wave->next;
+  return wave != NULL;
+}
+
+void petra_probe_waves_destroy(petra_probe *probe) {
+  while (probe->waves) {
+    petra_probe_wave *wave = probe->waves;
+    probe->waves = wave->next;
+    destroy(probe, wave);
+  }
+  probe->wave_count = 0;
+}
