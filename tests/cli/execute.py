@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """run.mode: execute: the same training on several processes, with the bits of the one process that emulates it."""
 
+import glob
 import os
 import random
 import shutil
@@ -372,6 +373,20 @@ class Execute(Ranks):
                          f"cluster.placement={[b - a for a, b in zip([0, *cuts], [*cuts, stages])]}"]]
             options = [word for some in settings for setting in some for word in ("--set", setting)]
             self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
+
+    def test_resume_with_probes(self):
+        """From a checkpoint within windows that are not complete, on other numbers of processes."""
+        for method in "petra", "1f1b":
+            options = ["--set", f"method.name={method}", "--set", "method.accumulate=2", "--set", "probe.per_epoch=4", "--set", "probe.gradients=true",
+                       "--set", "run.drain=true", "--set", "run.epochs=3", "--set", "run.checkpoint_every=3 microbatches"]
+            self.good("train", *COMMON, *options, "--output", "one", "--quiet")
+            self.assertEqual(self.execute(3, *COMMON, *options, "--output", "many", "--quiet"), (0, "", []), method)
+            with h5py.File(glob.glob(self.path("many/checkpoint/probes-*.h5"))[0], "r") as file:
+                self.assertGreater(file["probe/windows"][:].sum(), 0, method)
+            for ranks in 0, 2, 5:
+                self.resumed(ranks, "many", *options)
+            shutil.rmtree(self.path("one"))
+            shutil.rmtree(self.path("many"))
 
     def test_probes(self):
         probed = ["--set", "probe.per_epoch=2", "--set", "probe.gradients=true", "--set", "run.drain=true"]
