@@ -51,7 +51,7 @@ class Pythons(ProgramTest):
         self.environment["PATH"] = os.path.dirname(self.bare) + ":" + self.environment["PATH"]
         scripts = sorted(name for name in os.listdir(os.path.join(ROOT, "analysis")) if name.endswith(".py"))
         self.scripts = [path for path in (os.path.join(ROOT, "analysis", name) for name in scripts) if os.access(path, os.X_OK)]
-        self.assertEqual(len(self.scripts), 8)
+        self.assertEqual(len(self.scripts), 9)
 
     def run_by(self, python, *command):
         """Exit status and the last line of an error, of which there is no other."""

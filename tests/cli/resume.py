@@ -363,7 +363,7 @@ class Resume(ProgramTest):
                      "--set", "run.seed=2", overwrite=False)
         self.bad(2, "out: contains a run (run.h5), which weights.h5 would", "init", *run[1:])
         for target, words in [("small.yaml", "is also an input"), ("out/run.h5", "of a run"), ("out/weights.h5", "of a run")]:
-            self.bad(2, f"--output: {target} is", "profile", "small.yaml", "--output", target)
+            self.bad(2, f"--output: {target} exists", "profile", "small.yaml", "--output", target)
             self.bad(2, words, "data", "generate", "small.yaml", "--output", target)
             self.bad(2, f"--trace: {target} is", "simulate", "small.yaml", "--trace", target)
         self.bad(2, "--output: out/run.h5 is", "report", "out", "--output", "out/run.h5")
@@ -427,7 +427,7 @@ class Resume(ProgramTest):
         options = ["--output", "out", "--quiet", "--resume"]
         self.bad(2, "run.h5: was written with optim.lr: 0.1", "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         os.remove(self.path("out/run.h5"))
-        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the run",
+        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, but the config has 0.2; expected the config of the resumed run",
                  "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
         whole = self.read("out/checkpoint.h5")
