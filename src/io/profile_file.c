@@ -324,23 +324,24 @@ static petra_status read_count(const reader *r, const table *t, column first, in
 }
 
 /* "0 .. 1e+06", "1 or more", "a finite number" */
-static void print_range(const column *c, char out[64]) {
+static void print_range(const column *c, const char *unit, char out[64]) {
   if (c->high < DBL_MAX)
-    snprintf(out, 64, "%g .. %g", c->low, c->high);
+    snprintf(out, 64, "%g .. %g%s", c->low, c->high, unit);
   else if (c->low > -DBL_MAX)
-    snprintf(out, 64, "%g or more", c->low);
+    snprintf(out, 64, "%g or more%s", c->low, unit);
   else
     snprintf(out, 64, "a finite number");
 }
 
 static petra_status check_values(const reader *r, const column *c, const table *t, int64_t count) {
   const bool integer = c->type != H5T_IEEE_F64LE;
+  const char *unit = integer ? "" : " s";
   char range[64];
   for (int64_t i = 0; i < count * c->width; i++) {
     const double value = integer ? (double)((const int64_t *)r->values)[i] : ((const double *)r->values)[i];
     if (value >= c->low && value <= c->high)
       continue;
-    print_range(c, range);
+    print_range(c, unit, range);
     return petra_fail(PETRA_DATA, "%s: %s/%s: %g%s for %s %lld; expected %s%s", r->file->path, c->group, c->name, value,
                       integer ? "" : " s", t->dimension, (long long)(i / c->width) + 1, range, integer ? "" : " s");
   }

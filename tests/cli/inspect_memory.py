@@ -57,7 +57,7 @@ class Memory(ProgramTest):
             self.assertTrue(rows[0][:heading.index("input TxC") + len("input TxC")].endswith(" " + first), rows)
             self.assertTrue(rows[3][:end].endswith(" " + last), rows)
             self.assertIn(known, text)
-            self.assertIn("multiply-adds of\nmatrix products", text)
+            self.assertIn("2 per multiply-add of the matrix products", text)
             self.assertNotIn("convolution", text)
         self.bad(USAGE, "data.recalibrate=1: 1, but a RevViT has no batch norms; expected 0", "inspect", "vit.yaml", "--set",
                  "data.recalibrate=1")

@@ -130,7 +130,7 @@ class Replicas(ProgramTest):
         out = self.good("simulate", *with_replicas)
         self.assertIn(" microbatches of 2 x 4 images\n", out)
         self.assertIn("all figures: one of 2 replicas; it sends the others", out)
-        self.assertIn("a microbatch has 8 images, 4 of each", out)
+        self.assertIn("a microbatch has 8 images, 4 per replica", out)
 
     def test_refused(self):
         for words, *options in [
