@@ -342,8 +342,8 @@ static petra_status check_values(const reader *r, const column *c, const table *
     if (value >= c->low && value <= c->high)
       continue;
     print_range(c, unit, range);
-    return petra_fail(PETRA_DATA, "%s: %s/%s: %g%s for %s %lld; expected %s%s", r->file->path, c->group, c->name, value,
-                      integer ? "" : " s", t->dimension, (long long)(i / c->width) + 1, range, integer ? "" : " s");
+    return petra_fail(PETRA_DATA, "%s: %s/%s: %g%s for %s %lld; expected %s", r->file->path, c->group, c->name, value,
+                      unit, t->dimension, (long long)(i / c->width) + 1, range);
   }
   return PETRA_OK;
 }

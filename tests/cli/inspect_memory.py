@@ -47,7 +47,7 @@ class Memory(ProgramTest):
         """Shapes are positions x features; nothing is said of convolutions or batch norms, which these networks do not have."""
         self.write("gpt.yaml", "data: {set: grammar, batch: 2}\nmodel: {family: revgpt, depth: 1, width: 8, heads: 2, context: 6}\n")
         self.write("vit.yaml", "data: {set: shapes, batch: 2}\nmodel: {family: revvit, depth: 1, width: 8, heads: 2, patch: 16}\n")
-        for config, first, last, known in ("gpt.yaml", "6x1", "6x64", "vocabulary)"), ("vit.yaml", "3x32x32", "1x10", "an image CxHxW"):
+        for config, first, last, known in ("gpt.yaml", "6x1", "6x64", "vocabulary)"), ("vit.yaml", "3x32x32", "1x10", "images are CxHxW"):
             text = self.good("inspect", config, "--memory", "paper")
             lines = text.splitlines()
             heading = next(line for line in lines if line.startswith("stage"))
