@@ -395,15 +395,15 @@ START_TEST(files_that_are_refused) {
   name_file();
   cuda_plans_describe(library, sizeof library);
   check_refused("", PETRA_DATA, ", line 1: damaged: expected \"petra plans 1\"");
-  check_refused("petra plans 2\n", PETRA_DATA, ", line 1: is damaged");
+  check_refused("petra plans 2\n", PETRA_DATA, ", line 1: damaged");
   check_refused("petra plans 1\n", PETRA_DATA, ", line 2: damaged: expected more lines");
   check_refused("petra plans 1\nlib", PETRA_DATA, ", line 2: damaged: expected \"library: ...\"");
   snprintf(text, sizeof text, SETTING "%s\n", "cuDNN 9.8.0", "host device", "true", good);
-  check_refused(text, PETRA_CONFIG, "was measured with library cuDNN 9.8.0, this is cuDNN 9.");
+  check_refused(text, PETRA_CONFIG, "was measured with library cuDNN 9.8.0, but this is cuDNN 9.");
   snprintf(text, sizeof text, SETTING "%s\n", library, "NVIDIA B200", "true", good);
-  check_refused(text, PETRA_CONFIG, "was measured with device NVIDIA B200, this is host device; expected ");
+  check_refused(text, PETRA_CONFIG, "was measured with device NVIDIA B200, but this is host device; expected ");
   snprintf(text, sizeof text, SETTING "%s\n", library, "host device", "false", good);
-  check_refused(text, PETRA_CONFIG, "was measured with deterministic false, this is true; expected ");
+  check_refused(text, PETRA_CONFIG, "was measured with deterministic false, but this is true; expected ");
   for (int i = 0; i < HARNESS_COUNT(damaged); i++) {
     snprintf(text, sizeof text, "%s%s\n", setting(), damaged[i]);
     check_refused(text, PETRA_DATA, ", line 5: damaged: expected a shape and its choice");
@@ -451,7 +451,7 @@ START_TEST(files_that_cannot_be_written) {
       ck_assert_int_eq(mkdir(file, 0777), 0);
     ck_assert_int_ne(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
     cuda_plans_destroy(plans);
-    ck_assert_logged(damaged ? "line 1: is damaged" : "cannot read: Is a directory");
+    ck_assert_logged(damaged ? "line 1: damaged" : "cannot read: Is a directory");
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_str_eq(read_file(), damaged ? "x" : "");
     ck_assert_int_eq(remove(file), 0);
