@@ -17,6 +17,6 @@ typedef struct petra_kernel {
   bool again;          /* forward: repeated when its graph is rebuilt */
   bool matrix;         /* runs on the units for convolutions and products; else elementwise */
   double flops, bytes; /* bytes: read and written */
-  /* Those of `flops` that are not part of a product, although the kernel is one of products (a softmax). */
+  /* The part of `flops` outside matrix products, although the kernel is one of products (a softmax). */
   double beside;
 } petra_kernel;

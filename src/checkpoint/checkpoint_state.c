@@ -32,7 +32,7 @@ static const petra_pipeline *pipeline_of(const walk *w, int part) {
   return w->state->pipelines[part / w->stages];
 }
 
-/* Whether a part is of this process; that of the probes, which all processes know alike and read, is of rank 0. */
+/* Returns whether this process writes a part. Rank 0 writes that of the probes, which all processes know and read. */
 static bool has_part(const walk *w, int part) {
   if (part == w->probes)
     return w->state->probe && w->state->runlog;

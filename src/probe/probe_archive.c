@@ -57,14 +57,6 @@ static petra_status archive_window(petra_probe *probe, petra_tensor_archive *ten
   return PETRA_OK;
 }
 
-/* The parts of the stages have the sums of a window that is read, as far as it still has any: the memory of a resumed run is that of
- * the run before. */
-static void release_sums(const petra_probe *probe, petra_probe_window *window) {
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; b < probe->model->block_count; b++)
-      petra_tensor_set_release(&window->sums[g][b]);
-}
-
 static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
   petra_probe_window *window = probe->windows;
@@ -83,7 +75,7 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
                                   (long long)first);
     if (archive->reading) {
       PETRA_TRY(petra_probe_open(probe, first, &window));
-      release_sums(probe, window);
+      petra_probe_release_sums(probe, window); /* the parts of the stages have them */
     }
     snprintf(name, sizeof name, "window-%lld", (long long)i);
     PETRA_TRY(petra_archive_enter(archive, name));

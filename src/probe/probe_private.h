@@ -142,6 +142,10 @@ bool petra_probe_slot_is_complete(const petra_probe *probe, const petra_probe_sl
 /* Whether all gradients of a stage in the window were begun, and its update is made. */
 bool petra_probe_is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
+
+/* Releases the sums of gradients of a window and keeps their arrays: a window that is read gets the sums that it still has
+ * from the parts of its stages, so a resumed run needs no more memory than the run before. */
+void petra_probe_release_sums(const petra_probe *probe, petra_probe_window *window);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch needed. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
