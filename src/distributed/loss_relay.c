@@ -82,8 +82,8 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   return PETRA_OK;
 }
 
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
-  return &relay->base;
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay, int replica) {
+  return replica == relay->replica ? &relay->base : relay->source[replica].observers;
 }
 
 /* --- from other processes --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses and evaluations of an executed run, on their way from the process that has the last stage (of each replica) to the observers
+/* Losses and evaluations of a run, on their way from the process that has the last stage (of each replica) to the observers
  * of other processes: to those of rank 0 all of them and, if the best weights are kept (distributed/best_weights.h), evaluations to every rank of replica
  * 0. They are messages on ordinary ways of the carrier. What is observed in a process itself goes to its own observers directly. */
 #pragma once
@@ -16,8 +16,8 @@ petra_status petra_loss_relay_create(const petra_placement *placement, int32_t s
                                      petra_stage_observer *observers, petra_loss_relay **out);
 void petra_loss_relay_destroy(petra_loss_relay *relay); /* NULL is allowed */
 
-/* The observer for the worker of the stages that are here. */
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay);
+/* The observer for the worker of a replica that is here. */
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay, int replica);
 
 /* Notifies the observers of what has come so far. */
 petra_status petra_loss_relay_poll(petra_loss_relay *relay);

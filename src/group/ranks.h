@@ -23,6 +23,9 @@ typedef struct petra_ranks {
   uint64_t gathered; /* how often rank 0 got bytes of all */
 } petra_ranks;
 
+/* A group of one process, which nothing was launched for: it has no carrier, and what it agrees on, gathers and shares is its own. */
+#define PETRA_RANKS_ONE ((petra_ranks){.count = 1})
+
 /* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
  * back, as rank 0 finds the same in the same files. */
 void petra_ranks_hold_lines(void);

@@ -38,9 +38,9 @@ typedef struct petra_probe_options {
   const petra_method *method;
   const petra_program_ops *program;
   const petra_program_options *program_options;
-  int replicas;                   /* of every stage, 1 or more: a microbatch has as many parts */
-  petra_stages stages;            /* that are here, of replica ranks->replica; without `ranks` all, of replica 0 */
-  const petra_probe_ranks *ranks; /* the processes of an executed run; NULL: all stages of all replicas are here */
+  int replicas;            /* of every stage, 1 or more: a microbatch has as many parts */
+  petra_stages stages;     /* that are here, of replica ranks.replica */
+  petra_probe_ranks ranks; /* the processes of the run; zeros: all stages of all replicas are here */
   void *context;
   /* A probe is complete; in the order of microbatches, at rank 0. A failure returned ends the run. */
   petra_status (*row)(void *context, const petra_probe_row *row);
@@ -59,7 +59,7 @@ void petra_probe_destroy(petra_probe *probe);
  * and inputs, true and reconstructed. */
 petra_stage_observer *petra_probe_observer(petra_probe *probe, int replica);
 
-/* With `ranks`: for who goes through the actions of all stages, whose groups begin and are done (begins, done). */
+/* With a carrier: for who goes through the actions of all stages, whose groups begin and are done (begins, done). */
 petra_stage_observer *petra_probe_groups(petra_probe *probe);
 
 /* What all processes of a run know alike, in a part of a checkpoint. One that is read into must be new. */

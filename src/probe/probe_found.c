@@ -152,7 +152,7 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_window *windo
 }
 
 static petra_status take_found(petra_probe *probe, petra_probe_window *window, int rank) {
-  const petra_probe_ranks *ranks = probe->options.ranks;
+  const petra_probe_ranks *ranks = &probe->options.ranks;
   const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / ranks->places);
   const void *data;
   size_t size;
@@ -180,7 +180,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
 
 /* *came: all other processes have found what they find in the oldest window. */
 static petra_status gather(petra_probe *probe, bool wait, bool *came) {
-  const int ranks = probe->link ? probe->options.replicas * probe->options.ranks->places : 1;
+  const int ranks = probe->link ? probe->options.replicas * probe->options.ranks.places : 1;
   *came = true;
   for (int rank = 1; rank < ranks && *came; rank++) {
     const void *data;

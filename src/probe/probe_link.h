@@ -18,7 +18,7 @@ typedef enum petra_probe_channel {
 
 /* Where the processes of a run are; borrowed. */
 typedef struct petra_probe_ranks {
-  petra_carrier *carrier;
+  petra_carrier *carrier; /* NULL: this process is alone, and has all replicas */
   int rank;               /* of this process */
   int replica;            /* that this process has stages of */
   int places;             /* ranks of each replica: rank q is at place q % places of replica q / places */
