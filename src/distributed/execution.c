@@ -27,27 +27,27 @@ struct petra_execution {
   petra_best *best;          /* borrowed; NULL: run.keep: last */
   petra_action_log *actions; /* borrowed; NULL: nobody records them */
   petra_worker *exchange;    /* of replicas; NULL: there are none */
-  petra_worker *counting;    /* without a carrier, in a resumed run */
-  /* With a carrier. */
+  petra_worker *counting;    /* without a progress thread, in a resumed run */
+  /* With a progress thread. */
   petra_worker *worker;
-  petra_worker *pauses;       /* NULL: no pauses */
+  petra_worker *delays;       /* NULL: no random delays */
   petra_executor *executor;   /* of `arrival`, borrowed; else NULL */
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
-  int64_t resumed_ns;          /* the clock of rank 0 when the run went on from a checkpoint */
-  petra_carrier_counts before; /* the training */
-  /* Without a carrier: the meetings of a process that is alone. */
-  int64_t every_ns, since_ns, last; /* as of a carrier; where the last one was, -1: nowhere */
+  int64_t resumed_ns;                  /* the clock of rank 0 when the run went on from a checkpoint */
+  petra_progress_thread_counts before; /* the training */
+  /* Without a progress thread: the meetings of a process that is alone. */
+  int64_t every_ns, since_ns, last; /* as of a progress thread; where the last one was, -1: nowhere */
   bool discards;
 };
 
 static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways numbered behind those of the boundaries; behind them are those of the probes. */
-enum { WAY_LOSSES, WAY_LINKS, WAY_REPLICAS, WAY_PROBES };
+enum { CHANNEL_LOSSES, CHANNEL_LINKS, CHANNEL_REPLICAS, CHANNEL_PROBES };
 
 bool petra_execution_alone(const petra_execution *e) {
-  return !e->ranks->carrier;
+  return !e->ranks->progress;
 }
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
@@ -67,8 +67,8 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-static int way_number(const petra_execution *e, int which) {
-  return e->plan->stages * PETRA_CHANNELS + which;
+static int channel_id(const petra_execution *e, int which) {
+  return e->plan->stages * PETRA_MESSAGE_KINDS + which;
 }
 
 /* Finds the sizes of the messages of every stage. */
@@ -123,7 +123,7 @@ void petra_execution_destroy(petra_execution *e) {
   petra_worker_ranks_destroy(e->worker);
   petra_worker_replicas_destroy(e->exchange);
   petra_worker_cost_destroy(e->counting);
-  petra_pauses_destroy(e->pauses);
+  petra_random_delays_destroy(e->delays);
   petra_rank_links_fini(&e->links);
   petra_loss_relay_destroy(e->relay);
   petra_free(e->forward_bytes);
@@ -152,10 +152,10 @@ petra_status petra_execution_connect(petra_execution *e, const petra_network *ne
   if (petra_execution_alone(e))
     return PETRA_OK;
   PETRA_TRY(check_hosts(e));
-  return petra_rank_links_init(&e->links, e->placement, e->plan, network->backend, way_number(e, WAY_LINKS));
+  return petra_rank_links_init(&e->links, e->placement, e->plan, network->backend, channel_id(e, CHANNEL_LINKS));
 }
 
-const char *petra_execution_way(const petra_execution *e) {
+const char *petra_execution_link_name(const petra_execution *e) {
   return e->links.name;
 }
 
@@ -167,7 +167,7 @@ static petra_status create_peers(petra_execution *e, const petra_network *networ
     return PETRA_OK;
   const petra_transport_peers_options options = {.stages = petra_network_stages(network),
                                                  .backend = network->backend,
-                                                 .way = petra_rank_links_way(&e->links),
+                                                 .channel = petra_rank_links_peers(&e->links),
                                                  .local = local,
                                                  .rank_of = e->placement->rank_of,
                                                  .lane_out = e->links.lane_out,
@@ -194,7 +194,7 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   }
   const petra_transport_ranks_options options = {.stages = stages,
                                                  .backend = network->backend,
-                                                 .carrier = e->ranks->carrier,
+                                                 .progress = e->ranks->progress,
                                                  .local = local,
                                                  .rank_of = e->placement->rank_of,
                                                  .evaluates =
@@ -210,7 +210,8 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
 
 petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, petra_best *best) {
   e->best = best;
-  return petra_loss_relay_create(e->placement, e->plan->stages, way_number(e, WAY_LOSSES), best, observers, &e->relay);
+  return petra_loss_relay_create(e->placement, e->plan->stages, channel_id(e, CHANNEL_LOSSES), best, observers,
+                                 &e->relay);
 }
 
 petra_stage_observer *petra_execution_observer(petra_execution *e, int replica) {
@@ -219,12 +220,12 @@ petra_stage_observer *petra_execution_observer(petra_execution *e, int replica) 
 
 petra_status petra_execution_create_probe(petra_execution *e, const petra_probe_options *options, petra_probe **out) {
   petra_probe_options with = *options;
-  with.ranks = (petra_probe_ranks){.carrier = e->ranks->carrier,
+  with.ranks = (petra_probe_ranks){.progress = e->ranks->progress,
                                    .rank = e->ranks->rank,
                                    .replica = e->placement->replica,
                                    .places = e->placement->places,
                                    .rank_of = e->placement->rank_of,
-                                   .first_way = way_number(e, WAY_PROBES)};
+                                   .first_channel = channel_id(e, CHANNEL_PROBES)};
   PETRA_TRY(petra_probe_create(&with, out));
   e->probe = *out;
   return PETRA_OK;
@@ -241,25 +242,26 @@ static bool receives(const petra_execution *e) {
   return e->ranks->rank == 0 || e->best;
 }
 
-petra_status petra_execution_settle(petra_execution *e) {
+petra_status petra_execution_drain(petra_execution *e) {
   PETRA_TRY(petra_loss_relay_drain(e->relay));
-  PETRA_TRY(petra_probe_settle(e->probe));
+  PETRA_TRY(petra_probe_drain(e->probe));
   return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
 petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *did) {
-  petra_carrier *carrier = e->ranks->carrier;
-  if (!carrier)
-    return petra_execution_settle(e);
+  petra_progress_thread *progress = e->ranks->progress;
+  if (!progress)
+    return petra_execution_drain(e);
   const petra_executor_wall_times wall =
       e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
   petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
   if (e->executor) /* evaluations are beside the actions */
     took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
-                                      petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns,
+                                      petra_progress_thread_counts_now(progress).wait_ns - e->before.wait_ns -
+                                          wall.waiting_ns,
                                       petra_transport_ranks_copying_ns(e->transport)};
-  PETRA_TRY(petra_execution_settle(e));
-  const petra_carrier_counts counts = petra_carrier_counted(carrier);
+  PETRA_TRY(petra_execution_drain(e));
+  const petra_progress_thread_counts counts = petra_progress_thread_counts_now(progress);
   did->wall_ns += petra_clock_ns();
   did->copying_ns = petra_transport_ranks_copying_ns(e->transport);
   did->computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
@@ -289,11 +291,11 @@ static petra_status create_exchange(petra_execution *e, petra_pipeline *const *p
   const petra_worker_replicas_options options = {.replicas = placement->replicas,
                                                  .worker = workers,
                                                  .stages = stages,
-                                                 .carrier = e->ranks->carrier,
+                                                 .progress = e->ranks->progress,
                                                  .replica = placement->replica,
                                                  .first_rank = e->ranks->rank - placement->replica * placement->stride,
                                                  .places = placement->places,
-                                                 .way = way_number(e, WAY_REPLICAS)};
+                                                 .channel = channel_id(e, CHANNEL_REPLICAS)};
   status = petra_worker_replicas_create(&options, &e->exchange);
 done:
   petra_free(workers);
@@ -304,22 +306,22 @@ done:
 /* Creates the worker that goes through the actions of all ranks, in front of that of the stages here. */
 static petra_status create_worker(petra_execution *e, const petra_pipeline *pipeline, petra_worker *worker,
                                   petra_action_log *actions) {
-  PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));
+  PETRA_TRY(petra_random_delays_create(worker, e->ranks->rank, &e->delays));
   const petra_worker_ranks_options options = {.stages = petra_network_stages(&pipeline->network),
-                                              .worker = e->pauses ? e->pauses : worker,
+                                              .worker = e->delays ? e->delays : worker,
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = pipeline->transport,
                                               .groups = e->probe ? petra_probe_groups(e->probe) : NULL,
                                               .actions = actions,
                                               .origin_ns = e->origin_ns,
-                                              .carrier = e->ranks->carrier,
+                                              .progress = e->ranks->progress,
                                               .times = e->times,
                                               .between = receives(e) ? poll_between : NULL,
                                               .context = e};
   e->transport = pipeline->transport;
   e->actions = actions;
-  e->before = petra_carrier_counted(e->ranks->carrier);
+  e->before = petra_progress_thread_counts_now(e->ranks->progress);
   return petra_worker_ranks_create(&options, &e->worker);
 }
 
@@ -346,7 +348,7 @@ petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, 
   PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
   const petra_executor_wall_options options = {.stages = petra_network_stages(network),
                                                .transport = e->transport,
-                                               .carrier = e->ranks->carrier,
+                                               .progress = e->ranks->progress,
                                                .evaluating = stages,
                                                .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
                                                .cuts = *cuts,
@@ -367,12 +369,12 @@ void petra_execution_meet(petra_execution *e, int64_t every_ns, int64_t place) {
   e->every_ns = every_ns;
   e->since_ns = petra_clock_ns();
   if (!petra_execution_alone(e))
-    petra_carrier_meet(e->ranks->carrier, every_ns, place);
+    petra_progress_thread_meet(e->ranks->progress, every_ns, place);
 }
 
 bool petra_execution_unbegun(petra_execution *e, bool unbegun) {
   e->discards = unbegun;
-  return petra_execution_alone(e) || petra_carrier_unbegun(e->ranks->carrier, unbegun);
+  return petra_execution_alone(e) || petra_progress_thread_unbegun(e->ranks->progress, unbegun);
 }
 
 /* A process that is alone meets nobody, at once. */
@@ -394,9 +396,9 @@ petra_status petra_execution_meets(petra_execution *e, int64_t done, int64_t nex
     *meets = meets_alone(e, done, end);
     return PETRA_OK;
   }
-  if (!petra_carrier_may_go(e->ranks->carrier, next)) {
+  if (!petra_progress_thread_may_go(e->ranks->progress, next)) {
     const int64_t began_ns = petra_clock_ns();
-    PETRA_TRY(petra_carrier_await_meeting(e->ranks->carrier, &place, end));
+    PETRA_TRY(petra_progress_thread_await_meeting(e->ranks->progress, &place, end));
     petra_execution_paused(e, petra_clock_ns() - began_ns);
   }
   *meets = place == done;
@@ -408,8 +410,8 @@ void petra_execution_met(petra_execution *e, bool met) {
   if (petra_execution_alone(e))
     return;
   if (met)
-    petra_carrier_met(e->ranks->carrier);
-  petra_carrier_meet_restart(e->ranks->carrier);
+    petra_progress_thread_met(e->ranks->progress);
+  petra_progress_thread_meet_restart(e->ranks->progress);
 }
 
 int64_t petra_execution_clock_ns(const petra_execution *e) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the processes of a training do together, which is a group of at least one: which stages are here, the messages between the ranks,
- * and what the other ranks have for the log and the files of rank 0. With a group of one without a carrier (PETRA_RANKS_ONE, run.mode:
- * emulate) the stages of all replicas are here. The functions that say "with a carrier" are for run.mode: execute alone. */
+ * and what the other ranks have for the log and the files of rank 0. With a group of one without a progress thread (PETRA_RANKS_ONE, run.mode:
+ * emulate) the stages of all replicas are here. The functions that say "with a progress thread" are for run.mode: execute alone. */
 #pragma once
 
 #include "data/dataset.h"
@@ -20,19 +20,19 @@
 typedef struct petra_execution petra_execution;
 
 /* PETRA_CONFIG, with the key, if the ranks cannot execute the plan, which has its program. `times` gets the actions of this rank, with a
- * carrier. Borrowed. */
+ * progress thread. Borrowed. */
 petra_status petra_execution_create(const petra_placement *placement, const petra_plan *plan, petra_rank_times *times,
                                     petra_execution **out);
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 
-/* Whether nothing was launched: the group has no carrier. */
+/* Whether nothing was launched: the group has no progress thread. */
 bool petra_execution_alone(const petra_execution *execution);
 
 /* Before anything is written, at all ranks, which have agreed: finds how messages go, and opens the connections for it. */
 petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);
-const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28.9"; with a carrier */
+const char *petra_execution_link_name(const petra_execution *execution); /* "NCCL 2.28.9"; with a progress thread */
 
-/* The transport of the stages that are here; NULL without a carrier, as nothing leaves the process. `evaluation` is NULL if nothing is
+/* The transport of the stages that are here; NULL without a progress thread, as nothing leaves the process. `evaluation` is NULL if nothing is
  * evaluated. */
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
@@ -49,7 +49,7 @@ petra_status petra_execution_create_probe(petra_execution *execution, const petr
                                           petra_probe **out);
 
 /* The worker for the executor, around those of `pipelines` (of each replica; NULL: in another process). `actions` (NULL: none) records
- * those of this rank; with a carrier. `did` is what the rank does, from here to petra_execution_finish, which gets the same. */
+ * those of this rank; with a progress thread. `did` is what the rank does, from here to petra_execution_finish, which gets the same. */
 petra_status petra_execution_worker(petra_execution *execution, petra_pipeline *const *pipelines,
                                     petra_action_log *actions, petra_runlog_rank *did, petra_worker **out);
 
@@ -66,7 +66,7 @@ petra_status petra_execution_finish(petra_execution *execution, petra_runlog_ran
 /* --- checkpoints --- */
 
 /* The observers know all losses and evaluations so far (petra_execution_relay), and best.h5 is written. */
-petra_status petra_execution_settle(petra_execution *execution);
+petra_status petra_execution_drain(petra_execution *execution);
 
 /* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage of each replica, of the rank that
  * has it. */
@@ -84,10 +84,10 @@ petra_status petra_execution_meets(petra_execution *execution, int64_t done, int
 /* The time to the next meeting counts from now; with `met` this rank leaves one. */
 void petra_execution_met(petra_execution *execution, bool met);
 
-/* As petra_carrier_unbegun. */
+/* As petra_progress_thread_unbegun. */
 bool petra_execution_unbegun(petra_execution *execution, bool unbegun);
 
-/* The clock of rank 0 now; 0 without a carrier. */
+/* The clock of rank 0 now; 0 without a progress thread. */
 int64_t petra_execution_clock_ns(const petra_execution *execution);
 
 /* A checkpoint took so long: that is no time of the microbatches. */

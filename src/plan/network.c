@@ -13,7 +13,7 @@ static int threads_of(const petra_config *config) {
 
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
   const petra_config *config = plan->config;
-  const bool executes = ranks && ranks->carrier;
+  const bool executes = ranks && ranks->progress;
   petra_groups groups;
   PETRA_TRY(petra_groups_of(plan, threads_of(config), executes, &groups));
   petra_backend_options options = {.kind = config->device.backend,

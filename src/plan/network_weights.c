@@ -222,7 +222,7 @@ static petra_status write(const petra_network *network, petra_snapshot *const *s
   double *own;
   int64_t count;
   petra_status status;
-  if (network->placement && network->placement->ranks->carrier) {
+  if (network->placement && network->placement->ranks->progress) {
     PETRA_TRY(petra_network_copy_weights(network, snapshots, &own, &count));
     status = petra_network_write_copies(network, own, count, moment, path);
     petra_free(own);

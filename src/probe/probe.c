@@ -262,7 +262,7 @@ static petra_status set_up(petra_probe *probe) {
   probe->groups.ops = &groups;
   for (int i = 0; i < probe->here; i++)
     probe->inputs[i] =
-        (petra_probe_input){.base.ops = options->ranks.carrier ? &some : &whole, .probe = probe, .index = i};
+        (petra_probe_input){.base.ops = options->ranks.progress ? &some : &whole, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -273,7 +273,7 @@ static petra_status set_up(petra_probe *probe) {
         petra_method_stage_mitigation(options->method, probe->stages, options->program_options->warmup, j + 1);
     probe->predicts[j] = petra_mitigation_predicts(&mitigation);
   }
-  return options->ranks.carrier ? open_link(probe) : PETRA_OK;
+  return options->ranks.progress ? open_link(probe) : PETRA_OK;
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
@@ -291,7 +291,7 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   probe->moment = options->program->moment;
   probe->rank = options->ranks.rank;
   probe->first = options->ranks.replica;
-  probe->here = options->ranks.carrier ? 1 : options->replicas;
+  probe->here = options->ranks.progress ? 1 : options->replicas;
   const petra_status status = set_up(probe);
   if (status != PETRA_OK)
     petra_probe_destroy(probe);
@@ -328,7 +328,7 @@ petra_stage_observer *petra_probe_groups(petra_probe *probe) {
   return &probe->groups;
 }
 
-petra_status petra_probe_settle(petra_probe *probe) {
+petra_status petra_probe_drain(petra_probe *probe) {
   if (!probe)
     return PETRA_OK;
   PETRA_TRY(petra_probe_waves_advance(probe, true, 0));

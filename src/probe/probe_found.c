@@ -103,7 +103,7 @@ size_t petra_probe_found_bytes(const petra_probe *probe) {
 
 /* Of the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
-                                  petra_status (*each)(petra_probe_link *link, petra_probe_channel channel, int key,
+                                  petra_status (*each)(petra_probe_link *link, petra_probe_message kind, int key,
                                                        petra_tensor *tensor)) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
@@ -112,8 +112,8 @@ static petra_status each_gradient(petra_probe *probe, petra_probe_window *window
   return PETRA_OK;
 }
 
-static petra_status send_gradient(petra_probe_link *link, petra_probe_channel channel, int key, petra_tensor *tensor) {
-  return petra_probe_link_send_tensor(link, channel, key, tensor);
+static petra_status send_gradient(petra_probe_link *link, petra_probe_message kind, int key, petra_tensor *tensor) {
+  return petra_probe_link_send_tensor(link, kind, key, tensor);
 }
 
 static petra_status send_found(petra_probe *probe, petra_probe_window *window) {

@@ -12,7 +12,7 @@
 
 struct petra_rehearsal {
   petra_worker *worker;
-  petra_carrier_counts before;
+  petra_progress_thread_counts before;
 };
 
 static petra_status check(const petra_run *run) {
@@ -70,7 +70,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
                                               .actions = run->actions,
                                               .origin_ns = origin_ns,
                                               .times = &run->times};
-  r->before = petra_carrier_counted(run->ranks->carrier);
+  r->before = petra_progress_thread_counts_now(run->ranks->progress);
   run->did.wall_ns = -petra_clock_ns();
   PETRA_TRY(petra_worker_sleep_create(&options, &r->worker));
   *worker = r->worker;
@@ -80,7 +80,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
 /* Of the rank's devices the mean is computing: that many are in actions at once. */
 static petra_status finish(petra_run *run, petra_status status) {
   const petra_rehearsal *r = run->rehearsal;
-  const petra_carrier_counts counts = petra_carrier_counted(run->ranks->carrier);
+  const petra_progress_thread_counts counts = petra_progress_thread_counts_now(run->ranks->progress);
   petra_runlog_rank *did = &run->did;
   int64_t devices = 0, busy_ns = 0;
   did->wall_ns += petra_clock_ns();

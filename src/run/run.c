@@ -134,10 +134,11 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 }
 
 petra_status petra_run_go(petra_run *run) {
-  const petra_program_ops *program = run->placed ? petra_placed_program(run->placed) : run->plan.method.program;
-  const petra_program_options *options = run->placed ? petra_placed_options(run->placed) : &run->plan.program;
+  const petra_program_ops *program =
+      run->placed ? petra_rank_simulation_program(run->placed) : run->plan.method.program;
+  const petra_program_options *options = run->placed ? petra_rank_simulation_options(run->placed) : &run->plan.program;
   const petra_executor_virtual_options *clock =
-      run->placed ? petra_placed_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
+      run->placed ? petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
   petra_worker *worker;
   PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
@@ -206,7 +207,7 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_folder_fini(&run->folder);
-  petra_placed_destroy(run->placed);
+  petra_rank_simulation_destroy(run->placed);
   petra_rank_times_fini(&run->times);
   petra_placement_fini(&run->placement);
   petra_cluster_fini(&run->cluster);

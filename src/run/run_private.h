@@ -47,7 +47,7 @@ struct petra_run {
   petra_ranks *ranks, one; /* those of the options, else `one` */
   petra_plan plan;
   petra_cluster cluster;
-  petra_placed *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
+  petra_rank_simulation *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
   petra_executor *executor;
   petra_folder folder;       /* without a path: nothing is written */
   petra_action_log *actions; /* NULL: nobody asked for them */
@@ -91,7 +91,7 @@ struct petra_run {
 
 /* Whether processes of a launch do the actions, by the wall clock; else this one does, or counts their costs, by the virtual one. */
 static inline bool petra_run_executes(const petra_run *run) {
-  return run->ranks->carrier != NULL;
+  return run->ranks->progress != NULL;
 }
 
 /* Whether ranks do what comes first, without an order. */

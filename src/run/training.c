@@ -89,20 +89,20 @@ static petra_status prepare(petra_run *run) {
 
 static petra_status compare(const void *context, FILE *out) {
   const petra_run *run = context;
-  const petra_digest all = {.network = &run->main.network,
-                            .cluster = &run->cluster,
-                            .train = run->train_set,
-                            .evaluation = run->eval_set,
-                            .resumes = run->options.resume,
-                            .traces = run->options.trace};
-  return petra_digest_print(&all, out);
+  const petra_consistency all = {.network = &run->main.network,
+                                 .cluster = &run->cluster,
+                                 .train = run->train_set,
+                                 .evaluation = run->eval_set,
+                                 .resumes = run->options.resume,
+                                 .traces = run->options.trace};
+  return petra_consistency_print(&all, out);
 }
 
 static petra_status connect(petra_run *run) {
   PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
   PETRA_TRY(petra_run_share_folder(run));
   if (petra_run_executes(run) && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
-    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
+    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_link_name(run->execution));
   return PETRA_OK;
 }
 
