@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The two messages of an exchange that each replica sends each other replica. */
+/* The two messages of an exchange that each replica sends to each other one. */
 typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 
 /* The exchange of one stage. */
 typedef struct exchange {
   petra_shared_size size;
-  bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
+  bool begun, summed; /* the pieces of this process are sent; its own piece is the mean, and is sent */
 } exchange;
 
-/* What each replica that is here shares, one after the other. */
+/* The shared values of each replica that is here, one after the other. */
 typedef struct room {
   unsigned char *bytes;
   size_t size;
@@ -36,12 +36,12 @@ typedef struct worker_replicas {
   int replicas, own;   /* the first replica that is here */
   int32_t stages;      /* J */
   exchange *exchanges; /* of each stage */
-  room *rooms; /* of each stage; without a progress thread, where exchanges do not overlap, the first serves all */
-  const void **parts;           /* of each replica, while they are summed */
-  int open;                     /* exchanges that are begun and not summed */
-  int32_t largest;              /* the stage, from 1, with the largest piece */
-  int64_t charged;              /* bytes of the buffers of the channels, in the account of that stage */
-  petra_action_result *results; /* of a group: those of one replica, then what the executor asks with */
+  room *rooms;         /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
+  const void **parts;  /* of each replica, during the sum */
+  int open;            /* exchanges that are begun and not summed */
+  int32_t largest;     /* the stage, from 1, with the largest piece */
+  int64_t charged;     /* size of the channels' buffers, in the account of that stage */
+  petra_action_result *results; /* of a group: of one replica, then the durations that the executor expects */
   int64_t results_capacity;
   one_replica replica[];
 } worker_replicas;
@@ -112,12 +112,12 @@ static room *room_of(const worker_replicas *w, int32_t stage) {
   return &w->rooms[w->progress ? stage - 1 : 0];
 }
 
-/* The copy of a replica that is here. */
+/* Returns the copy of a replica that is here. */
 static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int replica) {
   return room_of(w, stage)->bytes + (size_t)(replica - w->own) * bytes_of(&w->exchanges[stage - 1]);
 }
 
-/* The first element of the piece that a replica owns; of piece `replicas` the end. */
+/* Returns the first element of the piece that a replica owns; for piece `replicas` the end. */
 static int64_t first_of(const worker_replicas *w, int32_t stage, int piece) {
   const int64_t elements = w->exchanges[stage - 1].size.elements, pieces = w->progress ? w->replicas : 1;
   return elements / pieces * piece + elements % pieces * piece / pieces;
@@ -136,7 +136,7 @@ static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
     petra_account_add(petra_stage_account(stage_of(w, w->own, stage)), PETRA_MEMORY_MESSAGES, bytes);
 }
 
-/* The room stays, and grows without a progress thread. */
+/* Reserves the room, which stays; without a progress thread it grows. */
 static petra_status make_room(worker_replicas *w, int32_t stage) {
   room *r = room_of(w, stage);
   const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->progress ? 1 : (size_t)w->replicas);
@@ -152,7 +152,8 @@ static petra_status make_room(worker_replicas *w, int32_t stage) {
 
 /* --- messages between the replicas --- */
 
-/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have made as many updates. */
+/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have done as many
+ * updates. */
 static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
   return (petra_stage_version(stage_of(w, w->own, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
 }
@@ -166,7 +167,7 @@ static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int
   return petra_channel_send(channel, number_of(w, stage, at), bytes);
 }
 
-/* A message of another replica, with `piece`. Without `wait`, *data is NULL if it has not come. */
+/* Returns the message of another replica with `piece`. Without `wait`, *data is NULL if it has not arrived. */
 static petra_status take(worker_replicas *w, int32_t stage, int from, int piece, step at, bool wait,
                          const void **data) {
   petra_channel *channel = w->replica[from].in;
@@ -195,7 +196,7 @@ static void charge_buffers(worker_replicas *w) {
 
 /* --- the exchange --- */
 
-/* The gradients of the next update are complete. */
+/* Begins the exchange when the gradients of the next update are complete. */
 static petra_status begin(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   e->size = (petra_shared_size){0};
@@ -217,7 +218,8 @@ static petra_status begin(worker_replicas *w, int32_t stage) {
   return PETRA_OK;
 }
 
-/* Once the pieces that this process owns have come from all: their mean, to all others. */
+/* Computes the mean of the piece that this process owns, once all replicas have sent theirs, and sends it to all
+ * others. */
 static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
   exchange *e = &w->exchanges[stage - 1];
   const size_t offset = piece_offset(w, stage, w->own);
@@ -243,7 +245,7 @@ static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
   return PETRA_OK;
 }
 
-/* Before the update, each stage that is here gets the mean. A resumed run may have to begin here. */
+/* Gives each stage that is here the mean before its update. A resumed run may begin here. */
 static petra_status end(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   if (!e->begun)
@@ -268,7 +270,7 @@ static petra_status end(worker_replicas *w, int32_t stage) {
   return PETRA_OK;
 }
 
-/* Begins the exchanges whose gradients the group has completed, and sums what has come of those that are under way. */
+/* Begins the exchanges whose gradients the group has completed, and adds what has arrived for those under way. */
 static petra_status go_on(worker_replicas *w, const petra_action *actions, int count) {
   for (int i = 0; i < count; i++) {
     const bool gradients = actions[i].kind == PETRA_ACTION_BACKWARD || actions[i].kind == PETRA_ACTION_WEIGHT_GRADIENT;
@@ -283,7 +285,7 @@ static petra_status go_on(worker_replicas *w, const petra_action *actions, int c
 
 /* --- the worker --- */
 
-/* Takes the results of one replica; an action took as long as the slowest replica that is here. */
+/* Takes the results of one replica; the duration of an action is that of the slowest replica that is here. */
 static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
   for (int i = 0; i < count; i++)
     if (replica == w->own)
@@ -292,7 +294,7 @@ static void merge(const worker_replicas *w, int replica, petra_action_result *re
       results[i].measured_ns = w->results[i].measured_ns;
 }
 
-/* A U waits for the gradients that it needs: none of its stage is computed in its group. */
+/* A U waits for the gradients that it needs: no action of its stage in the group computes any. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
@@ -325,7 +327,7 @@ static petra_status finish(petra_worker *base) {
 
 /* --- creation --- */
 
-/* *largest: the bytes of the largest piece of the stages that are here. */
+/* *largest is the size of the largest piece of the stages that are here. */
 static petra_status find_largest(worker_replicas *w, size_t *largest) {
   *largest = 0;
   for (int32_t stage = 1; stage <= w->stages; stage++) {
