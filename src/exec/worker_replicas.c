@@ -33,7 +33,7 @@ typedef struct one_replica {
 typedef struct worker_replicas {
   petra_worker base;
   petra_progress_thread *progress;
-  int replicas, own;   /* the first replica that is here */
+  int replicas, first_here;   /* the first replica that is here */
   int32_t stages;      /* J */
   exchange *exchanges; /* of each stage */
   room *rooms;         /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
@@ -114,7 +114,7 @@ static room *room_of(const worker_replicas *w, int32_t stage) {
 
 /* Returns the copy of a replica that is here. */
 static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int replica) {
-  return room_of(w, stage)->bytes + (size_t)(replica - w->own) * bytes_of(&w->exchanges[stage - 1]);
+  return room_of(w, stage)->bytes + (size_t)(replica - w->first_here) * bytes_of(&w->exchanges[stage - 1]);
 }
 
 /* Returns the first element of the piece that a replica owns; for piece `replicas` the end. */
@@ -133,7 +133,7 @@ static size_t piece_bytes(const worker_replicas *w, int32_t stage, int piece) {
 
 static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
   if (w->progress)
-    petra_account_add(petra_stage_account(stage_of(w, w->own, stage)), PETRA_MEMORY_MESSAGES, bytes);
+    petra_account_add(petra_stage_account(stage_of(w, w->first_here, stage)), PETRA_MEMORY_MESSAGES, bytes);
 }
 
 /* Reserves the room, which stays; without a progress thread it grows. */
@@ -155,7 +155,7 @@ static petra_status make_room(worker_replicas *w, int32_t stage) {
 /* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have done as many
  * updates. */
 static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
-  return (petra_stage_version(stage_of(w, w->own, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
+  return (petra_stage_version(stage_of(w, w->first_here, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
 }
 
 static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int to, step at) {
@@ -163,7 +163,7 @@ static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int
   const size_t bytes = piece_bytes(w, stage, piece);
   void *buffer;
   PETRA_TRY(petra_channel_buffer(channel, 0, "room for gradients", &buffer));
-  memcpy(buffer, copy_of(w, stage, w->own) + piece_offset(w, stage, piece), bytes);
+  memcpy(buffer, copy_of(w, stage, w->first_here) + piece_offset(w, stage, piece), bytes);
   return petra_channel_send(channel, number_of(w, stage, at), bytes);
 }
 
@@ -176,7 +176,7 @@ static petra_status take(worker_replicas *w, int32_t stage, int from, int piece,
   size_t size;
   int64_t came_ns;
   snprintf(what, sizeof what, "the gradients of stage %d, update %lld, of replica %d", stage,
-           (long long)petra_stage_version(stage_of(w, w->own, stage)), from);
+           (long long)petra_stage_version(stage_of(w, w->first_here, stage)), from);
   PETRA_TRY(wait ? petra_channel_take(channel, number, what, data, &size)
                  : petra_channel_take_until(channel, number, 0, what, data, &size, &came_ns));
   if (*data && size != piece_bytes(w, stage, piece))
@@ -200,7 +200,7 @@ static void charge_buffers(worker_replicas *w) {
 static petra_status begin(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   e->size = (petra_shared_size){0};
-  PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &e->size));
+  PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->first_here, stage), add_size, &e->size));
   PETRA_TRY(make_room(w, stage));
   for (int i = 0; i < w->replicas; i++) {
     if (!w->replica[i].worker)
@@ -211,7 +211,7 @@ static petra_status begin(worker_replicas *w, int32_t stage) {
   e->begun = true;
   w->open++;
   for (int next = 1; next < w->replicas; next++) {
-    const int owner = (w->own + next) % w->replicas;
+    const int owner = (w->first_here + next) % w->replicas;
     if (w->replica[owner].out)
       PETRA_TRY(send_piece(w, stage, owner, owner, STEP_PIECE));
   }
@@ -222,25 +222,25 @@ static petra_status begin(worker_replicas *w, int32_t stage) {
  * others. */
 static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
   exchange *e = &w->exchanges[stage - 1];
-  const size_t offset = piece_offset(w, stage, w->own);
+  const size_t offset = piece_offset(w, stage, w->first_here);
   for (int i = 0; i < w->replicas; i++) {
     if (w->replica[i].in)
-      PETRA_TRY(take(w, stage, i, w->own, STEP_PIECE, wait, &w->parts[i]));
+      PETRA_TRY(take(w, stage, i, w->first_here, STEP_PIECE, wait, &w->parts[i]));
     else
       w->parts[i] = copy_of(w, stage, i) + offset;
     if (!w->parts[i])
       return PETRA_OK;
   }
-  const petra_shared_size size = {first_of(w, stage, w->own + 1) - first_of(w, stage, w->own), e->size.element_bytes};
-  petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->own) + offset);
+  const petra_shared_size size = {first_of(w, stage, w->first_here + 1) - first_of(w, stage, w->first_here), e->size.element_bytes};
+  petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->first_here) + offset);
   e->summed = true;
   w->open--;
   for (int next = 1; next < w->replicas; next++) {
-    const int other = (w->own + next) % w->replicas;
+    const int other = (w->first_here + next) % w->replicas;
     if (!w->replica[other].in)
       continue;
     PETRA_TRY(petra_channel_done(w->replica[other].in, number_of(w, stage, STEP_PIECE)));
-    PETRA_TRY(send_piece(w, stage, w->own, other, STEP_MEAN));
+    PETRA_TRY(send_piece(w, stage, w->first_here, other, STEP_MEAN));
   }
   return PETRA_OK;
 }
@@ -257,13 +257,13 @@ static petra_status end(worker_replicas *w, int32_t stage) {
     if (!w->replica[i].in)
       continue;
     PETRA_TRY(take(w, stage, i, i, STEP_MEAN, true, &mean));
-    memcpy(copy_of(w, stage, w->own) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
+    memcpy(copy_of(w, stage, w->first_here) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
     PETRA_TRY(petra_channel_done(w->replica[i].in, number_of(w, stage, STEP_MEAN)));
   }
   charge_buffers(w);
   e->begun = e->summed = false;
   for (int i = 0; i < w->replicas; i++) {
-    const unsigned char *at = copy_of(w, stage, w->own);
+    const unsigned char *at = copy_of(w, stage, w->first_here);
     if (w->replica[i].worker)
       PETRA_TRY(petra_stage_visit_shared(stage_of(w, i, stage), unpack, &at));
   }
@@ -274,7 +274,7 @@ static petra_status end(worker_replicas *w, int32_t stage) {
 static petra_status go_on(worker_replicas *w, const petra_action *actions, int count) {
   for (int i = 0; i < count; i++) {
     const bool gradients = actions[i].kind == PETRA_ACTION_BACKWARD || actions[i].kind == PETRA_ACTION_WEIGHT_GRADIENT;
-    if (gradients && petra_stage_gradient_complete(stage_of(w, w->own, actions[i].stage)))
+    if (gradients && petra_stage_gradient_complete(stage_of(w, w->first_here, actions[i].stage)))
       PETRA_TRY(begin(w, actions[i].stage));
   }
   for (int32_t stage = 1; stage <= w->stages && w->open > 0; stage++)
@@ -288,7 +288,7 @@ static petra_status go_on(worker_replicas *w, const petra_action *actions, int c
 /* Takes the results of one replica; the duration of an action is that of the slowest replica that is here. */
 static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
   for (int i = 0; i < count; i++)
-    if (replica == w->own)
+    if (replica == w->first_here)
       results[i] = w->results[i];
     else if (w->results[i].measured_ns > results[i].measured_ns)
       results[i].measured_ns = w->results[i].measured_ns;
@@ -331,9 +331,9 @@ static petra_status finish(petra_worker *base) {
 static petra_status find_largest(worker_replicas *w, size_t *largest) {
   *largest = 0;
   for (int32_t stage = 1; stage <= w->stages; stage++) {
-    if (!petra_stages_has(&w->replica[w->own].stages, stage))
+    if (!petra_stages_has(&w->replica[w->first_here].stages, stage))
       continue;
-    PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &w->exchanges[stage - 1].size));
+    PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->first_here, stage), add_size, &w->exchanges[stage - 1].size));
     for (int i = 0; i < w->replicas; i++)
       if (piece_bytes(w, stage, i) > *largest) {
         *largest = piece_bytes(w, stage, i);
@@ -348,7 +348,7 @@ static petra_status open_channels(worker_replicas *w, const petra_worker_replica
   PETRA_TRY(find_largest(w, &capacity));
   for (int i = 0; i < w->replicas; i++) {
     const int other = options->first_rank + i * options->places;
-    if (i == w->own)
+    if (i == w->first_here)
       continue;
     PETRA_TRY(petra_channel_open_out(w->progress, other, options->channel, capacity, &w->replica[i].out));
     PETRA_TRY(petra_channel_open_in(w->progress, other, options->channel, capacity, &w->replica[i].in));
@@ -365,10 +365,10 @@ petra_status petra_worker_replicas_create(const petra_worker_replicas_options *o
   w->base.ops = &ops;
   w->progress = options->progress;
   w->replicas = options->replicas;
-  w->own = options->progress ? options->replica : 0;
+  w->first_here = options->progress ? options->replica : 0;
   for (int i = 0; i < (options->progress ? 1 : w->replicas); i++)
-    w->replica[w->own + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
-  w->stages = w->replica[w->own].stages.count;
+    w->replica[w->first_here + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
+  w->stages = w->replica[w->first_here].stages.count;
   PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);
