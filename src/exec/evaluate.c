@@ -200,16 +200,16 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   const int64_t left = evaluator->batches - evaluator->next;
   const int maximum = left < evaluator->at_once ? (int)left : evaluator->at_once;
   petra_status status = PETRA_OK;
-  int held = 0;
-  for (; held < maximum && status == PETRA_OK; held += status == PETRA_OK) {
-    one_of_many *one = &evaluator->many[held];
+  int loaded = 0;
+  for (; loaded < maximum && status == PETRA_OK; loaded += status == PETRA_OK) {
+    one_of_many *one = &evaluator->many[loaded];
     one->loss = (petra_loss){0};
     petra_deferred_work_begin(&one->deferred, evaluator->options.backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
-    petra_thread_pool_run(evaluator->options.pool, held, compute_one, evaluator);
-  for (int i = 0; i < held; i++) {
+    petra_thread_pool_run(evaluator->options.pool, loaded, compute_one, evaluator);
+  for (int i = 0; i < loaded; i++) {
     one_of_many *one = &evaluator->many[i];
     petra_loader_give_back(evaluator->loader, one->batch);
     status = petra_deferred_work_end(&one->deferred, status);
