@@ -28,8 +28,8 @@ typedef struct petra_probe_row {
 } petra_probe_row;
 
 typedef struct petra_probe_options {
-  /* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may be
-   * fewer. probe.gradients: rows contain the gradients. */
+  /* probe.per_epoch: number of probes per epoch, evenly spaced; windows of k microbatches do not overlap, so there may
+   * be fewer. probe.gradients: rows contain the gradients. */
   const petra_config *config;
   petra_backend *backend;
   const petra_model *model;
