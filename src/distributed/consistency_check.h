@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be the same on all ranks of an executed run: program, backend, data, files that they read, the whole
- * config. */
+/* Compares what must be the same on all ranks of an executed run: program, backend, data, files that they read, the
+ * whole config. */
 #pragma once
 
 #include "data/dataset.h"

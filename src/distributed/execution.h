@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the processes of a training, a group of at least one, do together: it knows which stages are here, moves
+/* The common work of the processes of a training, a group of at least one: it knows which stages are here, moves
  * messages between the ranks, and collects from the other ranks what rank 0 logs and writes. In a group of one without
  * a progress thread (PETRA_RANKS_ONE, run.mode: emulate) the stages of all replicas are here. Functions marked "with a
  * progress thread" are only for run.mode: execute. */

@@ -49,7 +49,7 @@ typedef struct executor_arrival {
   int64_t evaluation_since_ns; /* if stage 1 is here: the time from which its next batch can go */
 } executor_arrival;
 
-/* What a rank can do next: an action, or the next batch of an evaluation. */
+/* The next work of a rank: an action, or the next batch of an evaluation. */
 typedef struct candidate {
   petra_action action;
   bool batch;

@@ -21,7 +21,7 @@
 #include "exec/transport.h"
 #include "group/progress_thread.h"
 
-/* Where the pipeline is drained for a checkpoint. All zeros: nowhere. */
+/* The places at which the pipeline is drained for a checkpoint. All zeros: none. */
 typedef struct petra_executor_cuts {
   int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
   int64_t begin_ns;

@@ -16,7 +16,7 @@ typedef struct item {
   petra_evaluation evaluation;
 } item;
 
-/* Where items of a replica come from, and who is notified of them here. */
+/* The source of the items of a replica, and the observers to notify here. */
 typedef struct source {
   petra_channel *channel; /* NULL: nothing comes from another process */
   int64_t marks;          /* marks received, less those that were waited for */

@@ -11,7 +11,7 @@
 
 static const int64_t STUCK_NS = 5000000000; /* between cancelling the device's work and ending the run */
 
-/* What a rank reports to rank 0. */
+/* The report of a rank to rank 0. */
 typedef struct report {
   char name[128];   /* "rank 1 (host)" */
   char device[128]; /* differs from that of any other rank with another device */

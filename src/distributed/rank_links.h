@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How messages are sent between the ranks of a run: through the hosts, by the progress thread, or from device to
+/* The ways to send messages between the ranks of a run: through the hosts, by the progress thread, or from device to
  * device. */
 #pragma once
 

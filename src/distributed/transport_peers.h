@@ -11,7 +11,7 @@
 #include "exec/stages.h"
 #include "exec/transport.h"
 
-/* How tensors are sent to another device. */
+/* Sends tensors to another device. */
 typedef struct petra_peer_link {
   /* Works as in backend/peers.h; the tensors are released when it returns. */
   petra_status (*exchange)(void *context, const petra_peer_operation *operations, int count);

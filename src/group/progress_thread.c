@@ -18,7 +18,7 @@ static const int64_t DRAIN_NS = 1000000000; /* time for messages that are sent a
 static const double ABORT_S = 5;            /* time for the library to end all processes; then this one exits alone */
 static const size_t PIECE = 1 << 30;        /* maximum of one transfer beside the channels */
 
-/* What ranks report to each other beside messages. */
+/* The report of one rank to another, beside messages. */
 typedef struct control {
   int32_t failed; /* the status; 0: a beat */
   int32_t end;    /* petra_meeting_end, of rank 0: that of the meeting; of others: a signal arrived */

@@ -99,7 +99,7 @@ bool petra_channel_has_room(petra_channel *channel, int64_t done);
  * progress threads agree on a place that no rank has passed: the one that the foremost rank is about to reach.
  * Meanwhile no rank goes further than it announced. */
 
-/* What ranks do after a meeting. */
+/* The consequence of a meeting. */
 typedef enum petra_meeting_end {
   PETRA_MEETING_GO_ON,
   PETRA_MEETING_STOP,   /* a signal requested it: they end the run */

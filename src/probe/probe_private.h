@@ -4,7 +4,7 @@
 
 #include "probe/probe.h"
 
-/* What a replica that is here stores of a microbatch. */
+/* The data of a microbatch for a replica that is here. */
 typedef struct petra_probe_part {
   petra_tensor *images; /* NULL: not read yet, not needed any more, or stage 1 is elsewhere */
   int32_t *labels;

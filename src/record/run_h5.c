@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How run.h5 stays readable.
+/* This is how run.h5 stays readable.
  *
  * All columns and their indexes are created with the file, so later writes only lengthen them. Rows are buffered and
  * reach the disk in `write_out`. During the run the file is longer than what HDF5 uses, by the maximum that the next

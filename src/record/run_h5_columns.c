@@ -17,7 +17,7 @@
     .meaning = (text), __VA_ARGS__                                                                                     \
   }
 #define COLUMN(row, member, type, unit, ...) NAMED(row, #member, member, type, unit, __VA_ARGS__)
-/* How petra inspect prints it. */
+/* The format for petra inspect. */
 #define SHOWN(column_title, factor, digits) .title = (column_title), .scale = (factor), .decimals = (digits)
 #define OF(...) .dimensions = {__VA_ARGS__}
 #define OF_STAGE OF(PETRA_DIMENSION_STAGE)

@@ -49,7 +49,7 @@ typedef struct petra_column {
    * value; any other one points to the values, row-major; NULL: the data set is not written. */
   petra_dimension dimensions[PETRA_COLUMN_RANK];
   bool may_lack; /* NaN is not written */
-  /* How petra inspect prints it: title, factor, decimals (negative: number of significant digits). NULL: not
+  /* The format for petra inspect: title, factor, decimals (negative: number of significant digits). NULL: not
    * printed. */
   const char *title;
   double scale;

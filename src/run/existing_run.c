@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a folder already contains of an earlier run, and what happens to it. */
+/* The earlier run that a folder may contain: it is refused, set aside or resumed. */
 #include "run/folder.h"
 
 #include "io/file.h"

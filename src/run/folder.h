@@ -17,7 +17,7 @@ typedef struct petra_folder {
   bool aside;           /* the earlier run is set aside, because this one has not begun */
 } petra_folder;
 
-/* What happens to a run, begun or complete, that the folder already contains. */
+/* The treatment of a run, begun or complete, that the folder already contains. */
 typedef enum petra_folder_use {
   PETRA_FOLDER_NEW, /* it stays unchanged: PETRA_CONFIG */
   /* It is set aside before anything is written, and removed when the new run has begun; otherwise it is restored. */

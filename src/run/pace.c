@@ -9,7 +9,7 @@
 
 enum { ENOUGH = 1024, ENOUGH_A_STAGE = 16 }; /* predicted microbatches: enough for the steady state */
 
-/* What is written, and about which run. */
+/* The table, and the run that it describes. */
 typedef struct pace_writer {
   const petra_plan *plan;
   const petra_placement *placement;

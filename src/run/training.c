@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training adds to a run: data, stages on tensors, checkpoints; with ranks also the execution by several
+/* A training adds to a run: data, stages on tensors, checkpoints; with ranks also the execution by several
  * processes. */
 #include "run/run_private.h"
 
