@@ -111,7 +111,7 @@ static bool has_room(const executor_arrival *x, int32_t stage, bool backward) {
                                     backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
 }
 
-/* Puts a pass in the place of *best if its message came earlier. */
+/* Replaces *best by a pass if its message arrived earlier. */
 static void consider_pass(const executor_arrival *x, int32_t stage, bool backward, candidate *best) {
   const arrived message = first_message(x, stage, backward);
   const bool fused = petra_program_fused(x->program, stage);

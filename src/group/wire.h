@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The processes (ranks) of one run, and bytes sent between them: what an MPI library provides, as a table of functions.
- * No two functions may run at the same time: whoever shares a wire between threads locks (progress_thread.h). */
+ * No two functions may run at the same time; threads that share a wire must lock it (progress_thread.h). */
 #pragma once
 
 #include "base/status.h"

@@ -67,7 +67,7 @@ static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const pet
   return petra_stop_requested();
 }
 
-/* petra simulate catches signals if an earlier run may have to be put back. */
+/* petra simulate catches signals if it may need to restore an earlier run. */
 static petra_status watch_clock(petra_run *run) {
   static const petra_observer_ops ops = {.starting = end_if_asked};
   petra_simulation *s = run->simulation;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program: for every stage, the order of its actions. It knows no durations: when an action runs is the executor's
- * matter. An action waits for its messages, its engine and, on its own stage, for what these rules say:
- *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything before it;
+ * matter. An action waits for its messages, its engine and, on its own stage, by these rules:
+ *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything
+ *    before it;
  *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
- *    sequential, where two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
+ *    sequential, because two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
  *    for the whole network: an action starts when everything of all earlier rounds has ended on every device.
  * One program per file: program_NAME.c. */
 #pragma once
