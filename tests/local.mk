@@ -26,7 +26,7 @@ C_TESTS = \
   tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
   tests/test_schedule tests/test_programs tests/test_closed_forms \
-  tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_carrier \
+  tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_runlog tests/test_weights \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate \

@@ -30,7 +30,7 @@ typedef struct petra_task {
 /* An action beside others. */
 typedef struct petra_group_task {
   petra_task task;
-  petra_aside aside;
+  petra_deferred_work aside;
 } petra_group_task;
 
 /* The actions of a group that are done one after the other by one thread: those of one stage. */
