@@ -10,7 +10,7 @@
  * keep nothing. */
 #pragma once
 
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "exec/stage_observer.h"
 #include "plan/network.h"
 #include "record/run_h5.h"

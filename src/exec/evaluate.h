@@ -4,7 +4,7 @@
  * again. */
 #pragma once
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "data/loader.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
