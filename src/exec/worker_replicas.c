@@ -33,14 +33,14 @@ typedef struct one_replica {
 typedef struct worker_replicas {
   petra_worker base;
   petra_progress_thread *progress;
-  int replicas, first_here;   /* the first replica that is here */
-  int32_t stages;      /* J */
-  exchange *exchanges; /* of each stage */
-  room *rooms;         /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
-  const void **parts;  /* of each replica, during the sum */
-  int open;            /* exchanges that are begun and not summed */
-  int32_t largest;     /* the stage, from 1, with the largest piece */
-  int64_t charged;     /* size of the channels' buffers, in the account of that stage */
+  int replicas, first_here; /* the first replica that is here */
+  int32_t stages;           /* J */
+  exchange *exchanges;      /* of each stage */
+  room *rooms;        /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
+  const void **parts; /* of each replica, during the sum */
+  int open;           /* exchanges that are begun and not summed */
+  int32_t largest;    /* the stage, from 1, with the largest piece */
+  int64_t charged;    /* size of the channels' buffers, in the account of that stage */
   petra_action_result *results; /* of a group: of one replica, then the durations that the executor expects */
   int64_t results_capacity;
   one_replica replica[];
@@ -231,7 +231,8 @@ static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
     if (!w->parts[i])
       return PETRA_OK;
   }
-  const petra_shared_size size = {first_of(w, stage, w->first_here + 1) - first_of(w, stage, w->first_here), e->size.element_bytes};
+  const petra_shared_size size = {first_of(w, stage, w->first_here + 1) - first_of(w, stage, w->first_here),
+                                  e->size.element_bytes};
   petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->first_here) + offset);
   e->summed = true;
   w->open--;

@@ -22,8 +22,8 @@
 
 typedef struct petra_worker_replicas_options {
   int replicas;
-  petra_worker *const
-      *worker; /* of each replica or, with a progress thread, of the one that is here. Borrowed, as the stages are. */
+  /* Of each replica or, with a progress thread, of the one that is here. Borrowed, as the stages are. */
+  petra_worker *const *worker;
   const petra_stages *stages;      /* of the same replicas */
   petra_progress_thread *progress; /* NULL: all replicas are in this process. Borrowed */
   int replica;                     /* with a progress thread: which replica is here, from 0 */

@@ -27,9 +27,9 @@ typedef struct petra_probe_slot {
 typedef struct petra_probe_window {
   int64_t first;
   petra_probe_slot *slots; /* k */
-  petra_tensor_set
-      *sums[PETRA_GRADIENTS]; /* per block of the stages here, of replica 0: means over the window, once complete */
-  bool *updated;              /* per stage: it has done the update of the window */
+  /* Per block of the stages here, of replica 0: means over the window, once complete. */
+  petra_tensor_set *sums[PETRA_GRADIENTS];
+  bool *updated; /* per stage: it has done the update of the window */
   /* Per stage: its gradients are complete and, if it is here, compared; allocated with `updated`. */
   bool *compared;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row; one allocation */

@@ -14,12 +14,11 @@ typedef struct petra_profile_times {
 typedef struct petra_profile_pipeline_options {
   const petra_plan *plan; /* borrowed, like the rest */
   petra_backend *backend;
-  bool
-      graph; /* stages keep their graphs; else reversible blocks are inverted, and others recomputed from their input */
-  bool
-      /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
+  /* Stages keep their graphs; else reversible blocks are inverted, and others recomputed from their input. */
+  bool graph;
+  /* Every stage works on another microbatch, as in a training with delays: its inputs were computed a tick ago and
        * have left the same caches as in a run; else a microbatch goes all the way up and down in a tick. */
-      flows;
+  bool flows;
   int accumulate;
   const double *values; /* samples for every microbatch, in logical order */
   const int32_t *labels;

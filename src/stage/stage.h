@@ -15,10 +15,9 @@ typedef struct petra_stage_rule {
   petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
   petra_weights backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER (both passes or none) */
   petra_weights invert_weights;   /* weights of the reconstruction; keep is NOTHING */
-  petra_keep
-      /* GRAPH: nothing is recomputed. INPUT: every block's input is kept, from which the graph is recomputed. NOTHING:
+  /* GRAPH: nothing is recomputed. INPUT: every block's input is kept, from which the graph is recomputed. NOTHING:
        * reversible blocks keep nothing, and their input is reconstructed; others keep their input. */
-      keep;
+  petra_keep keep;
   bool invert;         /* backward messages carry the streams in addition to the gradients */
   bool split_backward; /* the weight gradients of convolutions wait for petra_stage_weight_gradient */
   int accumulate;      /* k: microbatches per update */
