@@ -58,7 +58,7 @@ check_LIBRARIES += tests/libpetra_cudnn_fake.a
 CUDNN_TESTS = tests/test_cuda_cudnn
 endif
 tests_libpetra_cudnn_fake_a_SOURCES = src/backend/cuda/plan.c src/backend/cuda/plan_graph.c src/backend/cuda/plan_measure.c \
-  src/backend/cuda/plan_search.c src/backend/cuda/plan_table.c \
+  src/backend/cuda/plan_table.c \
   tests/cuda_host/cudnn_descriptors.c tests/cuda_host/cudnn_checks.c tests/cuda_host/cudnn_engines.c tests/cuda_host/cudnn_execute.c
 tests_libpetra_cudnn_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
 CUDA_FAKE_PLANS_LDADD = tests/libtests.a tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \

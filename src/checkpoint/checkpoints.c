@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/xxh64.h"
+#include "base/seal.h"
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
-#include "base/xxh64.h"
+#include "base/seal.h"
 #include "data/sampler.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* The inside of worker_stage, shared by its files: an action of real stages and its three parts. */
 #pragma once
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "exec/deferred_work.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
