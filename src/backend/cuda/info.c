@@ -3,6 +3,7 @@
 #include "backend/cuda/info.h"
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/matrix.h"
 #include "config.h"
 
 #include <cuda_runtime_api.h>
