@@ -162,8 +162,13 @@ ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_log_doc tests
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
   tests/check_config_doc
-.PHONY: list-compiled-tests list-archive-tests
+# The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
+PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_runlog tests/test_schedule tests/pipeline_case \
+	bench/bench_device bench/bench_device_fake bench/tick_model
+.PHONY: list-compiled-tests list-archive-tests list-archive-programs
 list-compiled-tests:
 	@echo $(filter-out $(SOURCE_TESTS) $(SCRIPT_TESTS),$(TESTS))
 list-archive-tests:
 	@echo $(filter $(ARCHIVE_TESTS),$(TESTS))
+list-archive-programs:
+	@echo $(PROGRAMS_FROM_ARCHIVE)
