@@ -14,10 +14,9 @@ typedef struct petra_checkpoint_state {
   const char *config;               /* the expanded config */
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
   int replicas;
-  petra_execution
-      *execution;      /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
-  petra_probe *probe;  /* NULL: none */
-  const int64_t *data; /* of petra_checkpoint_begin */
+  petra_execution *execution; /* all its ranks come here at the same place of the schedule */
+  petra_probe *probe;         /* NULL: none */
+  const int64_t *data;        /* of petra_checkpoint_begin */
   petra_training_log *log;
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;

@@ -12,7 +12,6 @@ typedef struct petra_checkpoints_options {
   petra_checkpoint_state state;
   const petra_plan *plan; /* with its program */
   petra_worker *worker;   /* of the executor: worker_stage's, or that of an executed run */
-  petra_worker *counting; /* what the worker is to know of the actions that the checkpoint has done; NULL: nothing */
   petra_period every;     /* between two checkpoints; 0: none is written, nor at a signal */
   const bool *aside;      /* an earlier run is set aside: a signal puts it back, unless this one has a checkpoint */
   const char *command;    /* which the user resumes the run by */

@@ -3,7 +3,7 @@
  * optimisers. */
 #include "cli/help.h"
 
-#include "config/link_presets.h"
+#include "config/config.h"
 #include "config/optimiser.h"
 #include "base/version.h"
 #include "schedule/method.h"

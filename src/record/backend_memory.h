@@ -6,6 +6,5 @@
 #include "record/run_h5.h"
 #include "group/ranks.h"
 
-/* Into the log, if there is one (NULL: nothing is written here): a row for this process or, with `ranks`, where all of them come
- * here, for each rank. */
+/* Writes a row for each rank into the log of rank 0 (NULL on the others). All ranks come here. */
 petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog);
