@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "record/trace_observer.h"
-#include "run/pace.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -162,26 +161,6 @@ void petra_run_drop_worker(petra_run *run) {
 }
 
 /* --- close --- */
-
-static petra_status write_did(const petra_run *run) {
-  petra_runlog_rank *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather_rows(run->ranks, &run->did, sizeof run->did, rows);
-  if (status == PETRA_OK && run->folder.runlog)
-    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
-                                run->placement.rank_of, run->plan.stages);
-  petra_free(rows);
-  return status;
-}
-
-petra_status petra_run_write_ranks(petra_run *run) {
-  PETRA_TRY(write_did(run));
-  if (run->actions) /* all replicas do the same */
-    PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
-                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
-                          &run->pace);
-}
 
 static petra_status write_all(petra_run *run) {
   PETRA_TRY(run->ops->write(run));

@@ -12,6 +12,7 @@
 #include "record/backend_memory.h"
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
+#include "run/pace.h"
 #include "run/plans_file.h"
 
 /* --- the beginning --- */
@@ -207,6 +208,26 @@ static petra_status write_probe_memory(petra_run *run) {
   if (status == PETRA_OK && run->folder.runlog)
     status = petra_runlog_probe_memory(run->probe_log.log, &sum);
   return status;
+}
+
+static petra_status write_did(const petra_run *run) {
+  petra_runlog_rank *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather_rows(run->ranks, &run->did, sizeof run->did, rows);
+  if (status == PETRA_OK && run->folder.runlog)
+    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
+                                run->placement.rank_of, run->plan.stages);
+  petra_free(rows);
+  return status;
+}
+
+petra_status petra_run_write_ranks(petra_run *run) {
+  PETRA_TRY(write_did(run));
+  if (run->actions) /* all replicas do the same */
+    PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
+                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
+  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
+                          &run->pace);
 }
 
 petra_status petra_run_write_files(petra_run *run) {
