@@ -20,7 +20,7 @@ static petra_status agree(petra_run *run, petra_status status) {
   return status;
 }
 
-/* Ranks give it the actions of all when the run is over; else it observes the executor. */
+/* Ranks add the actions of all when the run is over; else the trace observes the executor. */
 static petra_status create_trace(petra_run *run) {
   const petra_trace_observer_options options = {.path = run->options.trace,
                                                 .program = &run->plan.program,
@@ -59,7 +59,7 @@ static petra_status open_folder(petra_run *run) {
   return run->ops->begin ? run->ops->begin(run, &about) : petra_run_begin(run, &about);
 }
 
-/* Ranks record their own actions, which run.h5 and the trace get when the run is over. */
+/* Ranks record their own actions, which run.h5 and the trace receive when the run is over. */
 static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
   if (petra_run_executes(run))
@@ -71,7 +71,7 @@ static petra_status create_actions(petra_run *run) {
   return PETRA_OK;
 }
 
-/* The trace is there before the folder. */
+/* The trace is created before the folder. */
 static petra_status open_records(petra_run *run) {
   if (run->options.trace && petra_run_is_first(run) && (run->options.files || run->simulation))
     PETRA_TRY(create_trace(run));
@@ -134,10 +134,12 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 
 petra_status petra_run_go(petra_run *run) {
   const petra_program_ops *program =
-      run->placed ? petra_rank_simulation_program(run->placed) : run->plan.method.program;
-  const petra_program_options *options = run->placed ? petra_rank_simulation_options(run->placed) : &run->plan.program;
+      run->rank_simulation ? petra_rank_simulation_program(run->rank_simulation) : run->plan.method.program;
+  const petra_program_options *options =
+      run->rank_simulation ? petra_rank_simulation_options(run->rank_simulation) : &run->plan.program;
   const petra_executor_virtual_options *clock =
-      run->placed ? petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
+      run->rank_simulation ? petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)
+                           : &run->cluster.executor;
   petra_worker *worker;
   PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
@@ -149,9 +151,9 @@ petra_status petra_run_go(petra_run *run) {
   return run->ops->finish(run, run->executor->ops->run(run->executor, program, options, worker, run->observers));
 }
 
-void petra_run_put_back(petra_run *run) {
+void petra_run_restore(petra_run *run) {
   if (run)
-    petra_folder_put_back(&run->folder);
+    petra_folder_restore(&run->folder);
 }
 
 void petra_run_drop_worker(petra_run *run) {
@@ -186,7 +188,7 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_folder_fini(&run->folder);
-  petra_rank_simulation_destroy(run->placed);
+  petra_rank_simulation_destroy(run->rank_simulation);
   petra_rank_times_fini(&run->times);
   petra_placement_fini(&run->placement);
   petra_cluster_fini(&run->cluster);
