@@ -12,6 +12,7 @@ EXTRA_DIST += scripts/bundle.sh
 # own needs and precedes the LD_LIBRARY_PATH of a cluster, whose HDF5 may differ. A bundle has no MPI, because that library
 # belongs to the machine and opens parts of itself at run time. wire_none.o precedes the archive, so the linker does not take MPI
 # from it. So does peers_none.o, because NCCL is only for runs on several processes.
+# petra opens cuBLAS itself; it is linked here so that the archive gets it.
 bundle/wire_none.o: src/group/no_mpi.c
 	$(AM_V_at)$(MKDIR_P) bundle
 	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
@@ -27,7 +28,7 @@ bundle/peers_none.o: src/backend/cuda/peers_none.c
 BUNDLE_RPATH = -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)
 	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(BUNDLE_OBJECTS) \
-	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(LIBS) $(BUNDLE_RPATH)
+	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(CUBLAS_LIBS) $(LIBS) $(BUNDLE_RPATH)
 
 # ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
 .PHONY: bundle bundle-dir
@@ -53,7 +54,7 @@ clean-bundle:
 CIFAR_JPEG =
 KIT_DIR = gpu-kit
 KIT_XZ = xz -T0 --x86 --lzma2=preset=6
-KIT_LIBS = $(filter-out $(MPI_LIBS) -lnccl,$(TESTS_LDADD)) $(LIBS) $(BUNDLE_RPATH)
+KIT_LIBS = $(filter-out $(MPI_LIBS) -lnccl,$(TESTS_LDADD)) $(CUBLAS_LIBS) $(LIBS) $(BUNDLE_RPATH)
 KIT_FILES = bundle/petra bundle/test_device_backend bundle/test_device_training bundle/test_device_identities bundle/test_device_precision \
   bundle/bench_device
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh

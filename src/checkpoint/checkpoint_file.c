@@ -21,15 +21,15 @@ enum { SCHEMA_VERSION = 5, MAX_GROUPS = 8 };
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;              /* what file.path is; of a part that is written, its stem */
-  char *temporary;         /* of a part that is written: the file that it is written to; NULL once it has its name */
+  char *path;              /* path in messages (file.path); of a part that is written, its stem */
+  char *temporary;         /* of a part that is written: its temporary file; NULL once it is renamed */
   bool lost;               /* HDF5 failed to write to a file on the disk */
-  char *config;            /* of one that is read */
+  char *config;            /* of an archive that is read */
   hid_t group[MAX_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
 
-/* To be returned after a failure of HDF5 to write. */
+/* Is returned if HDF5 fails to write. */
 static petra_status fail_write(checkpoint *c) {
   c->lost = true;
   return petra_hdf5_fail_write(c->file.path, &c->file.errors);
@@ -94,7 +94,7 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading)
-    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* an image grows by as much */
+    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* increment of an image */
   petra_hdf5_begin(&c->file.errors);
   if (base->reading)
     status = read_values(c, &item, host);
@@ -120,7 +120,7 @@ static petra_status allocate(const char *path, bool reading, checkpoint **out) {
   return PETRA_OK;
 }
 
-/* What every file of a checkpoint has. */
+/* Writes the attributes of every file of a checkpoint. */
 static bool put_head(const checkpoint *c, const char *config) {
   const char *const texts[][2] = {
       {"petra_version", petra_version()}, {"git_commit", petra_version_git_commit()}, {"config", config}};
@@ -136,7 +136,7 @@ static hid_t create_on_disk(const char *path) {
   return file;
 }
 
-/* In memory, or where it has a temporary file, there. */
+/* Creates the file in memory or, if it has a temporary file, there. */
 static petra_status create(checkpoint *c, const char *config) {
   petra_status status = PETRA_OK;
   petra_hdf5_begin(&c->file.errors);
@@ -183,7 +183,7 @@ petra_status petra_checkpoint_write(petra_archive *base) {
   return status;
 }
 
-/* The file, which is HDF5's no more, gets its seal. */
+/* Seals the file, which HDF5 has closed. */
 static petra_status seal_part(const checkpoint *c) {
   int fd = open(c->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   int failure = fd < 0 ? errno : petra_seal_finish(fd, NULL, 0);
@@ -262,7 +262,7 @@ void petra_checkpoint_destroy(petra_archive *base) {
   petra_hdf5_begin(&c->file.errors);
   while (c->groups)
     H5Gclose(c->group[--c->groups]);
-  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* else HDF5 would try to write again */
+  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* otherwise HDF5 would try to write again */
     H5Fclose(c->file.id);
   petra_hdf5_end();
   if (c->temporary)

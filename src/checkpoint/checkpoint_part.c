@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a checkpoint: their names, and those that no checkpoint needs any more. */
+/* Parts of a checkpoint: their names, and the removal of those that no checkpoint needs any more. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
@@ -19,7 +19,7 @@ petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char 
   return PETRA_OK;
 }
 
-/* Its name ends as that of a part does, so that a part that was not finished is removed with those that are not needed. */
+/* The name ends like that of a part, so that an unfinished part is removed with those that are not needed. */
 petra_status petra_checkpoint_part_temporary(const char *stem, char **out) {
   const size_t size = strlen(stem) + sizeof ".h5";
   char *path;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Of whom petra_stage_each_kept tells. */
+/* The stage whose tensors petra_stage_each_kept visits. */
 typedef struct noting {
   petra_kept_tensors *held;
   int stage;
@@ -34,7 +34,7 @@ petra_status petra_kept_tensors_note(petra_kept_tensors *held, const petra_stage
   return petra_stage_each_kept(stage, 0, add, &(noting){held, number, until});
 }
 
-/* The stage in whose account the tensor is; -1: in none. */
+/* Returns the stage in whose account the tensor is; -1: none. */
 static int owner_of(const petra_tensor *tensor, petra_stage *const *stages, int count) {
   for (int j = 0; j < count; j++)
     if (petra_stage_account(stages[j]) == tensor->account)
@@ -42,7 +42,8 @@ static int owner_of(const petra_tensor *tensor, petra_stage *const *stages, int 
   return -1;
 }
 
-/* Who holds it, from the stage below its owner on. The message that brought it to its owner does so until the owner's B. */
+/* Finds until when each stage keeps the tensor, from the stage below its owner on. The message that brought it to its
+ * owner keeps it until the owner's B. */
 static petra_status find_holders(const petra_kept_tensors *held, const petra_tensor *tensor, int owner,
                                  petra_memory_shared *out) {
   *out = (petra_memory_shared){.bytes = (int64_t)tensor->bytes, .category = tensor->category};
@@ -62,7 +63,7 @@ static petra_status find_holders(const petra_kept_tensors *held, const petra_ten
   return PETRA_OK;
 }
 
-/* One more, or more bytes of those that the same actions hold. */
+/* Adds an entry, or bytes to the entry of the same actions. */
 static petra_status share(const petra_memory_shared *found, int owner, petra_memory_stage *out) {
   int i = 0;
   while (i < out->shared_count && (out->shared[i].category != found->category ||
@@ -77,7 +78,7 @@ static petra_status share(const petra_memory_shared *found, int owner, petra_mem
   return PETRA_OK;
 }
 
-/* Whether no holder before this one holds the same until its W. */
+/* Returns true if no holder before this one keeps the same tensor until its W. */
 static bool is_first(const petra_kept_tensors *held, int64_t index) {
   for (int64_t i = 0; i < index; i++)
     if (held->holders[i].tensor == held->holders[index].tensor &&

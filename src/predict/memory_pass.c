@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-/* How a microbatch goes up and down. */
+/* The variants of a pass up and down. */
 typedef enum passing {
   ONCE,
-  AGED, /* with updates between F and B, the mitigations of delay begun */
-  HELD  /* up and down alone: who holds which tensors until their W */
+  AGED, /* with updates between F and B, and mitigations of delay begun */
+  HELD  /* only up and down: finds who keeps which tensors until their W */
 } passing;
 
 /* One microbatch on its way through dry stages. */
@@ -24,8 +24,8 @@ typedef struct passage {
   petra_kept_tensors held; /* of HELD */
   const petra_program_options *program;
   petra_memory_stage *out;
-  petra_account *before;             /* for each stage, from 0 */
-  petra_message *forward, *backward; /* the same */
+  petra_account *before;             /* one per stage, from 0 */
+  petra_message *forward, *backward; /* likewise */
   int32_t *labels, label_count;
 } passage;
 
@@ -33,7 +33,7 @@ static petra_account *account_of(passage *p, int stage) {
   return petra_stage_account(p->network.stage[stage]);
 }
 
-/* Notes the accounts, and lets their peaks begin here. */
+/* Stores the accounts, and restarts their peaks. */
 static void begin(passage *p) {
   for (int j = 0; j < p->program->stages; j++) {
     petra_account *account = account_of(p, j);
@@ -43,7 +43,7 @@ static void begin(passage *p) {
   }
 }
 
-/* Notes what the action that began with `begin` did. Older weights go by counts. */
+/* Stores the changes by the action that began with `begin`. Older weights are computed by counts. */
 static petra_status end(passage *p, int stage, petra_action_kind kind) {
   for (int j = 0; j < p->program->stages; j++) {
     const petra_account *account = account_of(p, j), *before = &p->before[j];
@@ -64,7 +64,8 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
   return PETRA_OK;
 }
 
-/* Between processes a message is written into a buffer, which goes by counts, and read into tensors of the receiver's own. */
+/* Between processes a message is written to a buffer, which is computed by counts, and read into the receiver's own
+ * tensors. */
 static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   for (int i = 0; i < 2; i++) {
     petra_tensor *sent = streams->tensor[i];
@@ -77,7 +78,7 @@ static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   return PETRA_OK;
 }
 
-/* As the worker posts: what is sent counts at the receiver. */
+/* As the worker posts: a message counts at the receiver. */
 static petra_status post(passage *p, int stage, int receiver, petra_message *box, petra_message *message) {
   *box = *message;
   *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
@@ -146,7 +147,7 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
 }
 
-/* The versions that U makes go by counts. */
+/* The versions that U creates are computed by counts. */
 static petra_status pass_update(passage *p, int stage) {
   begin(p);
   PETRA_TRY(petra_stage_step_alone(p->network.stage[stage], 0));
@@ -211,7 +212,7 @@ done:
   return status;
 }
 
-/* What several stages hold goes when the last of them lets go of it, and not at the end of the action that was the last here. */
+/* A tensor that several stages keep is released by the last of them, and not at the end of the last action here. */
 static void take_shared(const petra_memory_stage *held, petra_memory_stage *out, int j) {
   memcpy(out[j].shared, held[j].shared, sizeof out[j].shared);
   out[j].shared_count = held[j].shared_count;
@@ -229,7 +230,7 @@ static void take_shared(const petra_memory_stage *held, petra_memory_stage *out,
   }
 }
 
-/* What actions do later in the run. The head's one action begins and ends with the same weights. */
+/* Stores what actions do later in the run. The head's one action begins and ends with the same weights. */
 static void take_later(const petra_plan *plan, int j, const petra_memory_stage *aged, petra_memory_stage *out) {
   const petra_stage_mitigation mitigation =
       petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1);

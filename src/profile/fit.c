@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Beyond factors of e^12 nothing is looked for. */
+/* The search is limited to factors of e^12. */
 #define FARTHEST 12.0
 
 /* In units of ln(factor). */
@@ -19,7 +19,7 @@ enum { MAX_EVALUATIONS = 600 };
 
 typedef struct fitting {
   petra_fit *fit;
-  petra_config_text text; /* the config, expanded */
+  petra_config_text text; /* the expanded config */
 } fitting;
 
 static petra_status simulate(const petra_config *config, double *seconds) {
@@ -38,7 +38,7 @@ done:
   return status;
 }
 
-/* The time of a measurement with the factors of the fit. */
+/* Returns the time of a measurement with the factors of the fit. */
 static petra_status simulate_one(const fitting *f, const petra_fit_measurement *measurement, double *seconds) {
   enum { LENGTH = 160 };
   char varied[PETRA_FIT_FACTORS * PETRA_FIT_KEYS][LENGTH];
@@ -60,7 +60,7 @@ static petra_status simulate_one(const fitting *f, const petra_fit_measurement *
   return status;
 }
 
-/* The mean square of ln(simulated / measured) at the logarithms of the factors. */
+/* Computes the mean square of ln(simulated / measured) at the logarithms of the factors. */
 static petra_status misfit(void *context, const double *x, double *value) {
   fitting *f = context;
   petra_fit *fit = f->fit;
@@ -81,7 +81,7 @@ static petra_status misfit(void *context, const double *x, double *value) {
   return PETRA_OK;
 }
 
-/* Which factors the measurements say nothing of; leaves the fit at x. */
+/* Finds the factors that the measurements do not determine; leaves the fit at x. */
 static petra_status find_undetermined(fitting *f, double *x, double best) {
   petra_fit *fit = f->fit;
   for (int i = 0; i < fit->factors; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra profile: what the stages take on one rank while the others wait, as they do in a run whose ranks are not all busy. */
+/* petra profile: measures the stages on one rank while the others wait, as in a run whose ranks are not all busy. */
 #include "base/mem.h"
 #include "profile/profile.h"
 
@@ -12,11 +12,11 @@ typedef struct sums {
   int32_t stages, ranks;
 } sums;
 
-/* Fewer repetitions, as the ranks measure one after the other. */
+/* Uses fewer repetitions, because the ranks measure one after the other. */
 static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, means *out) {
   const int stages = plan->partition.stages;
   petra_config config = *plan->config;
-  petra_plan fewer = *plan; /* borrows what it has */
+  petra_plan fewer = *plan; /* borrows its members */
   petra_profile_stage *stage;
   config.profile.repetitions = (config.profile.repetitions + ranks - 1) / ranks;
   fewer.config = &config;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Of the tensors, and of the messages. */
+/* Total size of the tensors, and of the messages, that the repetitions cycle through. */
 static const int64_t COLD_BYTES = 32 << 20;
 enum { MAXIMUM = 64 };
 
@@ -15,7 +15,7 @@ typedef struct copies {
   int64_t bytes;
   int count;
   petra_tensor *tensor[MAXIMUM];
-  char *messages; /* `count` of `bytes` */
+  char *messages; /* `count` messages of `bytes` */
 } copies;
 
 /* Images of 16 channels and 8 x 8, or one pixel. */
@@ -35,7 +35,7 @@ static petra_status copy(const copies *c, int which, double *pack_s, double *unp
   const double start_s = petra_clock_s();
   PETRA_TRY(petra_op_download(c->backend, c->tensor[which], message, c->type));
   *pack_s = petra_clock_s() - start_s;
-  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* not the one that is in the caches now */
+  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* another one than what is in the caches */
   const double packed_s = petra_clock_s();
   PETRA_TRY(petra_op_upload(c->backend, c->tensor[(which + c->count / 2) % c->count], message, c->type));
   PETRA_TRY(petra_backend_synchronize(c->backend));

@@ -29,7 +29,7 @@ static double *samples_of(const measurement *m, int stage, int part) {
   return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
 }
 
-/* Images of normally distributed pixels, or tokens in turn; labels in turn. */
+/* Creates images of normally distributed pixels, or tokens in turn; labels in turn. */
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->plan->model;
   const int32_t batch = (int32_t)m->plan->config->data.batch, labels = batch * petra_model_labels(model);
@@ -46,12 +46,13 @@ static petra_status create_batch(measurement *m) {
   return PETRA_OK;
 }
 
-/* The set whose stages do as the method's. */
+/* Returns the set whose stages work like the method's. */
 static int own_set(const measurement *m) {
   return m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
 }
 
-/* The method's own set goes as the method does; the other one, which may need much more memory so, a microbatch at a time. */
+/* The method's own set runs like the method. The other one, which may need much more memory that way, runs one
+ * microbatch at a time. */
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
   const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
@@ -65,7 +66,7 @@ static petra_status create_set(measurement *m, int set) {
   return petra_profile_pipeline_create(&options, &m->set[set]);
 }
 
-/* What the two sets say of each part. */
+/* Computes the time of each part from the two sets. */
 static void record(measurement *m, int repetition) {
   const int last = m->stages - 1;
   const petra_profile_times *without = petra_profile_pipeline_times(m->set[WITHOUT_GRAPH]),
@@ -83,7 +84,7 @@ static void record(measurement *m, int repetition) {
   }
 }
 
-/* A tensor that an operation is timed with. */
+/* Creates a tensor for timing an operation. */
 typedef struct operand {
   petra_tensor_kind kind;
   int32_t shape[4];
@@ -115,7 +116,7 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
   return status;
 }
 
-/* The weights and, where it has one, the bias of a layer. */
+/* Creates the weights and, if it has one, the bias of a layer. */
 static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_block *block, int number,
                                double *seconds) {
   const petra_layer *layer = &block->layers[number];
@@ -144,9 +145,9 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
   return status;
 }
 
-/* Seconds of one run of the backend's operations that give the gradients of the convolution filters and of the linear
- * layers of stage `stage` (from 0). Parameters of norms and embeddings, whose gradients come with that of the input, are no
- * part of it. */
+/* Measures the seconds of the backend's operations that compute the gradients of the convolution filters and linear
+ * layers of stage `stage` (from 0), once. Parameters of norms and embeddings are excluded, because their gradients come
+ * with that of the input. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;
@@ -188,7 +189,7 @@ done:
   return status;
 }
 
-/* Without what is far out (Tukey: three interquartile ranges beyond the quartiles): a process that was not running for a
+/* Removes outliers (Tukey: three interquartile ranges beyond the quartiles): the process was not running for a
  * while. */
 static double mean_of_usual(const double *samples, size_t count, double quartile1, double quartile3) {
   const double fence = 3 * (quartile3 - quartile1);
@@ -199,7 +200,7 @@ static double mean_of_usual(const double *samples, size_t count, double quartile
       sum += samples[i];
       usual++;
     }
-  return sum / (double)usual; /* those between the quartiles are usual */
+  return sum / (double)usual; /* values between the quartiles are usual */
 }
 
 petra_spread petra_profile_spread(double *samples, size_t count) {
@@ -214,7 +215,7 @@ petra_spread petra_profile_spread(double *samples, size_t count) {
                         .mean = mean_of_usual(samples, count, quartile1, quartile3)};
 }
 
-/* Differences of two times may come out below 0 where both are small, and a part above its whole. */
+/* Differences of two short times may be negative, and a part may exceed its whole: corrects both. */
 static void summarise(const measurement *m, petra_profile_stage *out) {
   for (int j = 0; j < m->stages; j++) {
     petra_spread *part = out[j].part;
@@ -228,10 +229,10 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   }
 }
 
-/* Samples of all ranks, as those of one. */
+/* Joins the samples of all ranks. */
 typedef struct pool {
   double *samples;
-  size_t row; /* samples of a part of a stage at one rank */
+  size_t row; /* samples of a part of a stage on one rank */
   size_t rows, ranks;
 } pool;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the times of a profile are unsure. */
+/* Finds the uncertain times of a profile. */
 #include "profile/profile.h"
 
 #include <math.h>
 
-/* What is above both is told: quartiles so far apart, over the median, and so much of what the stage takes in all. */
+/* Parts above both limits are reported: the distance of quartiles over the median, and over the stage's time. */
 static const double LARGE = 0.5, MATTERS = 0.05;
 
-/* A microbatch at the stage, by the medians: F and B with reconstruction. */
+/* Returns the stage's time for a microbatch, by the medians: F and B with reconstruction. */
 static double whole_of(const petra_profile_stage *stage) {
   double sum = 0;
   for (int p = PETRA_PROFILE_FORWARD; p <= PETRA_PROFILE_RECONSTRUCT; p++)

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How run.h5 stays readable.
+/* This is how run.h5 stays readable.
  *
- * All columns and their indexes are created with the file, so that later writes only lengthen them. Rows are
- * buffered and reach the disk in `write_out`. While the run goes on the file is longer than what HDF5 uses,
- * by what the next flush can need at most (RESERVE_BYTES), and the superblock on the disk announces that
- * length. So a full disk or a size limit is met before HDF5 has overwritten anything, and what is on the disk
- * stays as the last flush left it; and a reader that opened the file before a flush finds what the flush
- * wrote inside the file it knows. HDF5 writes chunks before metadata, and in a flush cuts the file to what it
- * uses; a reader that opens the file just then may see columns that differ by a block, fill values (NaN, -1)
- * in the last rows, or, rarely, must open it a second time.
+ * All columns and their indexes are created with the file, so later writes only lengthen them. Rows are buffered and
+ * reach the disk in `write_out`. During the run the file is longer than what HDF5 uses, by the maximum that the next
+ * flush can need (RESERVE_BYTES), and the superblock on the disk announces that length. So a full disk or a size limit
+ * is noticed before HDF5 has overwritten anything, and the disk keeps the state of the last flush. A reader that opened
+ * the file before a flush finds what the flush wrote within the length that it knows. HDF5 writes chunks before
+ * metadata, and a flush cuts the file to what it uses. A reader that opens the file at that moment may see columns that
+ * differ by a block, fill values (NaN, -1) in the last rows, or, rarely, must open it again.
  *
- * After a failed write nothing of HDF5 is called again: closing the file would write it, and fail or crash.
- */
+ * After a failed write no function of HDF5 is called again: closing the file would write it, and fail or crash. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -28,21 +26,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8
- * KiB) for each of the 7 + 12 columns: 608 KiB at the very most; the rest is for /model/stages, /memory and
- * HDF5's block sizes. */
+/* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8 KiB) for
+ * each of the 7 + 12 columns: at most 608 KiB; the rest is for /model/stages, /memory and HDF5's block sizes. */
 enum { RESERVE_BYTES = 1024 * 1024 };
 
-/* With /trace/actions: two chunks (32 KiB) and two index nodes of 7 columns more. */
+/* /trace/actions needs two chunks (32 KiB) and two index nodes for 7 more columns. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
 
-/* Gives the file up: the one line of a failed write. */
+/* Abandons the file, and logs the one line of a failed write. */
 static petra_status give_up(petra_runlog *log, const char *reason) {
   log->failed = true;
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
-/* PETRA_IO, silently, for a log that was given up; gives it up where memory is short. */
+/* Returns PETRA_IO, silently, if the log was abandoned; abandons it if memory is short. */
 static petra_status ready(petra_runlog *log) {
   if (log->failed)
     return PETRA_IO;
@@ -59,7 +56,7 @@ int petra_runlog_lengthen(const petra_runlog *log, uint64_t size) {
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
 
-/* Gives back that room. 0 or an errno value. */
+/* Returns the room for the next flush. 0 or an errno value. */
 static int shorten(const petra_runlog *log, hsize_t size) {
   int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
   if (failure)
@@ -82,7 +79,7 @@ static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5
   return failure ? give_up(log, strerror(failure)) : PETRA_OK;
 }
 
-/* Writes all that is buffered, by us and by HDF5, to the disk. Between petra_hdf5_begin and petra_hdf5_end. */
+/* Writes all that is buffered, here and in HDF5, to the disk. Call it between petra_hdf5_begin and petra_hdf5_end. */
 static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   bool done = true;
@@ -91,7 +88,7 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
     done = petra_columns_append(&log->groups[g]);
   if (!done || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  petra_runlog_lengthen(log, size); /* should it fail, then the next flush will */
+  petra_runlog_lengthen(log, size); /* if it fails, the next flush will */
   log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
@@ -123,8 +120,8 @@ petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) 
   return status;
 }
 
-/* Buffers a row. Flushes when the buffer is full, or when the next row, should it take as long as this one
- * did, would come after the interval. */
+/* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval, if it took as long as
+ * this one. */
 static petra_status put_row(petra_runlog *log, petra_columns *columns, const void *row) {
   if (log->failed)
     return PETRA_IO;
@@ -167,7 +164,7 @@ static bool set_complete(petra_runlog *log, const void *what) {
   return H5Aclose(attribute) >= 0 && done;
 }
 
-/* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
+/* All else is on the disk before the mark, so even a power cut never leaves the mark without the rows. */
 petra_status petra_runlog_complete(petra_runlog *log) {
   PETRA_TRY(petra_runlog_flush(log));
   if (fsync(log->fd) != 0)
@@ -182,7 +179,7 @@ static bool close_sets(petra_runlog *log) {
   return done;
 }
 
-/* Writes what is left and closes the file, cut to what is used, and seals it. */
+/* Writes what is left, cuts the file to what is used, closes it and seals it. */
 static petra_status finish(petra_runlog *log) {
   petra_hdf5_errors errors;
   int fd = -1; /* one that HDF5 does not close */
@@ -210,7 +207,7 @@ static petra_status finish(petra_runlog *log) {
 petra_status petra_runlog_close(petra_runlog *log) {
   if (!log)
     return PETRA_OK;
-  petra_free(log->reserve); /* a run that ends for want of memory still closes its log */
+  petra_free(log->reserve); /* so that a run without memory can still close its log */
   log->reserve = NULL;
   petra_status status = log->failed ? PETRA_OK : finish(log);
   petra_runlog_free(log);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creating run.h5, or going on with the one that a checkpoint holds. */
+/* Creates run.h5, or resumes the one that a checkpoint contains. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -40,7 +40,7 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
-/* /trace/actions, whose column of kinds names its numbers. */
+/* Names the numbers in the column of kinds of /trace/actions. */
 static bool create_actions(petra_runlog *log) {
   petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
   if (log->group_count <= PETRA_RUNLOG_ACTIONS)
@@ -53,7 +53,7 @@ static bool create_actions(petra_runlog *log) {
   return false;
 }
 
-/* Takes note of the descriptor of the open file. */
+/* Stores the descriptor of the open file. */
 static bool take_descriptor(petra_runlog *log) {
   void *descriptor = NULL;
   if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
@@ -62,8 +62,8 @@ static bool take_descriptor(petra_runlog *log) {
   return true;
 }
 
-/* Writes the bytes of a log into `name`; NULL or the reason why not. What the file announced when it was flushed is
- * longer than what it holds here. */
+/* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. The file announced a greater
+ * length when it was flushed than it has here. */
 static const char *write_image(const char *name, const petra_runlog_about *about) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);
@@ -74,8 +74,8 @@ static const char *write_image(const char *name, const petra_runlog_about *about
   return failure ? strerror(failure) : NULL;
 }
 
-/* Opens the file at `name`, which holds a log, to go on with it. Its actions, which are recorded anew, are taken
- * out. */
+/* Opens the file at `name`, which contains a log, to resume it. Its actions are removed, because they are recorded
+ * anew. */
 static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   hsize_t none = 0;
@@ -92,7 +92,7 @@ static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
-/* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
+/* Creates the file at `name` and everything in it that does not depend on the run, and flushes it; returns the size. */
 static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
   if (access >= 0 && creation >= 0)
@@ -131,7 +131,7 @@ fail:
   return status;
 }
 
-/* Creates the file under its temporary name and gives it its own; NULL or the reason why not. */
+/* Creates the file under its temporary name and renames it; returns NULL or the reason for the failure. */
 static const char *create_and_rename(petra_runlog *log, const char *temporary, const petra_runlog_about *about,
                                      const petra_hdf5_errors *errors) {
   hsize_t size = 0;

@@ -53,7 +53,7 @@ bool petra_columns_open(petra_columns *columns, int64_t file) {
   return true;
 }
 
-/* Puts one column of the buffered rows into `values` and writes it behind what is written. */
+/* Copies one column of the buffered rows into `values` and appends it to the data set. */
 static bool append_column(const petra_columns *columns, int index) {
   const petra_column *column = &columns->group->columns[index];
   size_t bytes = petra_column_bytes(column->type);

@@ -12,7 +12,7 @@
 
 enum { THREAD_FORWARD = 1, THREAD_BACKWARD = 2, THREAD_COMMUNICATION = 3 };
 
-/* One end of an arrow ('s', 'f') or of a message's time on the way ('b', 'e'). */
+/* One end of an arrow ('s', 'f') or of the time that a message is under way ('b', 'e'). */
 typedef struct end {
   char phase;
   int32_t stage;
@@ -20,7 +20,7 @@ typedef struct end {
   int64_t time_ns, microbatch;
 } end;
 
-/* Ends that wait for their other one: what is still under way when the run ends is not in the trace. */
+/* Ends that wait for their other one. Those that still wait when the run ends are not in the trace. */
 typedef struct waiting {
   end *ends;
   int64_t count, capacity;
@@ -30,7 +30,7 @@ struct petra_trace {
   petra_trace_options options;
   char *path, *temporary;
   FILE *file;
-  bool started;             /* an event has been written: the next one comes after a comma */
+  bool started;             /* an event has been written: a comma precedes the next one */
   int64_t *held;            /* per stage: microbatches between F and B */
   waiting *arrows, *onways; /* by receiver and direction, see `channel` */
 };
@@ -63,7 +63,7 @@ static size_t channels(const petra_trace_options *options) {
   return 2 * ((size_t)options->stages + 1);
 }
 
-/* Where messages to a stage are in `arrows` and `onways`. */
+/* Returns the index of messages to a stage in `arrows` and `onways`. */
 static size_t channel(int32_t to, bool backward) {
   return 2 * (size_t)to + backward;
 }
@@ -94,7 +94,7 @@ fail:
   return status;
 }
 
-/* One number for each message of a run: what its arrow and its time on the way are known by. */
+/* Returns a unique number for each message of a run, which identifies its arrow and its time under way. */
 static long long message_id(const petra_trace *trace, int32_t to, bool backward, int64_t microbatch) {
   return (long long)((microbatch * (trace->options.stages + 1) + to) * 2 + backward);
 }
@@ -107,7 +107,7 @@ static void write_end(petra_trace *trace, const end *e, int32_t to, bool backwar
           message_id(trace, to, backward, e->microbatch), e->phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
-/* Writes an end and its other one, if that has come; keeps it until then otherwise. */
+/* Writes an end and its other one, if that exists; otherwise keeps it until then. */
 static petra_status add_end(petra_trace *trace, waiting *all, int32_t to, bool backward, const end *now) {
   waiting *here = &all[channel(to, backward)];
   const bool starts = now->phase == 's' || now->phase == 'b';
@@ -126,7 +126,7 @@ static petra_status add_end(petra_trace *trace, waiting *all, int32_t to, bool b
   return PETRA_OK;
 }
 
-/* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
+/* Adds an arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
 static petra_status arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
                           bool backward) {
   const int64_t inside_ns = phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
@@ -186,7 +186,7 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
 
 petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
                                      int64_t now_ns) {
-  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
+  /* Messages overlap under way, so they are asynchronous events of the receiver's process and no slices. */
   const end now = {.phase = sent ? 'b' : 'e',
                    .stage = to,
                    .thread = THREAD_COMMUNICATION,

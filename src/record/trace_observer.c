@@ -11,16 +11,16 @@ typedef struct trace_observer {
   petra_trace_observer_options options;
   int32_t stages;
   petra_trace *trace;
-  petra_account *reported; /* per stage: what the trace was told last; NULL: memory is not known */
+  petra_account *reported; /* per stage: last account in the trace; NULL: memory is not known */
 } trace_observer;
 
-/* Tells the trace what a stage holds, if that has changed. */
+/* Adds a stage's memory to the trace, if it has changed. */
 static petra_status report_memory(trace_observer *o, int32_t stage, int64_t now_ns) {
   if (stage < 1 || stage > o->stages)
     return PETRA_OK;
   const petra_account *now = o->options.account(o->options.context, stage);
   petra_account *reported = &o->reported[stage - 1];
-  /* Not the workspace, which is the last category. */
+  /* The workspace, which is the last category, does not count. */
   if (memcmp(now->bytes, reported->bytes, PETRA_MEMORY_WORKSPACE * sizeof *now->bytes) == 0)
     return PETRA_OK;
   *reported = *now;
@@ -52,7 +52,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 
 static petra_status message(petra_observer *base, bool sent, const petra_packet *packet, int64_t now_ns) {
   petra_trace *trace = ((trace_observer *)base)->trace;
-  if (packet->exchange) /* it has no end in the trace: replicas are not in it */
+  if (packet->exchange) /* it has no end in the trace, which does not show replicas */
     return PETRA_OK;
   return petra_trace_add_message(trace, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
@@ -66,12 +66,12 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
   return message(base, false, packet, now_ns);
 }
 
-/* What a trace is expected to take. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes time
- * 650, with the memory of its stage 250 more; a U takes 110. */
+/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes
+ * time 650, with the memory of its stage 250 more; a U takes 110. */
 enum { PASS_BYTES = 650, UPDATE_BYTES = 110, MEMORY_BYTES = 250 };
 static const double large_bytes = 500e6;
 
-/* A line about a trace that will be large: viewers fail above some hundred MB, and disks are full. */
+/* Warns if the trace will be large: viewers fail above some hundred MB, and disks fill up. */
 static void warn_large(const petra_trace_observer_options *options) {
   const petra_program_options *program = options->program;
   const double passes = (double)program->microbatches * program->stages * (options->split_backward ? 3 : 2),
