@@ -60,7 +60,6 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
     sample(observer, stage, now_ns, &highest);
 }
 
-/* Sets what follows from counts: inputs and versions. */
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &observer->options.stage[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
@@ -131,7 +130,6 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
   return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
 }
 
-/* Applies F, or the one action of the head. */
 static bool forwards(const memory_observer *observer, const petra_action *action) {
   const petra_worker_cost_options *counting = &observer->options.counting;
   return action->kind == PETRA_ACTION_FORWARD ||

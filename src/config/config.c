@@ -67,7 +67,6 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
                               found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
 }
 
-/* Appends the key of a mapping's pair to the dotted path `path`. */
 static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
                               size_t size) {
   int line = petra_config_line(key);
@@ -130,7 +129,6 @@ static petra_status check_ends(const petra_config_origin *origin, int index, con
              : PETRA_OK;
 }
 
-/* Loads the value of one key. */
 static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
   yaml_document_t document;
   PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
@@ -144,7 +142,6 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   return status;
 }
 
-/* Loads a file, or its text if given. */
 static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;

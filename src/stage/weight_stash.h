@@ -4,7 +4,7 @@
  * latest version lives in the stage itself; it is copied when an update is about to change it and it has a holder. */
 #pragma once
 
-#include "nn/tensors.h"
+#include "nn/graph.h"
 
 typedef struct petra_version {
   int64_t number;
