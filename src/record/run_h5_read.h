@@ -2,7 +2,7 @@
 /* Reads run.h5, also while the run goes on: for the subcommands about runs and for tests. */
 #pragma once
 
-#include "record/run_h5_pace.h"
+#include "record/run_h5.h"
 
 #include <stdbool.h>
 

@@ -2,8 +2,10 @@
 /* What a training run tells: rows of run.h5, a line per epoch, progress. An observer of the worker. */
 #pragma once
 
+#include "backend/backend.h"
 #include "base/progress.h"
 #include "exec/stage_observer.h"
+#include "group/ranks.h"
 #include "record/run_h5.h"
 #include "schedule/program.h"
 
@@ -42,3 +44,7 @@ void petra_training_log_go_on(petra_training_log *log);
 
 /* Ends the progress; after a failure without a last line, so that the error is what stands last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
+
+/* Writes into the log what the backends of a run hold beside the accounts of its stages: a row for this process or, with `ranks` (all
+ * of them come here), for each rank. `runlog` NULL: nothing is written here. */
+petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog);

@@ -2,7 +2,7 @@
 /* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
 #pragma once
 
-#include "record/run_h5_pace.h"
+#include "record/run_h5.h"
 #include "plan/placement.h"
 #include "distributed/rank_times.h"
 #include "run/run.h"
