@@ -18,8 +18,6 @@ petra_status petra_checkpoint_write(petra_archive *archive);
  * one item at a time. Errors as of the two above. */
 petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
-petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char **out);
-petra_status petra_checkpoint_part_temporary(const char *stem, char **out); /* free both with petra_free */
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);
 
 /* Removes from a folder of parts all that none of these stems and digests names, as far as that can be done; a digest of 0

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/checkpoint_state.h"
+/* What is in a checkpoint: one walk over the state of a run, which writes it or reads it back. */
+#include "checkpoint/checkpoints.h"
 
 #include "base/log.h"
 #include "base/mem.h"

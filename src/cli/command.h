@@ -5,6 +5,8 @@
 #include "config/config.h"
 
 #include <stddef.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
 
@@ -85,3 +87,34 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
  * fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
                                 const char *value);
+
+/* --- help.c: output from the tables of subcommands and options --- */
+
+/* The maximum number of options of a subcommand, including shared ones. */
+enum { PETRA_OPTIONS_MAX = 20 };
+
+/* Prints the text of `petra SUBCOMMAND --help`. `options` are all that the subcommand accepts; those without help are
+ * for scripts and are omitted, here and below. */
+void petra_help_print(const petra_command *command, const petra_option *const *options, int count);
+
+/* Prints the manual page petra-SUBCOMMAND(1), in man(7)'s macros. */
+void petra_manual_print(const petra_command *command, const petra_option *const *options, int count);
+
+/* Prints lines of words for scripts/completion: "command NAME SUMMARY", then for its own options and actions "option
+ * NAME COMMAND [VALUE]" and "action NAME COMMAND". */
+void petra_completion_print(const petra_command *command, const petra_option *const *options, int count);
+
+/* Prints the keys of a config, as petra_config_help_words does. */
+void petra_completion_print_keys(void);
+
+/* Prints the devices and links that a config may name, with the sources of their figures, as tables with `|` between
+ * columns; `markdown`: under a heading of docs/config.md. */
+void petra_presets_print(bool markdown, FILE *out);
+
+/* --- petra inspect --- */
+
+/* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
+petra_status petra_inspect_config(const petra_arguments *arguments);
+
+/* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
+petra_status petra_inspect_run(const petra_arguments *arguments);

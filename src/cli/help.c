@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The help of a subcommand, its manual page and its completion from the same table; and the named devices, links and
  * optimisers. */
-#include "cli/help.h"
+#include "cli/command.h"
 
 #include "config/link_presets.h"
 #include "config/optimiser.h"

@@ -2,7 +2,7 @@
 /* petra inspect: the stage table of a config, or the summary of a run. */
 #include "base/log.h"
 #include "base/seal.h"
-#include "cli/inspect.h"
+#include "cli/command.h"
 #include "cli/run_facts.h"
 
 #include <stdio.h>

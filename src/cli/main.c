@@ -6,7 +6,6 @@
 #include "base/nearest.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "record/run_h5_columns.h"
 #include "group/ranks.h"
 

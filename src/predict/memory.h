@@ -25,3 +25,6 @@ petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting 
 /* What the ledger must know of block `block` (from 0), in a stage of that delay. Parameters include a bias for every
  * convolution, as in the network that table 3 counts (docs/semantics/networks.md); ours have none. */
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
+
+/* Fills `out` as petra_footprint_measured does, but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). */
+petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
