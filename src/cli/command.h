@@ -38,7 +38,6 @@ typedef struct petra_option {
       *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
   size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
-  const char *more; /* additional sentences for the manual; NULL: none */
 } petra_option;
 
 typedef struct petra_command {
@@ -59,10 +58,7 @@ typedef struct petra_command {
 
 /* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), NULL }
-/* An option with additional sentences for the manual. */
-#define PETRA_OPTION_MORE(name_text, value_text, member_name, help_text, more_text)                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), (more_text) }
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
 extern const petra_command petra_command_train;
 extern const petra_command petra_command_simulate;
@@ -96,9 +92,6 @@ enum { PETRA_OPTIONS_MAX = 20 };
 /* Prints the text of `petra SUBCOMMAND --help`. `options` are all that the subcommand accepts; those without help are
  * for scripts and are omitted, here and below. */
 void petra_help_print(const petra_command *command, const petra_option *const *options, int count);
-
-/* Prints the manual page petra-SUBCOMMAND(1), in man(7)'s macros. */
-void petra_manual_print(const petra_command *command, const petra_option *const *options, int count);
 
 /* Prints lines of words for scripts/completion: "command NAME SUMMARY", then for its own options and actions "option
  * NAME COMMAND [VALUE]" and "action NAME COMMAND". */

@@ -196,12 +196,9 @@ const petra_command petra_command_list = {
     .name = "list",
     .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date",
     .arguments = "[FOLDER] [--json]",
-    .help = "Prints one line for each folder in or below FOLDER (default: runs) that contains a run.h5: the method and "
-            "the keys\n"
-            "of method that differ from its preset, J (stages), mode, state, optimiser, data set, loss and top-1 "
-            "accuracy of\n"
-            "the last evaluation, and the start of the run (UTC).\n"
-            "The state is one of:\n"
+    .help = "Prints one line for each folder in or below FOLDER (default: runs) that contains a run.h5: the method\n"
+            "and the keys of method that differ from its preset, J (stages), mode, state, optimiser, data set, loss\n"
+            "and top-1 accuracy of the last evaluation, and the start of the run (UTC). The state is one of:\n"
             "  complete\n"
             "  running at N    a process of this machine holds the lock of the folder; N microbatches are done\n"
             "  stopped at N    the run was killed, has failed, or is running on another machine\n"

@@ -42,9 +42,9 @@ static void print_usage(void) {
 static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML:\n"
-            "                   quote a list or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a\n"
-            "                   text with ' #' or ': ' twice (--set 'data.path=\"/data/my #1 set\"')"};
+    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
+            "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
+            "'data.path=\"/data/my #1 set\"')"};
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
@@ -54,7 +54,6 @@ static const petra_option help_config_option = {
     .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
 static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
-static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
 static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
 enum {
@@ -81,7 +80,6 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
     out[count++] = &help_markdown_option;
     out[count++] = &help_log_option;
   }
-  out[count++] = &help_man_option;
   out[count++] = &help_option;
   return count;
 }
@@ -224,7 +222,6 @@ static petra_status read_operands(const petra_command *command, int count, char 
   return PETRA_OK;
 }
 
-/* Reads the arguments of a config. */
 static void print_keys(bool markdown) {
   (markdown ? petra_config_help_markdown : petra_config_help)(stdout);
   petra_presets_print(markdown, stdout);
@@ -243,14 +240,14 @@ static petra_status read_options(const petra_command *command, int argc, char **
     const petra_option *option = found == 'h' ? &help_option : found < FIRST ? NULL : options[found - FIRST];
     if (found == 'o' && !find_option(command, "--output", &option))
       return petra_fail(PETRA_USAGE, "petra %s takes no -o; see petra %s --help", command->name, command->name);
-    *stop = option == &help_option || option == &help_man_option || option == &help_config_option ||
-            option == &help_markdown_option || option == &help_log_option;
+    *stop = option == &help_option || option == &help_config_option || option == &help_markdown_option ||
+            option == &help_log_option;
     if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
     if (!option)
       return fail_option(command, argv[optind - 1]);
-    if (option == &help_option || option == &help_man_option)
-      (option == &help_option ? petra_help_print : petra_manual_print)(command, options, count);
+    if (option == &help_option)
+      petra_help_print(command, options, count);
     else if (option == &help_log_option)
       petra_runlog_print_tables(stdout);
     else if (*stop)
