@@ -156,37 +156,19 @@ static hid_t create_on_disk(const char *path) {
   return file;
 }
 
-/* In memory, or where it has a temporary file, there. */
-static petra_status create(checkpoint *c, const char *config) {
-  petra_status status = PETRA_OK;
-  petra_hdf5_begin(&c->file.errors);
-  c->file.id = c->temporary ? create_on_disk(c->temporary) : petra_hdf5_image_create();
-  if (c->file.id < 0 || !put_head(c, config))
-    status = fail_write(c);
-  petra_hdf5_end();
-  return status;
-}
-
-petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out) {
+petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out) {
   checkpoint *c;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
-  petra_status status = create(c, config);
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(&c->base);
-  else
-    *out = &c->base;
-  return status;
-}
-
-petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out) {
-  checkpoint *c;
-  PETRA_TRY(petra_reserve(0));
-  PETRA_TRY(allocate(stem, false, &c));
-  petra_status status = part_temporary(stem, &c->temporary);
+  petra_status status = part ? part_temporary(path, &c->temporary) : PETRA_OK;
   if (status == PETRA_OK) {
-    c->base.path = c->file.path = c->temporary;
-    status = create(c, config);
+    if (part)
+      c->base.path = c->file.path = c->temporary;
+    petra_hdf5_begin(&c->file.errors);
+    c->file.id = part ? create_on_disk(c->temporary) : petra_hdf5_image_create();
+    if (c->file.id < 0 || !put_head(c, config))
+      status = fail_write(c);
+    petra_hdf5_end();
   }
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);

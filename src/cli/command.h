@@ -60,21 +60,15 @@ typedef struct petra_command {
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
   { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
-extern const petra_command petra_command_train;
-extern const petra_command petra_command_simulate;
-extern const petra_command petra_command_init;
-extern const petra_command petra_command_evaluate;
-extern const petra_command petra_command_inspect;
-extern const petra_command petra_command_list;
-extern const petra_command petra_command_compare;
-extern const petra_command petra_command_export;
-extern const petra_command petra_command_report;
-extern const petra_command petra_command_profile;
-extern const petra_command petra_command_schedule;
-extern const petra_command petra_command_sweep;
-extern const petra_command petra_command_methods;
-extern const petra_command petra_command_data;
-extern const petra_command petra_command_info;
+/* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
+#define PETRA_COMMAND_LIST(X)                                                                                          \
+  X(train)                                                                                                             \
+  X(init)                                                                                                              \
+  X(evaluate) X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) X(sweep) X(methods) \
+      X(data) X(info)
+#define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
+PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
+#undef PETRA_COMMAND_DECLARE
 
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);

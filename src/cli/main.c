@@ -21,11 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const petra_command *const commands[] = {
-    &petra_command_train,    &petra_command_init,    &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_list,     &petra_command_compare, &petra_command_export,   &petra_command_report,
-    &petra_command_simulate, &petra_command_profile, &petra_command_schedule, &petra_command_sweep,
-    &petra_command_methods,  &petra_command_data,    &petra_command_info};
+#define COMMAND_ADDRESS(name) &petra_command_##name,
+static const petra_command *const commands[] = {PETRA_COMMAND_LIST(COMMAND_ADDRESS)};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static void print_usage(void) {
   printf(
