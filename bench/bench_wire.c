@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpirun -n 2 bench/bench_wire: messages there and back between two ranks, by MPI alone (MPI_Send, MPI_Recv) and by the
- * carrier (src/group/progress_thread.h), in turn: microseconds one way, for sizes from 4 bytes to 64 MiB. */
+ * progress thread (src/group/progress_thread.h), in turn: microseconds one way, for sizes from 4 bytes to 64 MiB. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "group/progress_thread.h"
@@ -13,11 +13,11 @@
 enum { ROUNDS = 5, MAXIMUM = 64 << 20 };
 
 typedef struct both {
-  petra_carrier *carrier;
-  petra_way *out, *in;
+  petra_progress_thread *progress;
+  petra_channel *out, *in;
   int rank;
   char *data;
-  int64_t number; /* of the next message by the carrier */
+  int64_t number; /* of the next message by the progress thread */
 } both;
 
 static petra_status by_mpi(both *b, size_t size) {
@@ -33,15 +33,15 @@ static petra_status by_mpi(both *b, size_t size) {
 
 static petra_status send(both *b, size_t size) {
   void *buffer;
-  PETRA_TRY(petra_way_buffer(b->out, b->number - 1, "room", &buffer));
-  return petra_way_send(b->out, b->number, size);
+  PETRA_TRY(petra_channel_buffer(b->out, b->number - 1, "room", &buffer));
+  return petra_channel_send(b->out, b->number, size);
 }
 
 static petra_status receive(both *b) {
   const void *data;
   size_t size;
-  PETRA_TRY(petra_way_take(b->in, b->number, "a message", &data, &size));
-  return petra_way_done(b->in, b->number);
+  PETRA_TRY(petra_channel_take(b->in, b->number, "a message", &data, &size));
+  return petra_channel_done(b->in, b->number);
 }
 
 static petra_status by_carrier(both *b, size_t size) {
@@ -73,21 +73,21 @@ static int compare(const void *a, const void *b) {
 static petra_status run(both *b) {
   PETRA_TRY(petra_allocate_raw(&b->data, MAXIMUM, 1));
   memset(b->data, 0, MAXIMUM);
-  PETRA_TRY(petra_carrier_way_out(b->carrier, 1 - b->rank, b->rank, MAXIMUM, &b->out));
-  PETRA_TRY(petra_carrier_way_in(b->carrier, 1 - b->rank, 1 - b->rank, MAXIMUM, &b->in));
+  PETRA_TRY(petra_channel_open_out(b->progress, 1 - b->rank, b->rank, MAXIMUM, &b->out));
+  PETRA_TRY(petra_channel_open_in(b->progress, 1 - b->rank, 1 - b->rank, MAXIMUM, &b->in));
   if (b->rank == 0)
     printf("   bytes   MPI us   carrier us   ratio   (one way, medians of %d in turn)\n", ROUNDS);
   for (size_t size = 4; size <= MAXIMUM; size = size < 1024 ? size * 16 : size * 8) {
-    double mpi[ROUNDS], carrier[ROUNDS];
+    double mpi[ROUNDS], progress[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
       PETRA_TRY(measure(b, by_mpi, size, &mpi[i]));
-      PETRA_TRY(measure(b, by_carrier, size, &carrier[i]));
+      PETRA_TRY(measure(b, by_carrier, size, &progress[i]));
     }
     qsort(mpi, ROUNDS, sizeof *mpi, compare);
-    qsort(carrier, ROUNDS, sizeof *carrier, compare);
+    qsort(progress, ROUNDS, sizeof *progress, compare);
     if (b->rank == 0)
-      printf("%8zu %8.2f %12.2f %7.2f\n", size, mpi[ROUNDS / 2], carrier[ROUNDS / 2],
-             carrier[ROUNDS / 2] / mpi[ROUNDS / 2]);
+      printf("%8zu %8.2f %12.2f %7.2f\n", size, mpi[ROUNDS / 2], progress[ROUNDS / 2],
+             progress[ROUNDS / 2] / mpi[ROUNDS / 2]);
   }
   return PETRA_OK;
 }
@@ -103,12 +103,12 @@ int main(void) {
     return 2;
   }
   b.rank = wire->rank;
-  const petra_carrier_options options = {.wire = wire, .name = "a rank", .timeout_ns = INT64_C(60000000000)};
-  petra_status status = petra_carrier_create(&options, &b.carrier);
+  const petra_progress_thread_options options = {.wire = wire, .name = "a rank", .timeout_ns = INT64_C(60000000000)};
+  petra_status status = petra_progress_thread_create(&options, &b.progress);
   if (status == PETRA_OK)
     status = run(&b);
   petra_free(b.data);
-  petra_carrier_destroy(b.carrier);
+  petra_progress_thread_destroy(b.progress);
   petra_wire_destroy(wire);
   return status == PETRA_OK ? 0 : 1;
 }

@@ -16,7 +16,7 @@ static const petra_device_peaks devices[] = {
     {"a100-80", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, A100_80},
     {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12, "NVIDIA H100 SXM, data sheet; tf32 and bf16: " HOPPER},
     {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12, "NVIDIA H200 SXM, data sheet; tf32 and bf16: " HOPPER},
-    {"v100", {15.7e12, 0, 0}, 15.7e12, 0.9e12, "NVIDIA V100 SXM2, data sheet; its matrix units have fp16 alone"},
+    {"v100", {15.7e12, 0, 0}, 15.7e12, 0.9e12, "NVIDIA V100 SXM2, data sheet; its matrix units have only fp16"},
     {"cpu-core",
      {80e9, 0, 0},
      80e9,

@@ -26,7 +26,7 @@ C_TESTS = \
   tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
   tests/test_schedule tests/test_programs tests/test_closed_forms \
-  tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_carrier \
+  tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_runlog tests/test_weights \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate \
@@ -58,7 +58,7 @@ check_LIBRARIES += tests/libpetra_cudnn_fake.a
 CUDNN_TESTS = tests/test_cuda_cudnn
 endif
 tests_libpetra_cudnn_fake_a_SOURCES = src/backend/cuda/plan.c src/backend/cuda/plan_graph.c src/backend/cuda/plan_measure.c \
-  src/backend/cuda/plan_search.c src/backend/cuda/plan_table.c \
+  src/backend/cuda/plan_table.c \
   tests/cuda_host/cudnn_descriptors.c tests/cuda_host/cudnn_checks.c tests/cuda_host/cudnn_engines.c tests/cuda_host/cudnn_execute.c
 tests_libpetra_cudnn_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
 CUDA_FAKE_PLANS_LDADD = tests/libtests.a tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \

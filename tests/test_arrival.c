@@ -219,8 +219,9 @@ static void execute(const game *g, player *players, unsigned seed) {
                   .status = PETRA_INTERNAL,
                   .ranks = {.wire = wires[r], .rank = r, .count = g->ranks, .host = "here", .timeout_s = 20}};
     snprintf(p->ranks.name, sizeof p->ranks.name, "rank %d (here)", r);
-    const petra_carrier_options options = {.wire = wires[r], .name = p->ranks.name, .timeout_ns = INT64_C(20000000000)};
-    must(petra_carrier_create(&options, &p->ranks.carrier));
+    const petra_progress_thread_options options = {
+        .wire = wires[r], .name = p->ranks.name, .timeout_ns = INT64_C(20000000000)};
+    must(petra_progress_thread_create(&options, &p->ranks.progress));
   }
   for (int r = 0; r < g->ranks; r++)
     ck_assert_int_eq(pthread_create(&players[r].thread, NULL, run_player, &players[r]), 0);
@@ -233,7 +234,7 @@ static void execute(const game *g, player *players, unsigned seed) {
 static void leave(const game *g, player *players) {
   for (int r = 0; r < g->ranks; r++) {
     training_close(&players[r].run);
-    petra_carrier_destroy(players[r].ranks.carrier);
+    petra_progress_thread_destroy(players[r].ranks.progress);
   }
   for (int r = 0; r < g->ranks; r++)
     petra_wire_destroy(players[r].ranks.wire);
@@ -252,9 +253,9 @@ START_TEST(random_runs) {
     int64_t count;
     draw(&g, seed);
     snprintf(pauses, sizeof pauses, "%u:%d", seed, seed % 3 ? 3000 : 0);
-    ck_assert_int_eq(setenv("PETRA_TEST_PAUSES", pauses, 1), 0);
+    ck_assert_int_eq(setenv("PETRA_TEST_DELAYS", pauses, 1), 0);
     execute(&g, players, seed);
-    unsetenv("PETRA_TEST_PAUSES");
+    unsetenv("PETRA_TEST_DELAYS");
     petra_trace_row *rows = merge_rows(players, g.ranks, &count);
     const int32_t stages = program_of(players)->stages;
     ck_assert_msg(has_its_messages(rows, count, stages, g.split), "run %u: a message is taken before it is sent", seed);

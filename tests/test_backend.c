@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "cases.h"
 #include "cuda_device.h"
-#include "data/augment.h"
+#include "data/sampler.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The config: what it reads, what it refuses and with which line, what it prints. */
 #include "config/keys.h"
-#include "config/link_presets.h"
+#include "config/config.h"
 #include "base/mem.h"
 #include "config_cases.h"
 #include "harness.h"

@@ -7,7 +7,7 @@
 #include "tolerances.h"
 #include "training.h"
 
-#include "backend/cuda/graph.h"
+#include "backend/cuda/segment.h"
 #ifdef PETRA_CUDA_FAKE
 #include "cuda_host/control.h"
 #endif

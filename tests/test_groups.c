@@ -4,7 +4,7 @@
 #include "backend/journal.h"
 #include "base/lane.h"
 #include "base/mem.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "exec/worker_replicas.h"
 #include "harness.h"
 #include "plan/thread_groups.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The seal of files and the child process that reads those without: base/seal.h, base/guard.h. */
-#include "base/guard.h"
+/* The seal of files and the child process that reads those without: base/seal.h, base/hdf5.h. */
+#include "base/hdf5.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "harness.h"

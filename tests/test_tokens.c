@@ -4,9 +4,8 @@
 #include "backend/ops.h"
 #include "backend/registry.h"
 #include "base/mem.h"
-#include "data/grammar.h"
 #include "data/loader.h"
-#include "data/windows.h"
+#include "data/token_sets.h"
 #include "exec/feed.h"
 #include "harness.h"
 #include "io/data_file.h"
@@ -150,7 +149,7 @@ static void assert_window(const petra_batch *batch, int32_t sample, int64_t firs
   }
 }
 
-/* Microbatch `number` as data/windows.h and data/loader.h describe it, of replica `part` of `parts`. */
+/* Microbatch `number` as data/token_sets.h and data/loader.h describe it, of replica `part` of `parts`. */
 static void assert_training(const petra_batch *batch, int64_t number, int32_t parts, int32_t part) {
   const int64_t batches = TRAIN_WINDOWS / (BATCH * parts);
   const uint32_t epoch = (uint32_t)(number / batches);
@@ -441,7 +440,7 @@ static int letter(int32_t of, int i) {
   return of >> 2 * i & 3;
 }
 
-/* Each letter follows its own earlier self by the law of data/grammar.h: how often it is 0 .. 3 more. Tolerance: 5 standard deviations
+/* Each letter follows its own earlier self by the law of data/token_sets.h: how often it is 0 .. 3 more. Tolerance: 5 standard deviations
  * of a share of 131,000, at most 5 sqrt(0.085 / 131000) = 0.004. */
 START_TEST(grammar_obeys_its_law) {
   petra_dataset *set;

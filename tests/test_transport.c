@@ -173,7 +173,7 @@ START_TEST(messages_that_are_not_there) {
   memcpy(four, run.network->stage, 4 * sizeof *four);
   const petra_stages some = {petra_network_stages(run.network).count, four};
   must(petra_transport_local_create(&some, &transport));
-  const petra_address elsewhere = {5, PETRA_CHANNEL_FORWARD, 0}, here = {4, PETRA_CHANNEL_BACKWARD, 7};
+  const petra_address elsewhere = {5, PETRA_MESSAGE_FORWARD, 0}, here = {4, PETRA_MESSAGE_BACKWARD, 7};
   harness_clear();
   ck_assert_int_eq(transport->ops->post(transport, &elsewhere, &message), PETRA_INTERNAL);
   ck_assert_logged("stage 5, which is not in this process");

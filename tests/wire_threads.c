@@ -89,7 +89,7 @@ static request *receiver_of(wire_threads *w, const parcel *p) {
   return found;
 }
 
-/* Whether a parcel before this one goes the same way: it comes first. */
+/* Whether a parcel before this one goes the same channel: it comes first. */
 static bool overtakes(const sea *s, const parcel *p) {
   for (const parcel *q = s->first; q != p; q = q->next)
     if (q->from == p->from && q->to == p->to && q->tag == p->tag)

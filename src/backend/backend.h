@@ -17,7 +17,6 @@
 #pragma once
 
 #include "backend/peers.h"
-#include "backend/sequence.h"
 #include "backend/tensors.h"
 #include "config/augmentation.h"
 #include "config/config.h"

@@ -17,7 +17,6 @@ libpetra_a_SOURCES += \
 	src/backend/ref_head.inc \
 	src/backend/ref_real.inc \
 	src/backend/registry.c src/backend/registry.h \
-	src/backend/sequence.h \
 	src/backend/tensor.c \
 	src/backend/tensor_archive.c src/backend/tensor_archive.h \
 	src/backend/tensors.h

@@ -3,7 +3,6 @@
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
 	src/base/clock.c src/base/clock.h \
-	src/base/guard.c src/base/guard.h \
 	src/base/hdf5.c src/base/hdf5.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \
@@ -11,15 +10,12 @@ libpetra_a_SOURCES += \
 	src/base/last_words.c src/base/last_words.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
-	src/base/nearest.c src/base/nearest.h \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
 	src/base/seal.c src/base/seal.h \
 	src/base/status.c src/base/status.h \
 	src/base/stop.c src/base/stop.h \
 	src/base/text.c src/base/text.h \
-	src/base/thread_pool.c src/base/thread_pool.h \
 	src/base/threads.c src/base/threads.h \
-	src/base/utf8.c src/base/utf8.h \
-	src/base/xxh64.c src/base/xxh64.h
+	src/base/utf8.c src/base/utf8.h
 EXTRA_DIST += src/base/README.md

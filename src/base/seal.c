@@ -291,3 +291,12 @@ bool petra_seal_begins_hdf5(const char *start, size_t size) {
          (size >= PETRA_SEAL_BEGIN_BYTES &&
           memcmp(start + PETRA_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0);
 }
+
+petra_status petra_xxh64_create(XXH64_state_t **out) {
+  XXH64_state_t *state = XXH64_createState();
+  if (!state)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: xxHash");
+  XXH64_reset(state, 0);
+  *out = state;
+  return PETRA_OK;
+}

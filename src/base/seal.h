@@ -56,3 +56,10 @@ petra_status petra_seal_check_parts(const char *path);
  * HDF5 file, with a seal, without one, or with reserved space for one. */
 enum { PETRA_SEAL_BEGIN_BYTES = PETRA_SEAL_BYTES + 8 };
 bool petra_seal_begins_hdf5(const char *start, size_t size);
+
+/* The states of digests by XXH64 (library xxHash), with seed 0. */
+
+struct XXH64_state_s;
+
+/* Creates a state that has seen no bytes; XXH64_freeState destroys it. PETRA_NO_MEMORY, logged. */
+petra_status petra_xxh64_create(struct XXH64_state_s **out);

@@ -6,7 +6,7 @@
 #include "base/seal.h"
 #include "base/version.h"
 #include "io/file.h"
-#include "io/hdf5_image.h"
+#include "io/hdf5_file.h"
 
 #include <hdf5.h>
 

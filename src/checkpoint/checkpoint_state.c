@@ -152,7 +152,7 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
   walk w;
   petra_status status = begin_walk(&w, state, begin);
   if (status == PETRA_OK)
-    status = petra_execution_settle(state->execution);
+    status = petra_execution_drain(state->execution);
   if (status == PETRA_OK)
     status = write_parts(&w, begin);
   status = petra_execution_collect(state->execution, status, w.digests);

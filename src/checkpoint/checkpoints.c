@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
-#include "base/xxh64.h"
+#include "base/seal.h"
 #include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
@@ -19,7 +19,6 @@ typedef struct checkpoints {
   petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
   petra_checkpoints_options options;
   petra_worker *counting; /* of `again`; NULL: the run begins at its beginning */
-  petra_worker *made;     /* that one, where it is made here */
   int64_t done;           /* actions done */
   int64_t resumed;        /* of these, those that the checkpoint has done */
   int64_t resumed_order;  /* petra_checkpoint_begin's */
@@ -30,7 +29,6 @@ typedef struct checkpoints {
   int64_t read;            /* microbatches that stage 1 has read */
   int64_t written;         /* of these, at the last checkpoint */
   int64_t written_done;    /* `done` then */
-  int64_t written_ns;      /* when that was, or when the run began */
   int64_t began, began_ns; /* by arrival: `written` and its clock when the run goes on */
 } checkpoints;
 
@@ -70,10 +68,6 @@ static bool is_due(const checkpoints *c, const petra_action *actions, int count)
          reads(c, actions, count) > 0;
 }
 
-static bool is_unbegun(const checkpoints *c) {
-  return *c->options.aside && c->written == 0;
-}
-
 /* The line that a signal prints: what the run does next is not known then. */
 static void prepare_line(const checkpoints *c) {
   if (c->options.every.count == 0)
@@ -110,7 +104,6 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
   petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
   c->written = begin->read;
   c->written_done = c->done;
-  c->written_ns = petra_clock_ns();
   prepare_line(c);
   if (*c->options.aside) /* not if a meeting is under way, which ends as it was decided */
     petra_execution_unbegun(c->options.state.execution, false);
@@ -123,25 +116,13 @@ static petra_status write_here(checkpoints *c) {
              .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(c->order)});
 }
 
-/* Before `count` actions that start together: whether a checkpoint is due by time, or by a signal. */
-static petra_status look_around(checkpoints *c, int count, bool *due, petra_meeting_end *end) {
-  *end = PETRA_MEETING_GO_ON;
-  if (c->options.state.execution)
-    return petra_execution_meets(c->options.state.execution, c->done, c->done + count, due, end);
-  if (petra_stop_signalled())
-    *end = is_unbegun(c) ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP;
-  *due = *end != PETRA_MEETING_GO_ON || (c->every_ns > 0 && c->read > 0 && c->done != c->written_done &&
-                                         petra_clock_ns() - c->written_ns >= c->every_ns);
-  return PETRA_OK;
-}
-
-/* Ranks may meet again at once. */
+/* Before `count` actions that start together: writes a checkpoint if one is due by time or by a signal. Ranks may meet again at once. */
 static petra_status write_requested(checkpoints *c, int count) {
   for (;;) {
-    bool due;
+    bool meets;
     petra_meeting_end end;
-    PETRA_TRY(look_around(c, count, &due, &end));
-    if (!due)
+    PETRA_TRY(petra_execution_meets(c->options.state.execution, c->done, c->done + count, &meets, &end));
+    if (!meets)
       return PETRA_OK;
     if (c->read > 0 && c->written_done != c->done && end != PETRA_MEETING_DISCARD)
       PETRA_TRY(write_here(c));
@@ -266,10 +247,7 @@ static petra_status resume(checkpoints *c) {
   c->resumed_order = begin.order;
   if (c->options.measure)
     PETRA_TRY(read_measured(c, c->options.resume));
-  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  if (!c->options.counting)
-    PETRA_TRY(petra_worker_cost_create(&counting, &c->made));
-  c->counting = c->options.counting ? c->options.counting : c->made;
+  PETRA_TRY(petra_execution_counting(c->options.state.execution, &c->counting));
   return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
 }
 
@@ -320,7 +298,6 @@ static void set_period(checkpoints *c) {
   c->every = petra_checkpoints_every(every, program_of(c)->batches);
   if (every->unit == PETRA_PERIOD_MINUTES)
     c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
-  c->written_ns = petra_clock_ns();
 }
 
 /* From here on signals have checkpoints written. One that came before has said that the run has not begun, and ends it here; of
@@ -328,7 +305,7 @@ static void set_period(checkpoints *c) {
 static petra_status begin_watch(checkpoints *c) {
   petra_execution *execution = c->options.state.execution;
   const bool writes = c->options.every.count > 0;
-  if (!writes || !execution)
+  if (!writes || petra_execution_alone(execution))
     PETRA_TRY(petra_stop_requested());
   prepare_line(c);
   if (!writes)
@@ -368,7 +345,6 @@ void petra_checkpoints_destroy(petra_observer *base) {
   checkpoints *c = (checkpoints *)base;
   if (!c)
     return;
-  petra_worker_cost_destroy(c->made);
   XXH64_freeState(c->order);
   petra_free(c->measured);
   petra_free(c);

@@ -18,10 +18,9 @@ typedef struct petra_checkpoint_state {
   const char *config;               /* the expanded config */
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
   int replicas;
-  petra_execution
-      *execution;      /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
-  petra_probe *probe;  /* NULL: none */
-  const int64_t *data; /* of petra_checkpoint_begin */
+  petra_execution *execution; /* all its ranks come here at the same place of the schedule */
+  petra_probe *probe;         /* NULL: none */
+  const int64_t *data;        /* of petra_checkpoint_begin */
   petra_training_log *log;
   petra_runlog *runlog; /* NULL: this is not the rank that writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
@@ -40,7 +39,6 @@ typedef struct petra_checkpoints_options {
   petra_checkpoint_state state;
   const petra_plan *plan; /* with its program */
   petra_worker *worker;   /* of the executor: worker_stage's, or that of an executed run */
-  petra_worker *counting; /* what the worker is to know of the actions that the checkpoint has done; NULL: nothing */
   petra_period every;     /* between two checkpoints; 0: none is written, nor at a signal */
   const bool *aside;      /* an earlier run is set aside: a signal puts it back, unless this one has a checkpoint */
   const char *command;    /* which the user resumes the run by */

@@ -64,8 +64,9 @@ typedef struct petra_command {
 #define PETRA_COMMAND_LIST(X)                                                                                          \
   X(train)                                                                                                             \
   X(init)                                                                                                              \
-  X(evaluate) X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) X(sweep) X(methods) \
-      X(data) X(info)
+  X(evaluate)                                                                                                          \
+  X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) X(sweep) X(methods) X(data)     \
+      X(info)
 #define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 #undef PETRA_COMMAND_DECLARE

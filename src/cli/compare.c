@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_facts.h"
-#include "io/weights_compare.h"
+#include "io/weights.h"
 #include "run/folder.h"
 
 #include <jansson.h>

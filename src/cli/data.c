@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/nearest.h"
+#include "base/text.h"
 
 #include <string.h>
 

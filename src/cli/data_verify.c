@@ -5,8 +5,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/data.h"
-#include "data/grammar.h"
-#include "data/token_set.h"
+#include "data/token_sets.h"
 #include "plan/plan.h"
 
 #include <jansson.h>

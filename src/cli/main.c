@@ -3,7 +3,7 @@
 #include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "record/run_h5_columns.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Augmentation of an image before it is normalised. data/augment.h chooses and applies it, or a backend applies it
+/* Augmentation of an image before it is normalised. data/sampler.h chooses and applies it, or a backend applies it
  * instead (backend/backend.h, petra_images). */
 #pragma once
 

@@ -412,3 +412,37 @@ void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const cha
 
 /* Returns the string of a choice, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);
+
+/* Links by name (cluster.link.preset): latency and bandwidth, with their sources. */
+
+typedef struct petra_link_preset {
+  const char *name;
+  double latency_s;     /* from the end of a transmission to its arrival */
+  double bandwidth_Bps; /* in each direction; 0: infinite */
+  const char *bandwidth_source, *latency_source;
+} petra_link_preset;
+
+/* Returns the preset of a petra_link_preset_choice (config/config.h), 0 .. count - 1. */
+const petra_link_preset *petra_link_preset_of(int choice);
+int petra_link_preset_count(void);
+
+/* The kinds of samples of data sets, and the words for them. Every line and column that counts samples or labels takes
+ * its noun from here. */
+
+typedef enum petra_sample_kind {
+  PETRA_SAMPLE_IMAGE, /* labelled RGB images: one label per sample */
+  PETRA_SAMPLE_TOKENS /* windows of tokens: the token that follows each of model.context tokens is a label */
+} petra_sample_kind;
+
+typedef struct petra_sample_words {
+  const char *sample, *samples; /* "image", "images"; "window", "windows" */
+  const char *labels;           /* unit of losses and rates: "images", "tokens" */
+  const char *rate;             /* name of the rate in files: "images_per_s", "tokens_per_s" */
+} petra_sample_words;
+
+/* Returns the kind of the config's data.set. */
+petra_sample_kind petra_samples_of(const petra_config *config);
+const petra_sample_words *petra_sample_words_of(petra_sample_kind kind);
+
+/* Returns the number of labels of a sample of the config's data.set: 1, or model.context. */
+int64_t petra_sample_labels(const petra_config *config);

@@ -4,7 +4,7 @@
 #include "config/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <stdio.h>

@@ -9,9 +9,7 @@ libpetra_a_SOURCES += \
 	src/config/grid_parse.c \
 	src/config/grid_private.h \
 	src/config/keys.c src/config/keys.h \
-	src/config/link_presets.c src/config/link_presets.h \
 	src/config/optimiser.c src/config/optimiser.h \
 	src/config/print.c \
-	src/config/sample_kind.c src/config/sample_kind.h \
 	src/config/value.c src/config/value.h
 EXTRA_DIST += src/config/README.md

@@ -206,7 +206,7 @@ void petra_config_help_markdown(FILE *out) {
         "The exceptions are these keys, which do not change what was computed before:\n",
         out);
   print_keys(out, PETRA_ROLE_LENGTH, PETRA_ROLE_PLACE);
-  fputs(".\n\nFor a sweep, two configs are equal if they differ only in these keys, which determine where files go:\n",
+  fputs(".\n\nFor a sweep, two configs are equal if they differ only in these keys, which determine\nwhere files go:\n",
         out);
   print_keys(out, PETRA_ROLE_PLACE, PETRA_ROLE_PLACE);
   fputs(".\n\n", out);

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <errno.h>

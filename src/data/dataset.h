@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set, addressed by record number: labelled RGB images of one size, bytes in (3, H, W) order, or windows of tokens
- * (data/windows.h). */
+ * (data/token_sets.h). */
 #pragma once
 
 #include "config/config.h"
 #include "base/rng.h"
-#include "config/sample_kind.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -27,7 +26,7 @@ typedef struct petra_dataset_ops {
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
   /* Returns the label without the image. NULL: only `read` gets it. Thread-safe. */
   int32_t (*label)(const petra_dataset *set, int64_t index);
-  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/augment.h.
+  /* Reads like `read`, but a random window of the stored image, which replaces the padded crop of data/sampler.h.
    * data/resize.h defines the draws from `rng` and their use. NULL: stored images have the size of a record.
    * Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
@@ -65,7 +64,7 @@ typedef struct petra_dataset_shape {
  * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
  * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
  * Every file is checked whole before it is used. imagefolder, hdf5: data/image_sets.h;
- * there the pixels are checked when they are read. text, tokens, grammar: data/token_set.h, data/grammar.h. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
+ * there the pixels are checked when they are read. text, tokens, grammar: data/token_sets.h. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
  * (empty, no multiple of the record length, label out of range: file, record, value, what was expected) or
  * PETRA_CONFIG.
  *

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/grammar.h"
 
 #include "base/mem.h"
-#include "data/windows.h"
+#include "data/token_sets.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The positions of data in an HDF5 data set. Private to src/data; no identifier of HDF5 leaves hdf5_layout.c. */
+/* The positions of data in an HDF5 data set. Private to src/data; no identifier of HDF5 leaves hdf5_set.c. */
 #pragma once
 
 #include "data/dataset.h"

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # src/data: data sets, augmentation, and the loader with its threads.
 libpetra_a_SOURCES += \
-	src/data/augment.c src/data/augment.h \
 	src/data/cifar.c \
 	src/data/dataset.c src/data/dataset.h \
-	src/data/fingerprint.c \
-	src/data/grammar.c src/data/grammar.h \
+	src/data/grammar.c \
 	src/data/file_bytes.c src/data/file_bytes.h \
 	src/data/folder_list.c src/data/folder_list.h \
-	src/data/hdf5_layout.c src/data/hdf5_layout.h \
+	src/data/hdf5_layout.h \
 	src/data/hdf5_set.c \
 	src/data/image_sets.h \
 	src/data/imagefolder.c \
@@ -18,8 +16,8 @@ libpetra_a_SOURCES += \
 	src/data/resize.c src/data/resize.h \
 	src/data/sampler.c src/data/sampler.h \
 	src/data/shapes.c \
-	src/data/token_set.c src/data/token_set.h \
-	src/data/windows.c src/data/windows.h
+	src/data/token_set.c \
+	src/data/token_sets.h
 
 # One of the two: the decoder of JPEG images, or none.
 if HAVE_TURBOJPEG

@@ -22,7 +22,7 @@ typedef struct copy {
 struct petra_best {
   petra_stage_observer base;
   const petra_network *network;
-  petra_ranks *ranks;          /* of several processes; NULL: this is the only one */
+  petra_ranks *ranks;
   char *path, *weights_path;   /* of the process that writes them; else NULL */
   petra_weights_moment moment; /* of the best evaluation so far; epoch 0: none */
   bool in_weights;             /* weights.h5 has its weights, and there is no best.h5 */
@@ -67,7 +67,7 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
                                petra_snapshot *const *snapshots) {
   petra_best *best = (petra_best *)base;
   copy *c;
-  if (!best->ranks) {
+  if (best->ranks->count == 1) {
     const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
     return write_better(best, &moment, snapshots);
   }
@@ -83,7 +83,7 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   petra_best *best = (petra_best *)base;
   const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
   copy *c = best->first;
-  if (!best->ranks)
+  if (best->ranks->count == 1)
     return PETRA_OK;
   if (!c || c->epoch != moment.epoch)
     return petra_fail(PETRA_INTERNAL, "the result of the evaluation of epoch %d has come, and %s waits here",
@@ -103,13 +103,12 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
 }
 
 petra_status petra_best_resume(petra_best *best) {
-  return best->ranks ? petra_ranks_share(best->ranks, &best->moment, sizeof best->moment) : PETRA_OK;
+  return petra_ranks_share(best->ranks, &best->moment, sizeof best->moment);
 }
 
 petra_status petra_best_save(petra_best *best) {
   bool changed = best->changed;
-  if (best->ranks)
-    PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know */
+  PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know */
   if (!changed)
     return PETRA_OK;
   PETRA_TRY(petra_network_write_copies(best->network, best->kept ? best->kept->values : NULL,
@@ -159,7 +158,7 @@ petra_status petra_best_create(const petra_network *network, const char *folder,
   PETRA_TRY(petra_allocate(&best, 1, sizeof *best));
   best->base.ops = &ops;
   best->network = network;
-  best->ranks = network->placement && network->placement->ranks->count > 1 ? network->placement->ranks : NULL;
+  best->ranks = network->placement->ranks;
   best->last = &best->first;
   if (folder) {
     PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);

@@ -8,7 +8,7 @@
  * which writes best.h5. Replicas other than 0 do not evaluate, and have nothing to keep. */
 #pragma once
 
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "exec/stage_observer.h"
 #include "plan/network.h"
 #include "record/run_h5.h"

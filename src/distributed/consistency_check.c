@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
-#include "base/xxh64.h"
+#include "base/seal.h"
 #include "data/sampler.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static petra_status print_file(const char *key, const char *path, FILE *out) {
 }
 
 /* What the order of actions and the stages of each rank follow from. */
-static void print_costs(const petra_digest *d, FILE *out) {
+static void print_costs(const petra_consistency *d, FILE *out) {
   const petra_executor_virtual_options *options = &d->cluster->executor;
   for (int32_t j = 0; j < options->cost_count; j++) {
     const petra_stage_cost *cost = &options->costs[j];
@@ -94,8 +94,8 @@ static void print_costs(const petra_digest *d, FILE *out) {
   }
 }
 
-petra_status petra_digest_print(const void *context, FILE *out) {
-  const petra_digest *d = context;
+petra_status petra_consistency_print(const void *context, FILE *out) {
+  const petra_consistency *d = context;
   const petra_config *config = d->network->plan->config;
   char text[256];
   fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());

@@ -1,21 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "distributed/execution_private.h"
+#include "distributed/execution.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/transport_local.h"
-#include "distributed/transport_ranks.h"
-#include "exec/worker_replicas.h"
+#include "base/stop.h"
+#include "distributed/loss_relay.h"
 #include "distributed/random_delays.h"
+#include "distributed/transport_ranks.h"
 #include "distributed/worker_ranks.h"
+#include "exec/transport_local.h"
+#include "exec/worker_replicas.h"
 
 #include <stdio.h>
+#include <string.h>
+
+struct petra_execution {
+  petra_ranks *ranks;
+  const petra_plan *plan;
+  const petra_placement *placement;
+  petra_rank_times *times; /* of the actions of this rank */
+  petra_rank_links links;
+  int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
+  petra_loss_relay *relay;
+  petra_probe *probe;        /* borrowed; NULL: none */
+  petra_best *best;          /* borrowed; NULL: run.keep: last */
+  petra_action_log *actions; /* borrowed; NULL: nobody records them */
+  petra_worker *exchange;    /* of replicas; NULL: there are none */
+  petra_worker *counting;    /* without a progress thread, in a resumed run */
+  /* With a progress thread. */
+  petra_worker *worker;
+  petra_worker *delays;       /* NULL: no random delays */
+  petra_executor *executor;   /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport; /* borrowed */
+  int64_t origin_ns;
+  int64_t resumed_ns;                  /* the clock of rank 0 when the run went on from a checkpoint */
+  petra_progress_thread_counts before; /* the training */
+  /* Without a progress thread: the meetings of a process that is alone. */
+  int64_t every_ns, since_ns, last; /* as of a progress thread; where the last one was, -1: nowhere */
+  bool discards;
+};
 
 static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways numbered behind those of the boundaries; behind them are those of the probes. */
-enum { WAY_LOSSES, WAY_LINKS, WAY_REPLICAS, WAY_PROBES };
+enum { CHANNEL_LOSSES, CHANNEL_LINKS, CHANNEL_REPLICAS, CHANNEL_PROBES };
+
+bool petra_execution_alone(const petra_execution *e) {
+  return !e->ranks->progress;
+}
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
@@ -34,11 +67,11 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-static int way_number(const petra_execution *e, int which) {
-  return e->plan->stages * PETRA_CHANNELS + which;
+static int channel_id(const petra_execution *e, int which) {
+  return e->plan->stages * PETRA_MESSAGE_KINDS + which;
 }
 
-/* Of the messages of every stage. */
+/* Finds the sizes of the messages of every stage. */
 static petra_status set_bytes(petra_execution *e) {
   for (int j = 0; j < e->plan->stages; j++) {
     petra_stage_summary summary;
@@ -51,30 +84,32 @@ static petra_status set_bytes(petra_execution *e) {
                                "run.mode: execute: a smaller data.batch",
                                j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes,
                                (long long)MESSAGE_MAX);
-    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MAX)
+    if (e->placement->replicas > 1 && summary.gradient_bytes / e->placement->replicas >= MESSAGE_MAX)
       return petra_config_fail(e->plan->config, "cluster.replicas",
                                "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less "
                                "than %lld with run.mode: execute: more stages",
-                               e->placement.replicas, j + 1,
-                               (long long)(summary.gradient_bytes / e->placement.replicas), (long long)MESSAGE_MAX);
+                               e->placement->replicas, j + 1,
+                               (long long)(summary.gradient_bytes / e->placement->replicas), (long long)MESSAGE_MAX);
   }
   return PETRA_OK;
 }
 
-petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out) {
+petra_status petra_execution_create(const petra_placement *placement, const petra_plan *plan, petra_rank_times *times,
+                                    petra_execution **out) {
   petra_execution *e;
   petra_status status;
-  char stages[64];
-  PETRA_TRY(check(ranks, plan));
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
-  e->ranks = ranks;
+  e->ranks = placement->ranks;
+  e->placement = placement;
   e->plan = plan;
-  PETRA_TRY_GOTO(status, petra_placement_init(&e->placement, plan, ranks), fail);
-  petra_placement_describe(&e->placement, plan, stages, sizeof stages);
-  petra_ranks_rename(ranks, stages);
+  e->times = times;
+  e->last = -1;
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
-  PETRA_TRY_GOTO(status, set_bytes(e), fail);
+  if (!petra_execution_alone(e)) {
+    PETRA_TRY_GOTO(status, check(e->ranks, plan), fail);
+    PETRA_TRY_GOTO(status, set_bytes(e), fail);
+  }
   *out = e;
   return PETRA_OK;
 fail:
@@ -87,22 +122,13 @@ void petra_execution_destroy(petra_execution *e) {
     return;
   petra_worker_ranks_destroy(e->worker);
   petra_worker_replicas_destroy(e->exchange);
-  petra_pauses_destroy(e->pauses);
+  petra_worker_cost_destroy(e->counting);
+  petra_random_delays_destroy(e->delays);
   petra_rank_links_fini(&e->links);
-  petra_rank_times_fini(&e->times);
   petra_loss_relay_destroy(e->relay);
-  petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
   petra_free(e);
-}
-
-const petra_placement *petra_execution_placement(const petra_execution *e) {
-  return &e->placement;
-}
-
-petra_rank_times *petra_execution_times(petra_execution *e) {
-  return &e->times;
 }
 
 /* --- before the run --- */
@@ -123,11 +149,13 @@ static petra_status check_hosts(petra_execution *e) {
 }
 
 petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
+  if (petra_execution_alone(e))
+    return PETRA_OK;
   PETRA_TRY(check_hosts(e));
-  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend, way_number(e, WAY_LINKS));
+  return petra_rank_links_init(&e->links, e->placement, e->plan, network->backend, channel_id(e, CHANNEL_LINKS));
 }
 
-const char *petra_execution_way(const petra_execution *e) {
+const char *petra_execution_link_name(const petra_execution *e) {
   return e->links.name;
 }
 
@@ -139,9 +167,9 @@ static petra_status create_peers(petra_execution *e, const petra_network *networ
     return PETRA_OK;
   const petra_transport_peers_options options = {.stages = petra_network_stages(network),
                                                  .backend = network->backend,
-                                                 .way = petra_rank_links_way(&e->links),
+                                                 .channel = petra_rank_links_peers(&e->links),
                                                  .local = local,
-                                                 .rank_of = e->placement.rank_of,
+                                                 .rank_of = e->placement->rank_of,
                                                  .lane_out = e->links.lane_out,
                                                  .lane_in = e->links.lane_in,
                                                  .batch = (int32_t)e->plan->config->data.batch,
@@ -155,6 +183,8 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   const petra_stages stages = petra_network_stages(network);
   petra_transport *local;
   petra_transport_peers *peers;
+  if (petra_execution_alone(e))
+    return PETRA_OK;
   PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
   PETRA_TRY(petra_transport_local_create(&stages, &local));
   petra_status status = create_peers(e, network, local, evaluation, &peers);
@@ -164,11 +194,11 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   }
   const petra_transport_ranks_options options = {.stages = stages,
                                                  .backend = network->backend,
-                                                 .carrier = e->ranks->carrier,
+                                                 .progress = e->ranks->progress,
                                                  .local = local,
-                                                 .rank_of = e->placement.rank_of,
+                                                 .rank_of = e->placement->rank_of,
                                                  .evaluates =
-                                                     e->plan->program.eval_every > 0 && e->placement.replica == 0,
+                                                     e->plan->program.eval_every > 0 && e->placement->replica == 0,
                                                  .by_arrival = e->plan->method.program->arrival,
                                                  .forward_bytes = e->forward_bytes,
                                                  .backward_bytes = e->backward_bytes,
@@ -176,119 +206,138 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   return petra_transport_ranks_create(&options, out);
 }
 
-/* --- what rank 0 is told --- */
+/* --- losses, evaluations and probes --- */
 
-petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, petra_best *best,
-                                   petra_stage_observer **out) {
+petra_status petra_execution_relay(petra_execution *e, petra_stage_observer *observers, petra_best *best) {
   e->best = best;
-  PETRA_TRY(
-      petra_loss_relay_create(&e->placement, e->plan->stages, way_number(e, WAY_LOSSES), best, observers, &e->relay));
-  *out = petra_loss_relay_observer(e->relay);
+  return petra_loss_relay_create(e->placement, e->plan->stages, channel_id(e, CHANNEL_LOSSES), best, observers,
+                                 &e->relay);
+}
+
+petra_stage_observer *petra_execution_observer(petra_execution *e, int replica) {
+  return petra_loss_relay_observer(e->relay, replica);
+}
+
+petra_status petra_execution_create_probe(petra_execution *e, const petra_probe_options *options, petra_probe **out) {
+  petra_probe_options with = *options;
+  with.ranks = (petra_probe_ranks){.progress = e->ranks->progress,
+                                   .rank = e->ranks->rank,
+                                   .replica = e->placement->replica,
+                                   .places = e->placement->places,
+                                   .rank_of = e->placement->rank_of,
+                                   .first_channel = channel_id(e, CHANNEL_PROBES)};
+  PETRA_TRY(petra_probe_create(&with, out));
+  e->probe = *out;
   return PETRA_OK;
 }
 
-/* What is told of other ranks' stages. */
-static petra_status hear_between(void *context) {
+/* Notifies the observers of what other ranks have sent, between two actions. */
+static petra_status poll_between(void *context) {
   petra_execution *e = context;
   return petra_loss_relay_poll(e->relay);
 }
 
-/* Whether this rank is told anything. */
-static bool hears(const petra_execution *e) {
+/* Whether other ranks send losses or evaluations to this one. */
+static bool receives(const petra_execution *e) {
   return e->ranks->rank == 0 || e->best;
 }
 
-petra_status petra_execution_settle(petra_execution *e) {
-  if (!e)
-    return PETRA_OK;
+petra_status petra_execution_drain(petra_execution *e) {
   PETRA_TRY(petra_loss_relay_drain(e->relay));
-  PETRA_TRY(petra_probe_settle(e->probe));
+  PETRA_TRY(petra_probe_drain(e->probe));
   return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
-petra_status petra_execution_finish(petra_execution *e) {
-  petra_carrier *carrier = e->ranks->carrier;
+petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *did) {
+  petra_progress_thread *progress = e->ranks->progress;
+  if (!progress)
+    return petra_execution_drain(e);
   const petra_executor_wall_times wall =
       e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
   petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
   if (e->executor) /* evaluations are beside the actions */
     took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
-                                      petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns,
+                                      petra_progress_thread_counts_now(progress).wait_ns - e->before.wait_ns -
+                                          wall.waiting_ns,
                                       petra_transport_ranks_copying_ns(e->transport)};
-  PETRA_TRY(petra_execution_settle(e));
-  const petra_carrier_counts counts = petra_carrier_counted(carrier);
-  e->did.wall_ns += petra_clock_ns();
-  e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  e->did.computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
-  e->did.waiting_ns = counts.wait_ns - e->before.wait_ns;
-  e->did.messages = counts.messages_sent - e->before.messages_sent;
-  e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
-  petra_transport_ranks_count_direct(e->transport, &e->did.messages, &e->did.bytes);
-  snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
+  PETRA_TRY(petra_execution_drain(e));
+  const petra_progress_thread_counts counts = petra_progress_thread_counts_now(progress);
+  did->wall_ns += petra_clock_ns();
+  did->copying_ns = petra_transport_ranks_copying_ns(e->transport);
+  did->computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
+  did->waiting_ns = counts.wait_ns - e->before.wait_ns;
+  did->messages = counts.messages_sent - e->before.messages_sent;
+  did->bytes = counts.bytes_sent - e->before.bytes_sent;
+  petra_transport_ranks_count_direct(e->transport, &did->messages, &did->bytes);
   return petra_rank_links_close(&e->links);
-}
-
-/* --- probes --- */
-
-petra_status petra_execution_add_probe(petra_execution *e, const petra_probe_options *options,
-                                       petra_stage_observer **observers, petra_probe **out) {
-  petra_probe_options with = *options;
-  const petra_probe_ranks ranks = {.carrier = e->ranks->carrier,
-                                   .rank = e->ranks->rank,
-                                   .replica = e->placement.replica,
-                                   .places = e->placement.places,
-                                   .rank_of = e->placement.rank_of,
-                                   .first_way = way_number(e, WAY_PROBES)};
-  e->probe_ranks = ranks;
-  with.ranks = &e->probe_ranks;
-  PETRA_TRY(petra_probe_create(&with, out));
-  e->probe = *out;
-  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_probe_observer(e->probe, e->placement.replica));
-  return PETRA_OK;
 }
 
 /* --- the worker --- */
 
-/* The worker before that of the replica that is here. */
-static petra_status create_exchange(petra_execution *e, petra_worker *worker, const petra_network *network) {
-  const petra_placement *placement = &e->placement;
-  const petra_stages stages = petra_network_stages(network);
+/* Creates the worker in front of those of the replicas that are here. */
+static petra_status create_exchange(petra_execution *e, petra_pipeline *const *pipelines) {
+  const petra_placement *placement = e->placement;
+  petra_worker **workers = NULL;
+  petra_stages *stages = NULL;
+  petra_status status;
+  int here = 0;
+  PETRA_TRY_GOTO(status, petra_allocate(&workers, (size_t)placement->replicas, sizeof(petra_worker *)), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&stages, (size_t)placement->replicas, sizeof *stages), done);
+  for (int i = 0; i < placement->replicas; i++)
+    if (pipelines[i]) {
+      workers[here] = pipelines[i]->worker;
+      stages[here++] = petra_network_stages(&pipelines[i]->network);
+    }
   const petra_worker_replicas_options options = {.replicas = placement->replicas,
-                                                 .worker = &worker,
-                                                 .stages = &stages,
-                                                 .carrier = e->ranks->carrier,
+                                                 .worker = workers,
+                                                 .stages = stages,
+                                                 .progress = e->ranks->progress,
                                                  .replica = placement->replica,
-                                                 .first_rank = e->ranks->rank - placement->replica * placement->places,
+                                                 .first_rank = e->ranks->rank - placement->replica * placement->stride,
                                                  .places = placement->places,
-                                                 .way = way_number(e, WAY_REPLICAS)};
-  return petra_worker_replicas_create(&options, &e->exchange);
+                                                 .channel = channel_id(e, CHANNEL_REPLICAS)};
+  status = petra_worker_replicas_create(&options, &e->exchange);
+done:
+  petra_free(workers);
+  petra_free(stages);
+  return status;
 }
 
-petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
-                                    petra_transport *transport, petra_action_log *actions, petra_worker **out) {
-  if (e->placement.replicas > 1) {
-    PETRA_TRY(create_exchange(e, worker, network));
-    worker = e->exchange;
-  }
-  PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));
-  const petra_worker_ranks_options options = {.stages = petra_network_stages(network),
-                                              .worker = e->pauses ? e->pauses : worker,
+/* Creates the worker that goes through the actions of all ranks, in front of that of the stages here. */
+static petra_status create_worker(petra_execution *e, const petra_pipeline *pipeline, petra_worker *worker,
+                                  petra_action_log *actions) {
+  PETRA_TRY(petra_random_delays_create(worker, e->ranks->rank, &e->delays));
+  const petra_worker_ranks_options options = {.stages = petra_network_stages(&pipeline->network),
+                                              .worker = e->delays ? e->delays : worker,
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
-                                              .transport = transport,
+                                              .transport = pipeline->transport,
                                               .groups = e->probe ? petra_probe_groups(e->probe) : NULL,
                                               .actions = actions,
                                               .origin_ns = e->origin_ns,
-                                              .carrier = e->ranks->carrier,
-                                              .times = &e->times,
-                                              .between = hears(e) ? hear_between : NULL,
+                                              .progress = e->ranks->progress,
+                                              .times = e->times,
+                                              .between = receives(e) ? poll_between : NULL,
                                               .context = e};
-  PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
-  e->transport = transport;
+  e->transport = pipeline->transport;
   e->actions = actions;
-  e->did.wall_ns = -petra_clock_ns();
-  e->before = petra_carrier_counted(e->ranks->carrier);
-  PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));
+  e->before = petra_progress_thread_counts_now(e->ranks->progress);
+  return petra_worker_ranks_create(&options, &e->worker);
+}
+
+petra_status petra_execution_worker(petra_execution *e, petra_pipeline *const *pipelines, petra_action_log *actions,
+                                    petra_runlog_rank *did, petra_worker **out) {
+  const petra_pipeline *own = pipelines[e->placement->replica];
+  *out = own->worker;
+  if (e->placement->replicas > 1) {
+    PETRA_TRY(create_exchange(e, pipelines));
+    *out = e->exchange;
+  }
+  if (petra_execution_alone(e))
+    return PETRA_OK;
+  snprintf(did->host, sizeof did->host, "%s", e->ranks->host);
+  did->wall_ns = -petra_clock_ns();
+  PETRA_TRY(create_worker(e, own, *out, actions));
   *out = e->worker;
   return PETRA_OK;
 }
@@ -299,13 +348,142 @@ petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, 
   PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
   const petra_executor_wall_options options = {.stages = petra_network_stages(network),
                                                .transport = e->transport,
-                                               .carrier = e->ranks->carrier,
+                                               .progress = e->ranks->progress,
                                                .evaluating = stages,
                                                .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
                                                .cuts = *cuts,
-                                               .between = hears(e) ? hear_between : NULL,
+                                               .between = receives(e) ? poll_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
   *out = e->executor;
   return PETRA_OK;
+}
+
+/* --- checkpoints --- */
+
+petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
+  return petra_ranks_agree(e->ranks, status, NULL);
+}
+
+void petra_execution_meet(petra_execution *e, int64_t every_ns, int64_t place) {
+  e->every_ns = every_ns;
+  e->since_ns = petra_clock_ns();
+  if (!petra_execution_alone(e))
+    petra_progress_thread_meet(e->ranks->progress, every_ns, place);
+}
+
+bool petra_execution_unbegun(petra_execution *e, bool unbegun) {
+  e->discards = unbegun;
+  return petra_execution_alone(e) || petra_progress_thread_unbegun(e->ranks->progress, unbegun);
+}
+
+/* A process that is alone meets nobody, at once. */
+static bool meets_alone(petra_execution *e, int64_t done, petra_meeting_end *end) {
+  if (petra_stop_signalled())
+    *end = e->discards ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP;
+  const bool due = e->every_ns > 0 && e->last != done && petra_clock_ns() - e->since_ns >= e->every_ns;
+  if (!due && *end == PETRA_MEETING_GO_ON)
+    return false;
+  e->last = done;
+  return true;
+}
+
+petra_status petra_execution_meets(petra_execution *e, int64_t done, int64_t next, bool *meets,
+                                   petra_meeting_end *end) {
+  int64_t place = -1;
+  *end = PETRA_MEETING_GO_ON;
+  if (petra_execution_alone(e)) {
+    *meets = meets_alone(e, done, end);
+    return PETRA_OK;
+  }
+  if (!petra_progress_thread_may_go(e->ranks->progress, next)) {
+    const int64_t began_ns = petra_clock_ns();
+    PETRA_TRY(petra_progress_thread_await_meeting(e->ranks->progress, &place, end));
+    petra_execution_paused(e, petra_clock_ns() - began_ns);
+  }
+  *meets = place == done;
+  return PETRA_OK;
+}
+
+void petra_execution_met(petra_execution *e, bool met) {
+  e->since_ns = petra_clock_ns();
+  if (petra_execution_alone(e))
+    return;
+  if (met)
+    petra_progress_thread_met(e->ranks->progress);
+  petra_progress_thread_meet_restart(e->ranks->progress);
+}
+
+int64_t petra_execution_clock_ns(const petra_execution *e) {
+  return petra_execution_alone(e) ? 0 : petra_clock_ns() - e->origin_ns;
+}
+
+petra_status petra_execution_archive(petra_execution *e, int32_t stage, int64_t clock_ns, petra_archive *archive) {
+  const bool alone = petra_execution_alone(e);
+  bool there;
+  PETRA_TRY(petra_action_log_archive(e->actions, stage, alone ? 0 : e->resumed_ns - clock_ns, archive, &there));
+  if (archive->reading && !alone && !there && e->plan->config->run.trace_actions)
+    return petra_config_fail(e->plan->config, "run.trace_actions",
+                             "true, but %s has no actions by the wall clock: it was written with run.mode: emulate; "
+                             "expected run.mode: emulate",
+                             archive->path);
+  return PETRA_OK;
+}
+
+void petra_execution_paused(petra_execution *e, int64_t ns) {
+  petra_rank_times_pause(e->times, ns);
+}
+
+petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {
+  struct {
+    uint64_t digest;
+    int64_t now_ns;
+  } first = {*digest, petra_clock_ns()};
+  PETRA_TRY(petra_ranks_share(e->ranks, &first, sizeof first));
+  *digest = first.digest;
+  e->resumed_ns = first.now_ns;
+  return e->best ? petra_best_resume(e->best) : PETRA_OK;
+}
+
+petra_status petra_execution_counting(petra_execution *e, petra_worker **out) {
+  const petra_worker_cost_options counting = petra_worker_cost_of(&e->plan->method, &e->plan->program);
+  *out = e->worker ? petra_worker_ranks_counting(e->worker) : NULL;
+  if (*out)
+    return PETRA_OK;
+  PETRA_TRY(petra_worker_cost_create(&counting, &e->counting));
+  *out = e->counting;
+  return PETRA_OK;
+}
+
+/* --- what rank 0 gets from the others --- */
+
+/* An element of `size` bytes for each stage of each of so many replicas, in their order. */
+typedef struct of_stages {
+  const petra_execution *execution;
+  void *elements;
+  size_t size;
+} of_stages;
+
+/* Takes those of the stages that the rank has. */
+static petra_status take_elements(void *context, int rank, const void *data, size_t size) {
+  const of_stages *of = context;
+  const int32_t stages = of->execution->plan->stages, count = (int32_t)(size / of->size);
+  for (int32_t i = 0; i < count; i++)
+    if (petra_placement_rank(of->execution->placement, i / stages, i % stages + 1) == rank)
+      memmove((char *)of->elements + (size_t)i * of->size, (const char *)data + (size_t)i * of->size, of->size);
+  return PETRA_OK;
+}
+
+static petra_status gather_elements(const petra_execution *e, int replicas, void *elements, size_t size) {
+  of_stages all = {e, elements, size};
+  return petra_ranks_gather(e->ranks, elements, (size_t)replicas * (size_t)e->plan->stages * size, take_elements, &all);
+}
+
+petra_status petra_execution_collect(petra_execution *e, petra_status status, int64_t *numbers) {
+  PETRA_TRY(petra_execution_agree_on(e, status));
+  return gather_elements(e, e->placement->replicas, numbers, sizeof *numbers);
+}
+
+petra_status petra_execution_accounts(petra_execution *e, petra_account *accounts) {
+  return gather_elements(e, 1, accounts, sizeof *accounts);
 }

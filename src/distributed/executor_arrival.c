@@ -95,7 +95,7 @@ static arrived first_message(const executor_wall *x, int32_t stage, bool backwar
     return x->source.offered < x->limit && !x->held && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
-  petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD,
+  petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
                               &found.number, &found.came_ns);
   return found;
 }
@@ -108,7 +108,7 @@ static bool has_room(const executor_wall *x, int32_t stage, bool backward) {
   if (here(x, to))
     return backward || state_of(x, to)->forward.count <= PETRA_TRANSPORT_AHEAD;
   return petra_transport_ranks_room(x->options.transport, to,
-                                    backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD);
+                                    backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
 }
 
 /* Puts a pass in the place of *best if its message came earlier. */
@@ -128,11 +128,11 @@ static void consider_batch(const executor_wall *x, candidate *best) {
   if (!petra_worker_stage_evaluates(x->options.evaluating))
     return;
   if (x->first > 1 &&
-      !petra_transport_ranks_first(x->options.transport, x->first, PETRA_CHANNEL_EVALUATION, &number, &came_ns))
+      !petra_transport_ranks_first(x->options.transport, x->first, PETRA_MESSAGE_EVALUATION, &number, &came_ns))
     return;
   if (came_ns < best->came_ns &&
       (x->last == x->program->stages ||
-       petra_transport_ranks_room(x->options.transport, x->last + 1, PETRA_CHANNEL_EVALUATION)))
+       petra_transport_ranks_room(x->options.transport, x->last + 1, PETRA_MESSAGE_EVALUATION)))
     *best = (candidate){.batch = true, .came_ns = came_ns};
 }
 
@@ -205,7 +205,7 @@ static bool reads(const executor_wall *x, const petra_action *action) {
 }
 
 static petra_status perform(executor_wall *x, const petra_action *action) {
-  x->held = reads(x, action) && !petra_carrier_may_go(x->options.carrier, x->source.offered + 1);
+  x->held = reads(x, action) && !petra_progress_thread_may_go(x->options.progress, x->source.offered + 1);
   if (x->held)
     return PETRA_OK;
   petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
@@ -240,8 +240,8 @@ static petra_status wait_for_message(executor_wall *x, int64_t events) {
   if (x->last < x->program->stages && high->backwards < x->limit)
     snprintf(backward, sizeof backward, "the backward message %lld of stage %d", (long long)high->backwards, x->last);
   snprintf(what, sizeof what, "%s%s%s", forward, *forward && *backward ? " or " : "", backward);
-  petra_status status =
-      petra_carrier_wait_event(x->options.carrier, events, *what ? what : "an evaluation's message or its room");
+  petra_status status = petra_progress_thread_wait_event(x->options.progress, events,
+                                                         *what ? what : "an evaluation's message or its room");
   x->took.waiting_ns += petra_clock_ns() - begin_ns;
   return status;
 }
@@ -260,7 +260,7 @@ static bool is_done(const executor_wall *x) {
 /* No rank has read more than the place of a meeting. One at the next cut, or at the end, comes behind that on all ranks, however
  * late they hear of it. */
 static void look_for_meeting(executor_wall *x) {
-  const int64_t place = petra_carrier_meeting(x->options.carrier, &x->end);
+  const int64_t place = petra_progress_thread_meeting(x->options.progress, &x->end);
   if (place < 0 || place >= x->limit)
     return;
   x->limit = place;
@@ -271,7 +271,7 @@ static void look_for_meeting(executor_wall *x) {
 static petra_status run_to_limit(executor_wall *x) {
   for (;;) {
     int64_t events;
-    PETRA_TRY(petra_carrier_look(x->options.carrier, &events));
+    PETRA_TRY(petra_progress_thread_look(x->options.progress, &events));
     look_for_meeting(x);
     if (is_done(x))
       return PETRA_OK;
@@ -287,11 +287,11 @@ static petra_status run_to_limit(executor_wall *x) {
 
 /* What the ranks wait for each other meanwhile is between actions. */
 static petra_status cut(executor_wall *x) {
-  const int64_t waited_ns = petra_carrier_counted(x->options.carrier).wait_ns;
+  const int64_t waited_ns = petra_progress_thread_counts_now(x->options.progress).wait_ns;
   PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
                                   x->meets ? x->end : PETRA_MEETING_GO_ON));
   x->meets = false;
-  x->took.waiting_ns += petra_carrier_counted(x->options.carrier).wait_ns - waited_ns;
+  x->took.waiting_ns += petra_progress_thread_counts_now(x->options.progress).wait_ns - waited_ns;
   x->free_since_ns = petra_clock_ns();
   return PETRA_OK;
 }

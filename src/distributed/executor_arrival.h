@@ -12,7 +12,7 @@
  * No rank waits for ever: docs/adr/0017.
  *
  * Where there are cuts, stage 1 reads no microbatch behind one before it was written: so each rank comes to the end of all
- * that was read, as at the end of the run, and nothing is under way. The carrier's meetings (group/progress_thread.h) are cuts as well;
+ * that was read, as at the end of the run, and nothing is under way. The progress thread's meetings (group/progress_thread.h) are cuts as well;
  * their places are the microbatches that stage 1 has read. */
 #pragma once
 
@@ -35,7 +35,7 @@ typedef struct petra_executor_cuts {
 typedef struct petra_executor_wall_options {
   petra_stages stages;        /* those that are here are neighbours */
   petra_transport *transport; /* transport_ranks', by arrival */
-  petra_carrier *carrier;
+  petra_progress_thread *progress;
   petra_worker *evaluating; /* worker_stage's, with options.waves; actions go to the worker that `run` is given */
   int64_t origin_ns;        /* of the clock (base/clock.h): the executor's counts from it */
   petra_executor_cuts cuts;

@@ -4,9 +4,6 @@ libpetra_a_SOURCES += \
 	src/distributed/best_weights.c src/distributed/best_weights.h \
 	src/distributed/consistency_check.c src/distributed/consistency_check.h \
 	src/distributed/execution.c src/distributed/execution.h \
-	src/distributed/execution_checkpoint.c \
-	src/distributed/execution_gather.c \
-	src/distributed/execution_private.h \
 	src/distributed/executor_arrival.c src/distributed/executor_arrival.h \
 	src/distributed/loss_relay.c src/distributed/loss_relay.h \
 	src/distributed/peers_wire.c src/distributed/peers_wire.h \

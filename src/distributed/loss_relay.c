@@ -18,8 +18,8 @@ typedef struct item {
 
 /* Where items of a replica come from, and who is notified of them here. */
 typedef struct source {
-  petra_way *way; /* NULL: nothing comes from another process */
-  int64_t marks;  /* that came, less those that were waited for */
+  petra_channel *channel; /* NULL: nothing comes from another process */
+  int64_t marks;          /* that came, less those that were waited for */
   petra_stage_observer *observers;
 } source;
 
@@ -27,24 +27,24 @@ struct petra_loss_relay {
   petra_stage_observer base;
   petra_replica_losses *losses; /* NULL: this is not rank 0, or there are no replicas */
   int ranks, replicas, replica;
-  petra_way **out; /* to each rank; NULL: none */
-  int64_t sent;    /* items */
-  source source[]; /* of each replica */
+  petra_channel **out; /* to each rank; NULL: none */
+  int64_t sent;        /* items */
+  source source[];     /* of each replica */
 };
 
 static petra_stage_observer *own_observers(const petra_loss_relay *relay) {
   return relay->source[relay->replica].observers;
 }
 
-/* Sends to rank 0 or, with `all`, to every rank that this one has a way to. */
+/* Sends to rank 0 or, with `all`, to every rank that this one has a channel to. */
 static petra_status send_item(petra_loss_relay *relay, bool all, const item *what) {
   for (int r = 0; r < (all ? relay->ranks : 1); r++) {
     void *buffer;
     if (!relay->out[r])
       continue;
-    PETRA_TRY(petra_way_buffer(relay->out[r], 0, "room for a loss or an evaluation", &buffer));
+    PETRA_TRY(petra_channel_buffer(relay->out[r], 0, "room for a loss or an evaluation", &buffer));
     memcpy(buffer, what, sizeof *what);
-    PETRA_TRY(petra_way_send(relay->out[r], relay->sent, sizeof *what));
+    PETRA_TRY(petra_channel_send(relay->out[r], relay->sent, sizeof *what));
   }
   relay->sent++;
   return PETRA_OK;
@@ -82,8 +82,8 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   return PETRA_OK;
 }
 
-petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
-  return &relay->base;
+petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay, int replica) {
+  return replica == relay->replica ? &relay->base : relay->source[replica].observers;
 }
 
 /* --- from other processes --- */
@@ -91,7 +91,7 @@ petra_stage_observer *petra_loss_relay_observer(petra_loss_relay *relay) {
 static petra_status receive(source *from, int64_t number, const void *data) {
   item what;
   memcpy(&what, data, sizeof what);
-  PETRA_TRY(petra_way_done(from->way, number));
+  PETRA_TRY(petra_channel_done(from->channel, number));
   if (what.kind == ITEM_LOSS)
     PETRA_NOTIFY(petra_stage_observer, from->observers, loss, observer, what.microbatch, &what.loss, what.lr,
                  what.virtual_ns);
@@ -107,8 +107,8 @@ petra_status petra_loss_relay_poll(petra_loss_relay *relay) {
   const void *data;
   size_t size;
   for (int i = 0; i < relay->replicas; i++)
-    for (source *from = &relay->source[i]; from->way;) {
-      PETRA_TRY(petra_way_poll(from->way, &number, &data, &size));
+    for (source *from = &relay->source[i]; from->channel;) {
+      PETRA_TRY(petra_channel_poll(from->channel, &number, &data, &size));
       if (!data)
         break;
       PETRA_TRY(receive(from, number, data));
@@ -123,8 +123,8 @@ petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
   PETRA_TRY(send_item(relay, true, &(const item){.kind = ITEM_MARK}));
   for (int i = 0; i < relay->replicas; i++) {
     source *from = &relay->source[i];
-    for (from->marks -= from->way != NULL; from->marks < 0;) { /* it may have come before this rank is here */
-      PETRA_TRY(petra_way_next(from->way, "the losses of the last stage", &number, &data, &size));
+    for (from->marks -= from->channel != NULL; from->marks < 0;) { /* it may have come before this rank is here */
+      PETRA_TRY(petra_channel_next(from->channel, "the losses of the last stage", &number, &data, &size));
       PETRA_TRY(receive(from, number, data));
     }
   }
@@ -133,18 +133,18 @@ petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
 
 /* --- creation --- */
 
-/* The ways of one replica, whose last stage is at rank `last`. */
-static petra_status open_ways(petra_loss_relay *relay, petra_carrier *carrier, int own, int replica, int last, int to,
-                              int way) {
+/* The channels of one replica, whose last stage is at rank `last`. */
+static petra_status open_channels(petra_loss_relay *relay, petra_progress_thread *progress, int own, int replica,
+                                  int last, int to, int channel) {
   for (int r = 0; r < to; r++)
     if (r != last && r == own)
-      PETRA_TRY(petra_carrier_way_in(carrier, last, way, sizeof(item), &relay->source[replica].way));
+      PETRA_TRY(petra_channel_open_in(progress, last, channel, sizeof(item), &relay->source[replica].channel));
     else if (r != last && last == own)
-      PETRA_TRY(petra_carrier_way_out(carrier, r, way, sizeof(item), &relay->out[r]));
+      PETRA_TRY(petra_channel_open_out(progress, r, channel, sizeof(item), &relay->out[r]));
   return PETRA_OK;
 }
 
-petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int way, bool keeps_best,
+petra_status petra_loss_relay_create(const petra_placement *placement, int32_t stages, int channel, bool keeps_best,
                                      petra_stage_observer *observers, petra_loss_relay **out) {
   static const petra_stage_observer_ops ops = {
       .loss = on_loss, .evaluating = on_evaluating, .evaluated = on_evaluation, .evaluated_weights = on_weights};
@@ -157,13 +157,13 @@ petra_status petra_loss_relay_create(const petra_placement *placement, int32_t s
   relay->ranks = ranks->count;
   relay->replicas = replicas;
   relay->replica = placement->replica;
-  PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_way *)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&relay->out, (size_t)ranks->count, sizeof(petra_channel *)), fail);
   if (ranks->rank == 0 && replicas > 1)
     PETRA_TRY_GOTO(status, petra_replica_losses_create(replicas, observers, &relay->losses), fail);
   for (int i = 0; i < replicas; i++) {
     const int last = petra_placement_rank(placement, i, stages), to = keeps_best && i == 0 ? placement->places : 1;
     relay->source[i].observers = relay->losses ? petra_replica_losses_of(relay->losses, i) : observers;
-    PETRA_TRY_GOTO(status, open_ways(relay, ranks->carrier, ranks->rank, i, last, to, way), fail);
+    PETRA_TRY_GOTO(status, open_channels(relay, ranks->progress, ranks->rank, i, last, to, channel), fail);
   }
   *out = relay;
   return PETRA_OK;

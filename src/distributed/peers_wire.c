@@ -12,7 +12,7 @@ typedef struct parcel {
 } parcel;
 
 struct petra_peers_wire {
-  petra_carrier *carrier;
+  petra_progress_thread *progress;
   petra_backend *backend;
   int id;
   parcel *parcels;
@@ -27,7 +27,7 @@ static void drop(petra_peers_wire *p, int64_t i) {
 /* Lets go of what has left. */
 static void drop_sent(petra_peers_wire *p) {
   for (int64_t i = p->count - 1; i >= 0; i--)
-    if (p->parcels[i].sends && petra_carrier_over(p->carrier, &p->parcels[i].request))
+    if (p->parcels[i].sends && petra_progress_thread_over(p->progress, &p->parcels[i].request))
       drop(p, i);
 }
 
@@ -37,7 +37,8 @@ static petra_status begin(petra_peers_wire *p, int lane, petra_tensor *tensor) {
   PETRA_TRY(petra_array_reserve(&p->parcels, &p->capacity, p->count + 1, sizeof *p->parcels));
   parcel *out = &p->parcels[p->count];
   *out = (parcel){.sends = sends, .request = PETRA_WIRE_NONE};
-  PETRA_TRY(petra_carrier_begin(p->carrier, lane / 2, p->id, sends, tensor->data, tensor->bytes, &out->request));
+  PETRA_TRY(
+      petra_progress_thread_begin(p->progress, lane / 2, p->id, sends, tensor->data, tensor->bytes, &out->request));
   out->tensor = petra_tensor_retain(tensor);
   p->count++;
   return PETRA_OK;
@@ -58,7 +59,7 @@ static petra_status await(void *context, petra_tensor *tensor, const char *what)
   petra_peers_wire *p = context;
   for (int64_t i = 0; i < p->count; i++)
     if (p->parcels[i].tensor == tensor && !p->parcels[i].sends) {
-      PETRA_TRY(petra_carrier_await(p->carrier, &p->parcels[i].request, what));
+      PETRA_TRY(petra_progress_thread_await(p->progress, &p->parcels[i].request, what));
       drop(p, i);
       return PETRA_OK;
     }
@@ -69,14 +70,15 @@ static petra_status settle(void *context) {
   return petra_peers_wire_close(context);
 }
 
-petra_peer_way petra_peers_wire_way(petra_peers_wire *peers) {
-  return (petra_peer_way){.exchange = exchange, .await = await, .settle = settle, .context = peers};
+petra_peer_link petra_peers_wire_peers(petra_peers_wire *peers) {
+  return (petra_peer_link){.exchange = exchange, .await = await, .settle = settle, .context = peers};
 }
 
 /* Receives that the run ended before, of messages that nobody takes, come as well. */
 petra_status petra_peers_wire_close(petra_peers_wire *p) {
   while (p->count > 0) {
-    PETRA_TRY(petra_carrier_await(p->carrier, &p->parcels[p->count - 1].request, "messages at the end of the run"));
+    PETRA_TRY(
+        petra_progress_thread_await(p->progress, &p->parcels[p->count - 1].request, "messages at the end of the run"));
     drop(p, p->count - 1);
   }
   return PETRA_OK;
@@ -88,20 +90,21 @@ void petra_peers_wire_destroy(petra_peers_wire *p) {
   while (p->count > 0) {
     parcel *last = &p->parcels[p->count - 1];
     if (!last->sends)
-      petra_carrier_cancel(p->carrier, &last->request);
+      petra_progress_thread_cancel(p->progress, &last->request);
     drop(p, p->count - 1);
   }
   petra_free(p->parcels);
   petra_free(p);
 }
 
-petra_status petra_peers_wire_create(petra_carrier *carrier, petra_backend *backend, int id, petra_peers_wire **out) {
+petra_status petra_peers_wire_create(petra_progress_thread *progress, petra_backend *backend, int id,
+                                     petra_peers_wire **out) {
   petra_peers_wire *p;
-  if (id >= petra_carrier_ways(carrier))
+  if (id >= petra_progress_thread_channels(progress))
     return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
-                      petra_carrier_ways(carrier));
+                      petra_progress_thread_channels(progress));
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  *p = (petra_peers_wire){.carrier = carrier, .backend = backend, .id = id};
+  *p = (petra_peers_wire){.progress = progress, .backend = backend, .id = id};
   *out = p;
   return PETRA_OK;
 }

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-typedef struct pauses {
+typedef struct delays {
   petra_worker base, *worker;
   unsigned seed, max_us;
-} pauses;
+} delays;
 
 /* Half of the actions wait for nothing, and of the others few for long. */
-static void pause_randomly(pauses *p) {
+static void pause_randomly(delays *p) {
   const double share = (double)rand_r(&p->seed) / RAND_MAX;
   if (rand_r(&p->seed) % 2 == 0)
     return;
@@ -23,29 +23,29 @@ static void pause_randomly(pauses *p) {
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
-  pauses *p = (pauses *)base;
+  delays *p = (delays *)base;
   pause_randomly(p);
   return p->worker->ops->perform(p->worker, virtual_ns, actions, count, results);
 }
 
 static petra_status finish(petra_worker *base) {
-  return petra_worker_finish(((pauses *)base)->worker);
+  return petra_worker_finish(((delays *)base)->worker);
 }
 
-petra_status petra_pauses_create(petra_worker *worker, int rank, petra_worker **out) {
+petra_status petra_random_delays_create(petra_worker *worker, int rank, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
-  const char *text = getenv("PETRA_TEST_PAUSES");
+  const char *text = getenv("PETRA_TEST_DELAYS");
   unsigned seed, max_us;
-  pauses *p;
+  delays *p;
   *out = NULL;
   if (!text || sscanf(text, "%u:%u", &seed, &max_us) != 2)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
-  *p = (pauses){.base.ops = &ops, .worker = worker, .seed = seed + 7919U * (unsigned)rank, .max_us = max_us};
+  *p = (delays){.base.ops = &ops, .worker = worker, .seed = seed + 7919U * (unsigned)rank, .max_us = max_us};
   *out = &p->base;
   return PETRA_OK;
 }
 
-void petra_pauses_destroy(petra_worker *base) {
+void petra_random_delays_destroy(petra_worker *base) {
   petra_free(base);
 }

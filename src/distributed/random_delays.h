@@ -5,7 +5,7 @@
 
 #include "exec/worker.h"
 
-/* *out: around `worker`, which is borrowed, where the environment has PETRA_TEST_PAUSES=SEED:MOST, with up to MOST
+/* *out: around `worker`, which is borrowed, where the environment has PETRA_TEST_DELAYS=SEED:MOST, with up to MOST
  * microseconds an action, drawn for each rank by itself; else NULL. */
-petra_status petra_pauses_create(petra_worker *worker, int rank, petra_worker **out);
-void petra_pauses_destroy(petra_worker *pauses); /* NULL is allowed */
+petra_status petra_random_delays_create(petra_worker *worker, int rank, petra_worker **out);
+void petra_random_delays_destroy(petra_worker *delays); /* NULL is allowed */

@@ -123,9 +123,9 @@ static petra_status connect_lane(petra_rank_links *links, int lane, int other, b
     return petra_fail(PETRA_INTERNAL, "more than %d directions to and from neighbours", PETRA_PEER_LANES);
   if (sends) {
     PETRA_TRY(backend->peers->make_id(id));
-    PETRA_TRY(petra_carrier_put(links->ranks->carrier, other, id, sizeof id));
+    PETRA_TRY(petra_progress_thread_put(links->ranks->progress, other, id, sizeof id));
   } else {
-    PETRA_TRY(petra_carrier_get(links->ranks->carrier, other, id, sizeof id));
+    PETRA_TRY(petra_progress_thread_get(links->ranks->progress, other, id, sizeof id));
   }
   PETRA_TRY(backend->peers->connect(backend, lane, id, sends));
   (sends ? links->lane_out : links->lane_in)[other] = lane;
@@ -179,7 +179,7 @@ static petra_status try_lanes(petra_rank_links *links) {
   return status;
 }
 
-/* --- what the carrier's thread does --- */
+/* --- what the progress thread does --- */
 
 static petra_status look(void *context) {
   const petra_rank_links *links = context;
@@ -213,19 +213,19 @@ static petra_status open_wire(petra_rank_links *links, int id) {
     links->lane_out[r] = petra_peers_wire_lane(r, true);
     links->lane_in[r] = petra_peers_wire_lane(r, false);
   }
-  return petra_peers_wire_create(links->ranks->carrier, links->backend, id, &links->wire);
+  return petra_peers_wire_create(links->ranks->progress, links->backend, id, &links->wire);
 }
 
 static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
-  const petra_carrier_watch watch = {.look = look,
-                                     .give_up = give_up,
-                                     .stuck = stuck,
-                                     .stuck_ns = STUCK_NS,
-                                     .what = "what its GPU does",
-                                     .context = links};
+  const petra_progress_thread_watch watch = {.look = look,
+                                             .give_up = give_up,
+                                             .stuck = stuck,
+                                             .stuck_ns = STUCK_NS,
+                                             .what = "what its GPU does",
+                                             .context = links};
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
   PETRA_TRY(allocate_lanes(links));
-  petra_carrier_watch_set(links->ranks->carrier, &watch);
+  petra_progress_thread_watch_set(links->ranks->progress, &watch);
   PETRA_TRY(connect_all(links, placement, plan));
   return try_lanes(links);
 }
@@ -247,10 +247,10 @@ static petra_status exchange(void *context, const petra_peer_operation *operatio
   return links->backend->peers->exchange(links->backend, operations, count);
 }
 
-petra_peer_way petra_rank_links_way(petra_rank_links *links) {
+petra_peer_link petra_rank_links_peers(petra_rank_links *links) {
   if (links->kind == PETRA_LINKS_MPI_DEVICES)
-    return petra_peers_wire_way(links->wire);
-  return (petra_peer_way){.exchange = exchange, .context = links};
+    return petra_peers_wire_peers(links->wire);
+  return (petra_peer_link){.exchange = exchange, .context = links};
 }
 
 petra_status petra_rank_links_close(petra_rank_links *links) {
@@ -261,7 +261,7 @@ petra_status petra_rank_links_close(petra_rank_links *links) {
   PETRA_TRY(petra_backend_synchronize(links->backend));
   PETRA_TRY(petra_ranks_agree(links->ranks, PETRA_OK, NULL)); /* nobody closes what another one still uses */
   petra_status status = links->backend->peers->close(links->backend);
-  petra_carrier_watch_set(links->ranks->carrier, NULL);
+  petra_progress_thread_watch_set(links->ranks->progress, NULL);
   links->kind = PETRA_LINKS_HOSTS;
   return status;
 }
@@ -269,7 +269,7 @@ petra_status petra_rank_links_close(petra_rank_links *links) {
 void petra_rank_links_fini(petra_rank_links *links) {
   petra_peers_wire_destroy(links->wire);
   if (links->kind == PETRA_LINKS_NCCL) {
-    petra_carrier_watch_set(links->ranks->carrier, NULL);
+    petra_progress_thread_watch_set(links->ranks->progress, NULL);
     links->backend->peers->give_up(links->backend);
   }
   petra_free(links->lane_out);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How messages go between the ranks of a run: through the hosts, by the carrier, or from device to device. */
+/* How messages go between the ranks of a run: through the hosts, by the progress thread, or from device to device. */
 #pragma once
 
 #include "distributed/peers_wire.h"
 #include "plan/placement.h"
 
 typedef enum petra_link_kind {
-  PETRA_LINKS_HOSTS,       /* by the ways of the carrier */
+  PETRA_LINKS_HOSTS,       /* by the channels of the progress thread */
   PETRA_LINKS_MPI_DEVICES, /* an MPI library that reads memory of devices */
   PETRA_LINKS_NCCL,
 } petra_link_kind;
@@ -21,10 +21,10 @@ typedef struct petra_rank_links {
 } petra_rank_links;
 
 /* How tensors go from device to device; not of HOSTS. */
-petra_peer_way petra_rank_links_way(petra_rank_links *links);
+petra_peer_link petra_rank_links_peers(petra_rank_links *links);
 
 /* All ranks come here at once, after they agreed: rank 0 chooses by cluster.transport, the same for all, and neighbours connect.
- * `id` is that of a way of the carrier that nobody else uses. PETRA_CONFIG or a failure everywhere, with one line.
+ * `id` is that of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a failure everywhere, with one line.
  * petra_rank_links_fini is due whatever comes back. */
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
                                    petra_backend *backend, int id);

@@ -33,7 +33,7 @@ static petra_status name(petra_transport_peers *p, int lane, petra_message *mess
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = p->options.way.exchange(p->options.way.context, p->operations, (int)p->count);
+    status = p->options.channel.exchange(p->options.channel.context, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
@@ -55,7 +55,7 @@ static petra_status add_leaving(petra_transport_peers *p, int lane, petra_messag
 petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_address *to, petra_message *message) {
   petra_status status = add_leaving(p, p->options.lane_out[p->options.rank_of[to->stage - 1]], message);
   petra_message_release(message);
-  if (status == PETRA_OK && to->channel == PETRA_CHANNEL_EVALUATION)
+  if (status == PETRA_OK && to->kind == PETRA_MESSAGE_EVALUATION)
     status = petra_transport_peers_flush(p);
   return status;
 }
@@ -66,7 +66,7 @@ static petra_status create_parts(const petra_transport_peers *p, const petra_add
   petra_tensor **const parts[PARTS] = {&out->streams.tensor[0], &out->streams.tensor[1], &out->gradients.tensor[0],
                                        &out->gradients.tensor[1]};
   petra_tensor_form forms[PARTS];
-  petra_message_forms(stage, to->channel != PETRA_CHANNEL_BACKWARD, forms);
+  petra_message_forms(stage, to->kind != PETRA_MESSAGE_BACKWARD, forms);
   for (int i = 0; i < PARTS; i++) {
     if (forms[i].presence != PETRA_PRESENT)
       continue;
@@ -79,7 +79,7 @@ static petra_status create_parts(const petra_transport_peers *p, const petra_add
 
 /* Makes the tensors of a message that comes, and names them. */
 static petra_status receive(petra_transport_peers *p, const petra_address *to, int32_t images, petra_message *out) {
-  const int32_t sender = to->channel == PETRA_CHANNEL_BACKWARD ? to->stage + 1 : to->stage - 1;
+  const int32_t sender = to->kind == PETRA_MESSAGE_BACKWARD ? to->stage + 1 : to->stage - 1;
   *out = (petra_message){0};
   petra_status status = create_parts(p, to, images, out);
   if (status == PETRA_OK)
@@ -93,7 +93,7 @@ static petra_status receive(petra_transport_peers *p, const petra_address *to, i
 petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_address *to) {
   petra_backend *backend = p->options.backend;
   petra_message message;
-  PETRA_TRY(petra_backend_begin(backend, to->stage, RECEIVING + (int32_t)to->channel));
+  PETRA_TRY(petra_backend_begin(backend, to->stage, RECEIVING + (int32_t)to->kind));
   petra_status status = receive(p, to, p->options.batch, &message);
   petra_status end = petra_backend_end(backend);
   PETRA_TRY(status);
@@ -104,7 +104,7 @@ petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_
 /* The message's tensors, some of which may still be on their way. */
 static petra_status take_tensors(petra_transport_peers *p, const petra_address *at, petra_message *out) {
   PETRA_TRY(petra_transport_peers_flush(p)); /* what came in the same group, were it so */
-  if (at->channel != PETRA_CHANNEL_EVALUATION)
+  if (at->kind != PETRA_MESSAGE_EVALUATION)
     return p->options.local->ops->take(p->options.local, at, out);
   const int64_t images =
       petra_evaluation_batch(p->options.evaluation_images, p->options.batch, p->options.recalibrate, at->number);
@@ -120,10 +120,10 @@ static petra_status await(const petra_transport_peers *p, const petra_address *a
   petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
                                       message->gradients.tensor[0], message->gradients.tensor[1]};
   char what[96];
-  snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->channel], (long long)at->number, at->stage);
+  snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->kind], (long long)at->number, at->stage);
   for (int i = 0; i < PARTS; i++)
-    if (parts[i] && p->options.way.await)
-      PETRA_TRY(p->options.way.await(p->options.way.context, parts[i], what));
+    if (parts[i] && p->options.channel.await)
+      PETRA_TRY(p->options.channel.await(p->options.channel.context, parts[i], what));
   return PETRA_OK;
 }
 
@@ -138,9 +138,9 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
   return status;
 }
 
-petra_status petra_transport_peers_settle(petra_transport_peers *p) {
+petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return p->options.way.settle ? p->options.way.settle(p->options.way.context) : PETRA_OK;
+  return p->options.channel.settle ? p->options.channel.settle(p->options.channel.context) : PETRA_OK;
 }
 
 void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {

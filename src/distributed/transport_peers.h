@@ -12,7 +12,7 @@
 #include "exec/transport.h"
 
 /* How tensors get to another device. */
-typedef struct petra_peer_way {
+typedef struct petra_peer_link {
   /* As in backend/peers.h; the tensors are released when it returns. */
   petra_status (*exchange)(void *context, const petra_peer_operation *operations, int count);
   /* Before a tensor is used that was received; NULL: the device knows. `what` is waited for. */
@@ -20,14 +20,14 @@ typedef struct petra_peer_way {
   /* Waits for all that is under way; NULL: the device knows. */
   petra_status (*settle)(void *context);
   void *context;
-} petra_peer_way;
+} petra_peer_link;
 
 typedef struct petra_transport_peers petra_transport_peers;
 
 typedef struct petra_transport_peers_options {
   petra_stages stages;
   petra_backend *backend;
-  petra_peer_way way;
+  petra_peer_link channel;
   petra_transport *local;  /* borrowed: what came is put there */
   const int32_t *rank_of;  /* of each stage; borrowed */
   const int32_t *lane_out; /* to each rank, and from it; borrowed */
@@ -51,7 +51,7 @@ petra_status petra_transport_peers_coming(petra_transport_peers *peers, const pe
 petra_status petra_transport_peers_flush(petra_transport_peers *peers);
 
 /* What was named so far has come: for a checkpoint, which then has it from the mailboxes. */
-petra_status petra_transport_peers_settle(petra_transport_peers *peers);
+petra_status petra_transport_peers_drain(petra_transport_peers *peers);
 
 /* Messages sent so far, and their bytes. */
 void petra_transport_peers_count(const petra_transport_peers *peers, int64_t *messages, int64_t *bytes);

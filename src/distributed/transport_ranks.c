@@ -19,43 +19,43 @@ typedef struct packed_shapes {
   int32_t shape[PARTS][4];
 } packed_shapes;
 
-/* One boundary, channel and direction that leaves or enters this rank. Where there is an order of all actions, an evaluation's
- * messages go by the way of the forward ones, with its buffers: what is on it then stands in that order. */
+/* One boundary, kind of message and direction that leaves or enters this rank. Where there is an order of all actions, an evaluation's
+ * messages go by the channel of the forward ones, with its buffers: what is on it then stands in that order. */
 typedef struct boundary {
-  petra_way *way;
+  petra_channel *channel;
   size_t capacity;     /* of its messages */
   int64_t posted;      /* messages that were really sent */
   int64_t sent, taken; /* by the schedule */
-  int64_t before;      /* of those sent: not on the way, but in the checkpoint that the run goes on from */
-  int64_t charged;     /* bytes of the way's buffers in the account of the stage that is here */
+  int64_t before;      /* of those sent: not on the channel, but in the checkpoint that the run goes on from */
+  int64_t charged;     /* bytes of the channel's buffers in the account of the stage that is here */
 } boundary;
 
 typedef struct transport_ranks {
   petra_transport base;
   petra_transport_ranks_options options;
-  boundary *at; /* by receiving stage (from 1) and channel */
+  boundary *at; /* by receiving stage (from 1) and kind of message */
   int64_t copying_ns, took_ns;
 } transport_ranks;
 
-static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_channel channel) {
-  return &t->at[(stage - 1) * PETRA_CHANNELS + (int)channel];
+static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_message_kind kind) {
+  return &t->at[(stage - 1) * PETRA_MESSAGE_KINDS + (int)kind];
 }
 
-static bool shares(const transport_ranks *t, petra_channel channel) {
-  return channel == PETRA_CHANNEL_EVALUATION && !t->options.by_arrival;
+static bool shares(const transport_ranks *t, petra_message_kind kind) {
+  return kind == PETRA_MESSAGE_EVALUATION && !t->options.by_arrival;
 }
 
-/* The boundary that has the way of a channel's messages, and their numbers on it. */
+/* Returns the boundary whose channel carries messages of this kind, which have their numbers on it. */
 static boundary *carrier_of(transport_ranks *t, const petra_address *address) {
-  return boundary_of(t, address->stage, shares(t, address->channel) ? PETRA_CHANNEL_FORWARD : address->channel);
+  return boundary_of(t, address->stage, shares(t, address->kind) ? PETRA_MESSAGE_FORWARD : address->kind);
 }
 
 static int64_t number_of(const transport_ranks *t, const petra_address *address) {
-  return shares(t, address->channel) ? -1 - address->number : address->number;
+  return shares(t, address->kind) ? -1 - address->number : address->number;
 }
 
 static int32_t sender_of(const petra_address *address) {
-  return address->channel == PETRA_CHANNEL_BACKWARD ? address->stage + 1 : address->stage - 1;
+  return address->kind == PETRA_MESSAGE_BACKWARD ? address->stage + 1 : address->stage - 1;
 }
 
 static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
@@ -71,31 +71,31 @@ static size_t bytes_of(const petra_tensor *tensor) {
 
 static const char *describe(const petra_address *address, char text[96]) {
   static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
-  snprintf(text, 96, "the %s %lld of stage %d", channels[address->channel], (long long)address->number, address->stage);
+  snprintf(text, 96, "the %s %lld of stage %d", channels[address->kind], (long long)address->number, address->stage);
   return text;
 }
 
 /* How many messages the receiver has to have done with before the next one is sent. By the order all of an evaluation that
  * were sent so far have been taken, as the ranks do an evaluation at one place of it. */
-static int64_t awaited(transport_ranks *t, int32_t stage, petra_channel channel) {
-  const boundary *b = boundary_of(t, stage, channel);
+static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kind) {
+  const boundary *b = boundary_of(t, stage, kind);
   if (t->options.by_arrival)
-    return channel == PETRA_CHANNEL_BACKWARD ? 0 : b->posted - AHEAD;
-  if (channel == PETRA_CHANNEL_BACKWARD)
+    return kind == PETRA_MESSAGE_BACKWARD ? 0 : b->posted - AHEAD;
+  if (kind == PETRA_MESSAGE_BACKWARD)
     return b->taken - b->before - AHEAD;
-  const boundary *forward = boundary_of(t, stage, PETRA_CHANNEL_FORWARD);
-  return forward->taken - forward->before + boundary_of(t, stage, PETRA_CHANNEL_EVALUATION)->posted - AHEAD;
+  const boundary *forward = boundary_of(t, stage, PETRA_MESSAGE_FORWARD);
+  return forward->taken - forward->before + boundary_of(t, stage, PETRA_MESSAGE_EVALUATION)->posted - AHEAD;
 }
 
-/* The buffers of a way count as messages of the stage that is here. */
+/* The buffers of a channel count as messages of the stage that is here. */
 static void charge(transport_ranks *t, boundary *b, int32_t stage) {
-  const int64_t held = petra_way_bytes(b->way);
+  const int64_t held = petra_channel_bytes(b->channel);
   petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, stage)), PETRA_MEMORY_MESSAGES,
                     held - b->charged);
   b->charged = held;
 }
 
-/* Writes the message into the way's next buffer and sends it. */
+/* Writes the message into the channel's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
   boundary *b = carrier_of(t, to);
   packed_shapes shapes = {{{0}}};
@@ -103,7 +103,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   char text[96], what[128];
   void *buffer;
   snprintf(what, sizeof what, "room for %s", describe(to, text));
-  PETRA_TRY(petra_way_buffer(b->way, awaited(t, to->stage, to->channel), what, &buffer));
+  PETRA_TRY(petra_channel_buffer(b->channel, awaited(t, to->stage, to->kind), what, &buffer));
   charge(t, b, sender_of(to));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
@@ -118,8 +118,8 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
     }
   memcpy(buffer, &shapes, sizeof shapes);
   t->copying_ns += petra_clock_ns() - began_ns;
-  boundary_of(t, to->stage, to->channel)->posted++;
-  return petra_way_send(b->way, number_of(t, to), (size_t)(at - (unsigned char *)buffer));
+  boundary_of(t, to->stage, to->kind)->posted++;
+  return petra_channel_send(b->channel, number_of(t, to), (size_t)(at - (unsigned char *)buffer));
 }
 
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
@@ -144,7 +144,7 @@ static petra_status unpack(const transport_ranks *t, const petra_address *from, 
     return petra_fail(PETRA_INTERNAL, "a message of %zu bytes has no shapes", size);
   memcpy(&shapes, data, sizeof shapes);
   parts_of(out, parts);
-  petra_message_forms(stage, from->channel != PETRA_CHANNEL_BACKWARD, forms);
+  petra_message_forms(stage, from->kind != PETRA_MESSAGE_BACKWARD, forms);
   for (int i = 0; i < PARTS; i++) {
     if (shapes.shape[i][0] == 0)
       continue;
@@ -169,7 +169,7 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
   petra_status status = unpack(t, from, data, size, &message);
   t->copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
-    status = petra_way_done(b->way, number_of(t, from));
+    status = petra_channel_done(b->channel, number_of(t, from));
   if (status != PETRA_OK)
     petra_message_release(&message);
   else
@@ -179,27 +179,27 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
 
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
   transport_ranks *t = (transport_ranks *)base;
-  petra_way *way = carrier_of(t, from)->way;
+  petra_channel *channel = carrier_of(t, from)->channel;
   char what[96];
   const void *data;
   size_t size;
   if (t->options.peers && !petra_stages_has(&t->options.stages, sender_of(from)))
     return petra_transport_peers_take(t->options.peers, from, out);
-  if (!way || petra_transport_local_has(t->options.local, from))
+  if (!channel || petra_transport_local_has(t->options.local, from))
     return t->options.local->ops->take(t->options.local, from, out);
-  PETRA_TRY(petra_way_take(way, number_of(t, from), describe(from, what), &data, &size));
+  PETRA_TRY(petra_channel_take(channel, number_of(t, from), describe(from, what), &data, &size));
   return receive(t, from, data, size, out);
 }
 
 /* All messages that were sent to a stage by the schedule go into its mailbox. */
-static petra_status gather(transport_ranks *t, int32_t stage, petra_channel channel) {
-  const boundary *b = boundary_of(t, stage, channel);
-  while (b->way && petra_transport_local_count(t->options.local, stage, channel) < b->sent - b->taken) {
-    petra_address address = {.stage = stage, .channel = channel};
+static petra_status gather(transport_ranks *t, int32_t stage, petra_message_kind kind) {
+  const boundary *b = boundary_of(t, stage, kind);
+  while (b->channel && petra_transport_local_count(t->options.local, stage, kind) < b->sent - b->taken) {
+    petra_address address = {.stage = stage, .kind = kind};
     petra_message message;
     const void *data;
     size_t size;
-    PETRA_TRY(petra_way_next(b->way, "a message for a checkpoint", &address.number, &data, &size));
+    PETRA_TRY(petra_channel_next(b->channel, "a message for a checkpoint", &address.number, &data, &size));
     PETRA_TRY(receive(t, &address, data, size, &message));
     PETRA_TRY(t->options.local->ops->post(t->options.local, &address, &message));
   }
@@ -209,19 +209,19 @@ static petra_status gather(transport_ranks *t, int32_t stage, petra_channel chan
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_ranks *t = (transport_ranks *)base;
   if (t->options.peers && !tensors->archive->reading)
-    PETRA_TRY(petra_transport_peers_settle(t->options.peers));
-  for (int c = 0; c <= PETRA_CHANNEL_BACKWARD && !tensors->archive->reading; c++)
-    PETRA_TRY(gather(t, stage, (petra_channel)c));
+    PETRA_TRY(petra_transport_peers_drain(t->options.peers));
+  for (int c = 0; c <= PETRA_MESSAGE_BACKWARD && !tensors->archive->reading; c++)
+    PETRA_TRY(gather(t, stage, (petra_message_kind)c));
   return t->options.local->ops->archive(t->options.local, stage, tensors);
 }
 
 static void destroy(petra_transport *base) {
   transport_ranks *t = (transport_ranks *)base;
   for (int32_t j = 1; t->at && j <= t->options.stages.count; j++)
-    for (int c = 0; c < PETRA_CHANNELS; c++) {
-      const petra_address to = {.stage = j, .channel = (petra_channel)c};
+    for (int c = 0; c < PETRA_MESSAGE_KINDS; c++) {
+      const petra_address to = {.stage = j, .kind = (petra_message_kind)c};
       const int32_t here = petra_stages_has(&t->options.stages, j) ? j : sender_of(&to);
-      const boundary *b = boundary_of(t, j, to.channel);
+      const boundary *b = boundary_of(t, j, to.kind);
       if (b->charged)
         petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, here)), PETRA_MEMORY_MESSAGES,
                           -b->charged);
@@ -241,10 +241,10 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
 }
 
 /* By the schedule a stage sends its next message to stage `to`. */
-static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t number,
+static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t number,
                                bool before) {
-  boundary *b = boundary_of(t, to, channel);
-  const petra_address address = {to, channel, number};
+  boundary *b = boundary_of(t, to, kind);
+  const petra_address address = {to, kind, number};
   b->sent++;
   b->before += before;
   if (before || !t->options.peers || petra_stages_has(&t->options.stages, from) ||
@@ -260,24 +260,24 @@ petra_status petra_transport_ranks_count(petra_transport *base, const petra_prog
   const bool backward = action->kind == PETRA_ACTION_BACKWARD;
   const bool forward = action->kind == PETRA_ACTION_FORWARD || (backward && petra_program_fused(program, stage));
   if (forward && stage > 1)
-    boundary_of(t, stage, PETRA_CHANNEL_FORWARD)->taken++;
+    boundary_of(t, stage, PETRA_MESSAGE_FORWARD)->taken++;
   if (forward && stage < last)
-    PETRA_TRY(count_sent(t, stage, stage + 1, PETRA_CHANNEL_FORWARD, action->microbatch, before));
+    PETRA_TRY(count_sent(t, stage, stage + 1, PETRA_MESSAGE_FORWARD, action->microbatch, before));
   if (backward && stage < last)
-    boundary_of(t, stage, PETRA_CHANNEL_BACKWARD)->taken++;
+    boundary_of(t, stage, PETRA_MESSAGE_BACKWARD)->taken++;
   if (backward && stage > 1)
-    PETRA_TRY(count_sent(t, stage, stage - 1, PETRA_CHANNEL_BACKWARD, action->microbatch, before));
+    PETRA_TRY(count_sent(t, stage, stage - 1, PETRA_MESSAGE_BACKWARD, action->microbatch, before));
   return PETRA_OK;
 }
 
-bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_channel channel, int64_t *number,
+bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_message_kind kind, int64_t *number,
                                  int64_t *came_ns) {
-  return petra_way_first(boundary_of((transport_ranks *)base, stage, channel)->way, number, came_ns);
+  return petra_channel_first(boundary_of((transport_ranks *)base, stage, kind)->channel, number, came_ns);
 }
 
-bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_channel channel) {
+bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_message_kind kind) {
   transport_ranks *t = (transport_ranks *)base;
-  return petra_way_has_room(boundary_of(t, stage, channel)->way, awaited(t, stage, channel));
+  return petra_channel_has_room(boundary_of(t, stage, kind)->channel, awaited(t, stage, kind));
 }
 
 void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
@@ -295,24 +295,25 @@ petra_status petra_transport_ranks_step(petra_transport *base) {
 }
 
 int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
-  return petra_way_bytes_out(sizeof(packed_shapes) + (size_t)message_bytes);
+  return petra_channel_bytes_out(sizeof(packed_shapes) + (size_t)message_bytes);
 }
 
 int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
-  return petra_way_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes, AHEAD + 1); /* one is read into tensors */
+  return petra_channel_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes,
+                                AHEAD + 1); /* one is read into tensors */
 }
 
-/* The way of messages from one stage to a neighbour, if exactly one of them is here. */
-static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t bytes) {
+/* The channel of messages from one stage to a neighbour, if exactly one of them is here. */
+static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t bytes) {
   const petra_transport_ranks_options *options = &t->options;
-  boundary *b = boundary_of(t, to, channel);
+  boundary *b = boundary_of(t, to, kind);
   const int id = (int)(b - t->at);
   const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&options->stages, from);
   if (out == petra_stages_has(&options->stages, to) || options->peers)
     return PETRA_OK;
-  return out ? petra_carrier_way_out(options->carrier, options->rank_of[to - 1], id, capacity, &b->way)
-             : petra_carrier_way_in(options->carrier, options->rank_of[from - 1], id, capacity, &b->way);
+  return out ? petra_channel_open_out(options->progress, options->rank_of[to - 1], id, capacity, &b->channel)
+             : petra_channel_open_in(options->progress, options->rank_of[from - 1], id, capacity, &b->channel);
 }
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out) {
@@ -327,13 +328,13 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
   t->base.ops = &ops;
   t->options = *options;
   const int32_t stages = options->stages.count;
-  PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_CHANNELS, sizeof *t->at), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&t->at, (size_t)stages * PETRA_MESSAGE_KINDS, sizeof *t->at), fail);
   for (int32_t j = 1; j < stages; j++) {
     const int64_t up = options->forward_bytes[j - 1], down = options->backward_bytes[j];
-    PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_FORWARD, up), fail);
+    PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_FORWARD, up), fail);
     if (options->evaluates && options->by_arrival)
-      PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_EVALUATION, up), fail);
-    PETRA_TRY_GOTO(status, open_way(t, j + 1, j, PETRA_CHANNEL_BACKWARD, down), fail);
+      PETRA_TRY_GOTO(status, open_channel(t, j, j + 1, PETRA_MESSAGE_EVALUATION, up), fail);
+    PETRA_TRY_GOTO(status, open_channel(t, j + 1, j, PETRA_MESSAGE_BACKWARD, down), fail);
   }
   *out = &t->base;
   return PETRA_OK;

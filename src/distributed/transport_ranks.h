@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport between the ranks of a run: what is for a stage that is here goes by the local transport, anything else by
- * a way of the carrier, as the logical tensors in the element type of the backend's activations (f32, or f64 with ref's
+ * a channel of the progress thread, as the logical tensors in the element type of the backend's activations (f32, or f64 with ref's
  * fp64), so that ranks need not have the same backend.
  *
  * Every rank goes through the one schedule of all stages. At the moment when a message is sent, its receiver has taken so
@@ -26,19 +26,19 @@
 typedef struct petra_transport_ranks_options {
   petra_stages stages;
   petra_backend *backend;
-  petra_carrier *carrier;       /* borrowed */
-  petra_transport *local;       /* taken over, also on failure */
-  const int32_t *rank_of;       /* of each stage; borrowed */
-  bool evaluates;               /* there are evaluations */
-  bool by_arrival;              /* no order of the actions is known beforehand */
-  const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
+  petra_progress_thread *progress; /* borrowed */
+  petra_transport *local;          /* taken over, also on failure */
+  const int32_t *rank_of;          /* of each stage; borrowed */
+  bool evaluates;                  /* there are evaluations */
+  bool by_arrival;                 /* no order of the actions is known beforehand */
+  const int64_t *forward_bytes;    /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
-  petra_transport_peers *peers; /* taken over, also on failure; NULL: by ways of the carrier */
+  petra_transport_peers *peers; /* taken over, also on failure; NULL: by channels of the progress thread */
 } petra_transport_ranks_options;
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out);
 
-/* Bytes of the buffers of one boundary and direction, by ways of the carrier, for messages of so many bytes: at most, at the stage
+/* Bytes of the buffers of one boundary and direction, by channels of the progress thread, for messages of so many bytes: at most, at the stage
  * that sends, and at the one that receives beside the messages that the schedule has wait there. Both count as messages of
  * their stage. */
 int64_t petra_transport_ranks_bytes_out(int64_t message_bytes);
@@ -65,11 +65,11 @@ petra_status petra_transport_ranks_step(petra_transport *transport);
  * arrival. */
 enum { PETRA_TRANSPORT_AHEAD = 2 };
 
-/* By arrival, as the last petra_carrier_look found it. The first message from another rank that waits for a stage that is
+/* By arrival, as the last petra_progress_thread_look found it. The first message from another rank that waits for a stage that is
  * here, and when it came (base/clock.h); false: none. */
-bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petra_channel channel, int64_t *number,
+bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petra_message_kind kind, int64_t *number,
                                  int64_t *came_ns);
 
 /* By arrival: whether `post` to a stage that is elsewhere would not wait. A backward message waits for nothing but one of
- * the two buffers of its way. */
-bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_channel channel);
+ * the two buffers of its channel. */
+bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_message_kind kind);

@@ -17,11 +17,11 @@ typedef struct worker_ranks {
 /* An action of a stage that is here, or an evaluation, which all ranks do together when the last stage has reached it. */
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
-  const int64_t start_ns = petra_clock_ns(), waited_ns = petra_carrier_counted(w->options.carrier).wait_ns;
+  const int64_t start_ns = petra_clock_ns(), waited_ns = petra_progress_thread_counts_now(w->options.progress).wait_ns;
   const int64_t copied_ns = petra_transport_ranks_copying_ns(w->options.transport);
   PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
   const int64_t end_ns = petra_clock_ns();
-  const int64_t waiting_ns = petra_carrier_counted(w->options.carrier).wait_ns - waited_ns;
+  const int64_t waiting_ns = petra_progress_thread_counts_now(w->options.progress).wait_ns - waited_ns;
   w->took.busy_ns += end_ns - start_ns;
   w->took.waited_ns += waiting_ns;
   w->took.copied_ns += petra_transport_ranks_copying_ns(w->options.transport) - copied_ns;

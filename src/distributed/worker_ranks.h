@@ -19,12 +19,12 @@ typedef struct petra_worker_ranks_options {
   petra_worker *worker; /* worker_stage's */
   petra_worker_cost_options counting;
   const petra_program_options *program;
-  petra_transport *transport;   /* transport_ranks' */
-  petra_stage_observer *groups; /* a list, or NULL; told (begins, done) of the actions of all stages */
-  petra_action_log *actions;    /* records its own actions, by the wall clock; NULL: nobody does */
-  int64_t origin_ns;            /* of the wall clock (base/clock.h): rows count from it */
-  petra_carrier *carrier;       /* of the transport */
-  petra_rank_times *times;      /* told of its own actions */
+  petra_transport *transport;      /* transport_ranks' */
+  petra_stage_observer *groups;    /* a list, or NULL; told (begins, done) of the actions of all stages */
+  petra_action_log *actions;       /* records its own actions, by the wall clock; NULL: nobody does */
+  int64_t origin_ns;               /* of the wall clock (base/clock.h): rows count from it */
+  petra_progress_thread *progress; /* of the transport */
+  petra_rank_times *times;         /* told of its own actions */
   /* Called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
   void *context;

@@ -6,22 +6,22 @@
 #include "backend/journal.h"
 #include "base/lane.h"
 
-typedef struct petra_aside {
+typedef struct petra_deferred_work {
   petra_journal *journal;
   petra_status status;
   char failure[PETRA_LANE_LINE];
-} petra_aside;
+} petra_deferred_work;
 
-petra_status petra_aside_init(petra_aside *aside);
-void petra_aside_fini(petra_aside *aside);
+petra_status petra_deferred_work_init(petra_deferred_work *aside);
+void petra_deferred_work_fini(petra_deferred_work *aside);
 
 /* Another piece begins. */
-void petra_aside_begin(petra_aside *aside, petra_backend *backend);
+void petra_deferred_work_begin(petra_deferred_work *aside, petra_backend *backend);
 
 /* Between the two the calling thread works for it, where `lines`: with lines of failures held back. */
-void petra_aside_enter(petra_aside *aside, bool lines);
-void petra_aside_leave(petra_aside *aside);
+void petra_deferred_work_enter(petra_deferred_work *aside, bool lines);
+void petra_deferred_work_leave(petra_deferred_work *aside);
 
 /* In its turn, outside of all: makes its changes. `before` is the status of the pieces before it; if these went well its
  * failure is logged and returned. */
-petra_status petra_aside_end(petra_aside *aside, petra_status before);
+petra_status petra_deferred_work_end(petra_deferred_work *aside, petra_status before);

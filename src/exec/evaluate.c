@@ -13,7 +13,7 @@ typedef enum evaluation_pass { PASS_PLAIN, PASS_ESTIMATE, PASS_RECALIBRATED, PAS
 
 /* A batch that is computed beside others. */
 typedef struct one_of_many {
-  petra_aside aside;
+  petra_deferred_work aside;
   petra_batch *batch;
   petra_loss loss;
 } one_of_many;
@@ -39,7 +39,7 @@ struct petra_evaluator {
 /* What stage `j` takes in where the stage below it is elsewhere; for stage 1 the batch. */
 static petra_status input(const petra_evaluator *e, const petra_batch *batch, int32_t j, int64_t number,
                           petra_streams *out) {
-  const petra_address here = {j, PETRA_CHANNEL_EVALUATION, number};
+  const petra_address here = {j, PETRA_MESSAGE_EVALUATION, number};
   petra_message message;
   if (j == 1)
     return petra_batch_upload(e->options.backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
@@ -50,7 +50,7 @@ static petra_status input(const petra_evaluator *e, const petra_batch *batch, in
 
 /* Takes the streams over. */
 static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, petra_streams *streams) {
-  const petra_address next = {to, PETRA_CHANNEL_EVALUATION, number};
+  const petra_address next = {to, PETRA_MESSAGE_EVALUATION, number};
   petra_message message = {.streams = *streams};
   *streams = (petra_streams){{NULL, NULL}};
   return e->options.transport->ops->post(e->options.transport, &next, &message);
@@ -131,7 +131,7 @@ static petra_status use_pool(petra_evaluator *evaluator) {
     evaluator->loading.threads = threads;
   PETRA_TRY(petra_allocate(&evaluator->many, (size_t)threads, sizeof *evaluator->many));
   for (; evaluator->at_once < threads; evaluator->at_once++)
-    PETRA_TRY(petra_aside_init(&evaluator->many[evaluator->at_once].aside));
+    PETRA_TRY(petra_deferred_work_init(&evaluator->many[evaluator->at_once].aside));
   return PETRA_OK;
 }
 
@@ -165,7 +165,7 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
     return;
   petra_loader_destroy(evaluator->loader);
   for (int i = 0; i < evaluator->at_once; i++)
-    petra_aside_fini(&evaluator->many[i].aside);
+    petra_deferred_work_fini(&evaluator->many[i].aside);
   petra_free(evaluator->many);
   petra_free(evaluator);
 }
@@ -190,9 +190,9 @@ static void count(petra_evaluator *evaluator, const petra_loss *one) {
 static void compute_one(void *context, int job) {
   petra_evaluator *evaluator = context;
   one_of_many *one = &evaluator->many[job];
-  petra_aside_enter(&one->aside, true);
+  petra_deferred_work_enter(&one->aside, true);
   one->aside.status = evaluate_batch(evaluator, one->batch, evaluator->first + evaluator->next + job, &one->loss);
-  petra_aside_leave(&one->aside);
+  petra_deferred_work_leave(&one->aside);
 }
 
 /* As many batches as are computed at once; their sums are in their order. */
@@ -204,7 +204,7 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   for (; held < maximum && status == PETRA_OK; held += status == PETRA_OK) {
     one_of_many *one = &evaluator->many[held];
     one->loss = (petra_loss){0};
-    petra_aside_begin(&one->aside, evaluator->options.backend);
+    petra_deferred_work_begin(&one->aside, evaluator->options.backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
@@ -212,7 +212,7 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   for (int i = 0; i < held; i++) {
     one_of_many *one = &evaluator->many[i];
     petra_loader_give_back(evaluator->loader, one->batch);
-    status = petra_aside_end(&one->aside, status);
+    status = petra_deferred_work_end(&one->aside, status);
     if (status == PETRA_OK)
       count(evaluator, &one->loss);
   }

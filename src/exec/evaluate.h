@@ -3,7 +3,7 @@
  * training batches follow, from which the snapshots' statistics are estimated anew, and then the data set once more. */
 #pragma once
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "data/loader.h"
 #include "exec/stages.h"
 #include "exec/transport.h"

@@ -8,22 +8,22 @@
 #include "stage/stage.h"
 
 /* X(NAME, name in checkpoints) */
-#define PETRA_CHANNEL_LIST(X)                                                                                          \
+#define PETRA_MESSAGE_LIST(X)                                                                                          \
   X(FORWARD, "forward")       /* streams from the stage below, by microbatch */                                        \
   X(BACKWARD, "backward")     /* gradients (and streams) from the stage above, by microbatch */                        \
   X(EVALUATION, "evaluation") /* streams from the stage below, by batch of an evaluation */
 
-typedef enum petra_channel {
-#define PETRA_CHANNEL_ENUM(name, text) PETRA_CHANNEL_##name,
-  PETRA_CHANNEL_LIST(PETRA_CHANNEL_ENUM)
-#undef PETRA_CHANNEL_ENUM
-      PETRA_CHANNELS
-} petra_channel;
+typedef enum petra_message_kind {
+#define PETRA_MESSAGE_ENUM(name, text) PETRA_MESSAGE_##name,
+  PETRA_MESSAGE_LIST(PETRA_MESSAGE_ENUM)
+#undef PETRA_MESSAGE_ENUM
+      PETRA_MESSAGE_KINDS
+} petra_message_kind;
 
 /* For whom a message is, and which one it is. */
 typedef struct petra_address {
   int32_t stage; /* the receiver, from 1 */
-  petra_channel channel;
+  petra_message_kind kind;
   int64_t number; /* from 0; one message of each number at a time */
 } petra_address;
 

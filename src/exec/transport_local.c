@@ -21,19 +21,19 @@ typedef struct mailbox {
 typedef struct transport_local {
   petra_transport base;
   petra_stages stages;
-  mailbox at[][PETRA_CHANNELS]; /* per stage */
+  mailbox at[][PETRA_MESSAGE_KINDS]; /* per stage */
 } transport_local;
 
 static const char *const names[] = {
 #define NAME(name, text) text,
-    PETRA_CHANNEL_LIST(NAME)
+    PETRA_MESSAGE_LIST(NAME)
 #undef NAME
 };
 
 /* NULL, logged, for a stage that is not here. */
 static mailbox *box_of(transport_local *t, const petra_address *address) {
   if (petra_stages_has(&t->stages, address->stage))
-    return &t->at[address->stage - 1][address->channel];
+    return &t->at[address->stage - 1][address->kind];
   petra_fail(PETRA_INTERNAL, "a message for stage %d, which is not in this process", address->stage);
   return NULL;
 }
@@ -71,12 +71,12 @@ static int64_t find(const mailbox *box, int64_t number) {
 }
 
 bool petra_transport_local_has(const petra_transport *base, const petra_address *at) {
-  const mailbox *box = &((const transport_local *)base)->at[at->stage - 1][at->channel];
+  const mailbox *box = &((const transport_local *)base)->at[at->stage - 1][at->kind];
   return find(box, at->number) < box->count;
 }
 
-int64_t petra_transport_local_count(const petra_transport *base, int32_t stage, petra_channel channel) {
-  return ((const transport_local *)base)->at[stage - 1][channel].count;
+int64_t petra_transport_local_count(const petra_transport *base, int32_t stage, petra_message_kind kind) {
+  return ((const transport_local *)base)->at[stage - 1][kind].count;
 }
 
 static petra_status take(petra_transport *base, const petra_address *at, petra_message *out) {
@@ -117,10 +117,10 @@ static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *
 /* Those of evaluations are taken within the action that they are for, and are in no checkpoint. */
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_local *t = (transport_local *)base;
-  for (int c = 0; c <= PETRA_CHANNEL_BACKWARD; c++) {
+  for (int c = 0; c <= PETRA_MESSAGE_BACKWARD; c++) {
     char name[40];
     snprintf(name, sizeof name, "messages/%s-%02d", names[c], stage);
-    PETRA_TRY(archive_box(petra_stages_get(&t->stages, stage), tensors, name, c == PETRA_CHANNEL_FORWARD,
+    PETRA_TRY(archive_box(petra_stages_get(&t->stages, stage), tensors, name, c == PETRA_MESSAGE_FORWARD,
                           &t->at[stage - 1][c]));
   }
   return PETRA_OK;
@@ -129,7 +129,7 @@ static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_a
 static void destroy(petra_transport *base) {
   transport_local *t = (transport_local *)base;
   for (int32_t j = 0; j < t->stages.count; j++)
-    for (int c = 0; c < PETRA_CHANNELS; c++) {
+    for (int c = 0; c < PETRA_MESSAGE_KINDS; c++) {
       mailbox *box = &t->at[j][c];
       for (int64_t i = 0; i < box->count; i++)
         petra_message_release(&box->mail[i].message);

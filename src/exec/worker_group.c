@@ -19,14 +19,14 @@ petra_status petra_group_init(petra_worker_stage *worker) {
   PETRA_TRY(petra_allocate(&worker->took_ns, (size_t)stages, sizeof *worker->took_ns));
   PETRA_TRY(petra_allocate(&worker->tasks, 2 * (size_t)stages, sizeof *worker->tasks));
   for (; worker->task_count < 2 * stages; worker->task_count++)
-    PETRA_TRY(petra_aside_init(&worker->tasks[worker->task_count].aside));
+    PETRA_TRY(petra_deferred_work_init(&worker->tasks[worker->task_count].aside));
   return petra_thread_pool_create(worker->options.backend->lanes, &worker->pool);
 }
 
 void petra_group_fini(petra_worker_stage *worker) {
   petra_thread_pool_destroy(worker->pool);
   for (int i = 0; i < worker->task_count; i++)
-    petra_aside_fini(&worker->tasks[i].aside);
+    petra_deferred_work_fini(&worker->tasks[i].aside);
   petra_free(worker->tasks);
   petra_free(worker->chains);
   petra_free(worker->took_ns);
@@ -36,10 +36,10 @@ void petra_group_fini(petra_worker_stage *worker) {
 static petra_status prepare(petra_worker_stage *worker, petra_group_task *one, int64_t virtual_ns,
                             const petra_action *action, const petra_action_result *result) {
   one->task = (petra_task){.action = *action, .virtual_ns = virtual_ns, .result = *result};
-  petra_aside_begin(&one->aside, worker->options.backend);
-  petra_aside_enter(&one->aside, false);
+  petra_deferred_work_begin(&one->aside, worker->options.backend);
+  petra_deferred_work_enter(&one->aside, false);
   petra_status status = petra_task_prepare(worker, &one->task);
-  petra_aside_leave(&one->aside);
+  petra_deferred_work_leave(&one->aside);
   return status;
 }
 
@@ -47,9 +47,9 @@ static petra_status prepare(petra_worker_stage *worker, petra_group_task *one, i
 static petra_status compute(petra_worker_stage *worker, petra_group_task *one) {
   const petra_action *action = &one->task.action;
   const int64_t begin_ns = petra_clock_ns();
-  petra_aside_enter(&one->aside, true);
+  petra_deferred_work_enter(&one->aside, true);
   one->aside.status = petra_task_compute(worker, &one->task);
-  petra_aside_leave(&one->aside);
+  petra_deferred_work_leave(&one->aside);
   worker->took_ns[action->stage - 1][action->kind] = petra_clock_ns() - begin_ns;
   return one->aside.status;
 }
@@ -85,7 +85,7 @@ static int make_chains(petra_worker_stage *worker) {
 
 /* `before`: of the actions before it in the group. */
 static petra_status conclude(petra_worker_stage *worker, petra_group_task *one, petra_status before) {
-  petra_status status = petra_aside_end(&one->aside, before);
+  petra_status status = petra_deferred_work_end(&one->aside, before);
   if (status == PETRA_OK)
     status = petra_task_conclude(worker, &one->task);
   petra_task_release(&one->task);

@@ -27,20 +27,20 @@ typedef struct room {
 typedef struct one_replica {
   petra_worker *worker; /* NULL: in another process */
   petra_stages stages;
-  petra_way *in, *out; /* from and to it; NULL: it is here */
+  petra_channel *in, *out; /* from and to it; NULL: it is here */
 } one_replica;
 
 typedef struct worker_replicas {
   petra_worker base;
-  petra_carrier *carrier;
+  petra_progress_thread *progress;
   int replicas, own;   /* the first replica that is here */
   int32_t stages;      /* J */
   exchange *exchanges; /* of each stage */
-  room *rooms;         /* of each stage; without a carrier, where exchanges do not overlap, the first serves all */
-  const void **parts;  /* of each replica, while they are summed */
-  int open;            /* exchanges that are begun and not summed */
-  int32_t largest;     /* the stage, from 1, with the largest piece */
-  int64_t charged;     /* bytes of the buffers of the ways, in the account of that stage */
+  room *rooms; /* of each stage; without a progress thread, where exchanges do not overlap, the first serves all */
+  const void **parts;           /* of each replica, while they are summed */
+  int open;                     /* exchanges that are begun and not summed */
+  int32_t largest;              /* the stage, from 1, with the largest piece */
+  int64_t charged;              /* bytes of the buffers of the channels, in the account of that stage */
   petra_action_result *results; /* of a group: those of one replica, then what the executor asks with */
   int64_t results_capacity;
   one_replica replica[];
@@ -109,7 +109,7 @@ static size_t bytes_of(const exchange *e) {
 }
 
 static room *room_of(const worker_replicas *w, int32_t stage) {
-  return &w->rooms[w->carrier ? stage - 1 : 0];
+  return &w->rooms[w->progress ? stage - 1 : 0];
 }
 
 /* The copy of a replica that is here. */
@@ -119,7 +119,7 @@ static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int repli
 
 /* The first element of the piece that a replica owns; of piece `replicas` the end. */
 static int64_t first_of(const worker_replicas *w, int32_t stage, int piece) {
-  const int64_t elements = w->exchanges[stage - 1].size.elements, pieces = w->carrier ? w->replicas : 1;
+  const int64_t elements = w->exchanges[stage - 1].size.elements, pieces = w->progress ? w->replicas : 1;
   return elements / pieces * piece + elements % pieces * piece / pieces;
 }
 
@@ -132,14 +132,14 @@ static size_t piece_bytes(const worker_replicas *w, int32_t stage, int piece) {
 }
 
 static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
-  if (w->carrier)
+  if (w->progress)
     petra_account_add(petra_stage_account(stage_of(w, w->own, stage)), PETRA_MEMORY_MESSAGES, bytes);
 }
 
-/* The room stays, and grows without a carrier. */
+/* The room stays, and grows without a progress thread. */
 static petra_status make_room(worker_replicas *w, int32_t stage) {
   room *r = room_of(w, stage);
-  const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->carrier ? 1 : (size_t)w->replicas);
+  const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->progress ? 1 : (size_t)w->replicas);
   if (r->size >= size)
     return PETRA_OK;
   petra_free(r->bytes);
@@ -152,43 +152,43 @@ static petra_status make_room(worker_replicas *w, int32_t stage) {
 
 /* --- messages between the replicas --- */
 
-/* Numbers the messages of a way: every update has one of each step. All replicas of a stage have made as many updates. */
+/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have made as many updates. */
 static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
   return (petra_stage_version(stage_of(w, w->own, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
 }
 
 static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int to, step at) {
-  petra_way *way = w->replica[to].out;
+  petra_channel *channel = w->replica[to].out;
   const size_t bytes = piece_bytes(w, stage, piece);
   void *buffer;
-  PETRA_TRY(petra_way_buffer(way, 0, "room for gradients", &buffer));
+  PETRA_TRY(petra_channel_buffer(channel, 0, "room for gradients", &buffer));
   memcpy(buffer, copy_of(w, stage, w->own) + piece_offset(w, stage, piece), bytes);
-  return petra_way_send(way, number_of(w, stage, at), bytes);
+  return petra_channel_send(channel, number_of(w, stage, at), bytes);
 }
 
 /* A message of another replica, with `piece`. Without `wait`, *data is NULL if it has not come. */
 static petra_status take(worker_replicas *w, int32_t stage, int from, int piece, step at, bool wait,
                          const void **data) {
-  petra_way *way = w->replica[from].in;
+  petra_channel *channel = w->replica[from].in;
   const int64_t number = number_of(w, stage, at);
   char what[96];
   size_t size;
   int64_t came_ns;
   snprintf(what, sizeof what, "the gradients of stage %d, update %lld, of replica %d", stage,
            (long long)petra_stage_version(stage_of(w, w->own, stage)), from);
-  PETRA_TRY(wait ? petra_way_take(way, number, what, data, &size)
-                 : petra_way_take_until(way, number, 0, what, data, &size, &came_ns));
+  PETRA_TRY(wait ? petra_channel_take(channel, number, what, data, &size)
+                 : petra_channel_take_until(channel, number, 0, what, data, &size, &came_ns));
   if (*data && size != piece_bytes(w, stage, piece))
     return petra_fail(PETRA_INTERNAL, "%s: %zu bytes; expected %zu", what, size, piece_bytes(w, stage, piece));
   return PETRA_OK;
 }
 
-/* Counts the buffers that the ways have by now. */
+/* Counts the buffers that the channels have by now. */
 static void charge_buffers(worker_replicas *w) {
   int64_t bytes = 0;
   for (int i = 0; i < w->replicas; i++)
     if (w->replica[i].in)
-      bytes += petra_way_bytes(w->replica[i].in) + petra_way_bytes(w->replica[i].out);
+      bytes += petra_channel_bytes(w->replica[i].in) + petra_channel_bytes(w->replica[i].out);
   charge(w, w->largest, bytes - w->charged);
   w->charged = bytes;
 }
@@ -237,7 +237,7 @@ static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
     const int other = (w->own + next) % w->replicas;
     if (!w->replica[other].in)
       continue;
-    PETRA_TRY(petra_way_done(w->replica[other].in, number_of(w, stage, STEP_PIECE)));
+    PETRA_TRY(petra_channel_done(w->replica[other].in, number_of(w, stage, STEP_PIECE)));
     PETRA_TRY(send_piece(w, stage, w->own, other, STEP_MEAN));
   }
   return PETRA_OK;
@@ -256,7 +256,7 @@ static petra_status end(worker_replicas *w, int32_t stage) {
       continue;
     PETRA_TRY(take(w, stage, i, i, STEP_MEAN, true, &mean));
     memcpy(copy_of(w, stage, w->own) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
-    PETRA_TRY(petra_way_done(w->replica[i].in, number_of(w, stage, STEP_MEAN)));
+    PETRA_TRY(petra_channel_done(w->replica[i].in, number_of(w, stage, STEP_MEAN)));
   }
   charge_buffers(w);
   e->begun = e->summed = false;
@@ -308,11 +308,11 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
       continue;
     memcpy(w->results, requested, (size_t)count * sizeof *requested);
     PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->results));
-    if (!w->carrier) /* a device keeps few results of losses that are not reported yet */
+    if (!w->progress) /* a device keeps few results of losses that are not reported yet */
       PETRA_TRY(petra_worker_finish(worker));
     merge(w, r, results, count);
   }
-  return w->carrier ? go_on(w, actions, count) : PETRA_OK;
+  return w->progress ? go_on(w, actions, count) : PETRA_OK;
 }
 
 static petra_status finish(petra_worker *base) {
@@ -341,15 +341,15 @@ static petra_status find_largest(worker_replicas *w, size_t *largest) {
   return PETRA_OK;
 }
 
-static petra_status open_ways(worker_replicas *w, const petra_worker_replicas_options *options) {
+static petra_status open_channels(worker_replicas *w, const petra_worker_replicas_options *options) {
   size_t capacity;
   PETRA_TRY(find_largest(w, &capacity));
   for (int i = 0; i < w->replicas; i++) {
     const int other = options->first_rank + i * options->places;
     if (i == w->own)
       continue;
-    PETRA_TRY(petra_carrier_way_out(w->carrier, other, options->way, capacity, &w->replica[i].out));
-    PETRA_TRY(petra_carrier_way_in(w->carrier, other, options->way, capacity, &w->replica[i].in));
+    PETRA_TRY(petra_channel_open_out(w->progress, other, options->channel, capacity, &w->replica[i].out));
+    PETRA_TRY(petra_channel_open_in(w->progress, other, options->channel, capacity, &w->replica[i].in));
   }
   return PETRA_OK;
 }
@@ -361,17 +361,17 @@ petra_status petra_worker_replicas_create(const petra_worker_replicas_options *o
   petra_status status;
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w + replicas * sizeof *w->replica));
   w->base.ops = &ops;
-  w->carrier = options->carrier;
+  w->progress = options->progress;
   w->replicas = options->replicas;
-  w->own = options->carrier ? options->replica : 0;
-  for (int i = 0; i < (options->carrier ? 1 : w->replicas); i++)
+  w->own = options->progress ? options->replica : 0;
+  for (int i = 0; i < (options->progress ? 1 : w->replicas); i++)
     w->replica[w->own + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
   w->stages = w->replica[w->own].stages.count;
   PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);
-  if (w->carrier)
-    PETRA_TRY_GOTO(status, open_ways(w, options), fail);
+  if (w->progress)
+    PETRA_TRY_GOTO(status, open_channels(w, options), fail);
   *out = &w->base;
   return PETRA_OK;
 fail:
@@ -400,5 +400,5 @@ void petra_worker_replicas_destroy(petra_worker *base) {
 int64_t petra_worker_replicas_bytes(int replicas, int stages, int64_t shared_bytes) {
   const int64_t widest = replicas * (int64_t)sizeof(double); /* of one element for each replica */
   const size_t piece = (size_t)((shared_bytes + widest - 1) / widest) * sizeof(double);
-  return (replicas - 1) * (petra_way_bytes_out(piece) + petra_way_bytes_in(piece, STEPS * stages));
+  return (replicas - 1) * (petra_channel_bytes_out(piece) + petra_channel_bytes_in(piece, STEPS * stages));
 }

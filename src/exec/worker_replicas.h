@@ -9,7 +9,7 @@
  * piece of all replicas sends their mean to the others. This goes on between the other actions of the process, and the update waits for
  * what is missing. So a process sends 2 (r - 1) / r of what the stage shares. In one process there is one piece, and nothing is sent.
  *
- * Between processes, the memory counts as messages: the copy of what a stage shares counts at that stage. The buffers of the ways between
+ * Between processes, the memory counts as messages: the copy of what a stage shares counts at that stage. The buffers of the channels between
  * replicas have the size of the largest piece of the stages that are here, and count at the stage with that piece. */
 #pragma once
 
@@ -20,12 +20,12 @@
 typedef struct petra_worker_replicas_options {
   int replicas;
   petra_worker *const
-      *worker; /* of each replica or, with a carrier, of the one that is here. Borrowed, as the stages are. */
-  const petra_stages *stages; /* of the same */
-  petra_carrier *carrier;     /* NULL: all replicas are in this process. Borrowed */
-  int replica;                /* with a carrier: which replica is here, from 0 */
-  int first_rank, places;     /* with a carrier: replica i of these stages is at rank first_rank + i * places */
-  int way;                    /* with a carrier: the id of the ways between replicas, which nobody else uses */
+      *worker; /* of each replica or, with a progress thread, of the one that is here. Borrowed, as the stages are. */
+  const petra_stages *stages;      /* of the same */
+  petra_progress_thread *progress; /* NULL: all replicas are in this process. Borrowed */
+  int replica;                     /* with a progress thread: which replica is here, from 0 */
+  int first_rank, places; /* with a progress thread: replica i of these stages is at rank first_rank + i * places */
+  int channel;            /* with a progress thread: the id of the channels between replicas, which nobody else uses */
 } petra_worker_replicas_options;
 
 /* The arrays of `options` are copied. Results are those of the first replica that is here. A measured duration is that of the slowest

@@ -2,7 +2,7 @@
 /* The inside of worker_stage, shared by its files: an action of real stages and its three parts. */
 #pragma once
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "exec/deferred_work.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
@@ -30,7 +30,7 @@ typedef struct petra_task {
 /* An action beside others. */
 typedef struct petra_group_task {
   petra_task task;
-  petra_aside aside;
+  petra_deferred_work aside;
 } petra_group_task;
 
 /* The actions of a group that are done one after the other by one thread: those of one stage. */

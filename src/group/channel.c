@@ -9,7 +9,7 @@
 
 enum { PREPOSTED = 2, SLOTS = 2, HEADER = 64 };
 
-/* In front of every message of a way. */
+/* In front of every message of a channel. */
 typedef struct header {
   int64_t number;
   uint64_t bytes;
@@ -23,9 +23,9 @@ typedef struct buffer {
   unsigned char *memory; /* HEADER bytes, then the message's */
 } buffer;
 
-struct petra_way {
-  petra_carrier *carrier;
-  petra_way *next;
+struct petra_channel {
+  petra_progress_thread *progress;
+  petra_channel *next;
   int peer, id;
   bool out;
   size_t capacity;
@@ -35,7 +35,7 @@ struct petra_way {
   /* out */
   buffer *slot[SLOTS];
   int sending[SLOTS]; /* requests */
-  int filled;         /* the slot that petra_way_buffer gave */
+  int filled;         /* the slot that petra_channel_buffer gave */
   int64_t sent, done; /* messages sent; done with at the other end, as far as is known */
   /* in */
   buffer *posted[PREPOSTED]; /* in the order in which they are filled */
@@ -44,22 +44,22 @@ struct petra_way {
   int64_t finished, reported;   /* messages done with; what the sender was told */
 };
 
-static petra_status take_buffer(petra_way *way, buffer **out) {
-  buffer *b = way->free;
+static petra_status take_buffer(petra_channel *channel, buffer **out) {
+  buffer *b = channel->free;
   if (b) {
-    way->free = b->next;
+    channel->free = b->next;
     *out = b;
     return PETRA_OK;
   }
   PETRA_TRY(petra_allocate(&b, 1, sizeof *b));
-  petra_status status = petra_allocate_raw(&b->memory, HEADER + way->capacity, 1);
+  petra_status status = petra_allocate_raw(&b->memory, HEADER + channel->capacity, 1);
   if (status != PETRA_OK) {
     petra_free(b);
     return status;
   }
   memset(b->memory, 0, HEADER);
-  if (++way->buffers > way->buffers_max)
-    way->buffers_max = way->buffers;
+  if (++channel->buffers > channel->buffers_max)
+    channel->buffers_max = channel->buffers;
   *out = b;
   return PETRA_OK;
 }
@@ -71,138 +71,140 @@ static void free_buffer(buffer *b) {
 }
 
 /* Two receives where nothing waits to be taken; one where something does, as memory counts then and time does not. */
-static petra_status post_receives(petra_way *way) {
-  petra_wire *wire = way->carrier->options.wire;
-  const int wanted = way->first ? 1 : PREPOSTED;
+static petra_status post_receives(petra_channel *channel) {
+  petra_wire *wire = channel->progress->options.wire;
+  const int wanted = channel->first ? 1 : PREPOSTED;
   for (int i = 0; i < wanted; i++) {
-    if (way->posted[i])
+    if (channel->posted[i])
       continue;
-    PETRA_TRY(take_buffer(way, &way->posted[i]));
-    PETRA_TRY(wire->ops->receive(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id, way->posted[i]->memory,
-                                 HEADER + way->capacity, &way->receiving[i]));
+    PETRA_TRY(take_buffer(channel, &channel->posted[i]));
+    PETRA_TRY(wire->ops->receive(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id, channel->posted[i]->memory,
+                                 HEADER + channel->capacity, &channel->receiving[i]));
   }
   return PETRA_OK;
 }
 
 /* What has come leaves the posted buffers in the order in which they were posted. */
-static petra_status progress_in(petra_way *way) {
-  petra_wire *wire = way->carrier->options.wire;
+static petra_status progress_in(petra_channel *channel) {
+  petra_wire *wire = channel->progress->options.wire;
   size_t size;
-  while (wire->ops->done(wire, &way->receiving[0], &size)) {
-    buffer *b = way->posted[0];
+  while (wire->ops->done(wire, &channel->receiving[0], &size)) {
+    buffer *b = channel->posted[0];
     header head;
     memcpy(&head, b->memory, sizeof head);
     if (size < HEADER || head.bytes != size - HEADER)
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on channel %d does not contain its size", size,
-                        way->id);
+                        channel->id);
     b->number = head.number;
     b->bytes = (size_t)head.bytes;
     b->came_ns = petra_clock_ns();
-    way->carrier->events++;
+    channel->progress->events++;
     b->next = NULL;
-    *way->last = b;
-    way->last = &b->next;
-    way->posted[0] = way->posted[1];
-    way->receiving[0] = way->receiving[1];
-    way->posted[1] = NULL;
-    way->receiving[1] = PETRA_WIRE_NONE;
-    PETRA_TRY(post_receives(way));
+    *channel->last = b;
+    channel->last = &b->next;
+    channel->posted[0] = channel->posted[1];
+    channel->receiving[0] = channel->receiving[1];
+    channel->posted[1] = NULL;
+    channel->receiving[1] = PETRA_WIRE_NONE;
+    PETRA_TRY(post_receives(channel));
   }
-  PETRA_TRY(post_receives(way));
-  wire->ops->done(wire, &way->ack_request, &size);
-  if (way->ack_request == PETRA_WIRE_NONE && way->reported < way->finished) {
-    way->ack = way->reported = way->finished;
-    PETRA_TRY(wire->ops->send(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id + 1, &way->ack, sizeof way->ack,
-                              &way->ack_request));
+  PETRA_TRY(post_receives(channel));
+  wire->ops->done(wire, &channel->ack_request, &size);
+  if (channel->ack_request == PETRA_WIRE_NONE && channel->reported < channel->finished) {
+    channel->ack = channel->reported = channel->finished;
+    PETRA_TRY(wire->ops->send(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id + 1, &channel->ack,
+                              sizeof channel->ack, &channel->ack_request));
   }
   return PETRA_OK;
 }
 
-static petra_status progress_out(petra_way *way) {
-  petra_wire *wire = way->carrier->options.wire;
+static petra_status progress_out(petra_channel *channel) {
+  petra_wire *wire = channel->progress->options.wire;
   size_t size;
   for (int i = 0; i < SLOTS; i++)
-    way->carrier->events += wire->ops->done(wire, &way->sending[i], &size);
-  if (wire->ops->done(wire, &way->ack_request, &size)) {
-    way->done = way->ack;
-    way->carrier->events++;
+    channel->progress->events += wire->ops->done(wire, &channel->sending[i], &size);
+  if (wire->ops->done(wire, &channel->ack_request, &size)) {
+    channel->done = channel->ack;
+    channel->progress->events++;
   }
-  if (way->ack_request == PETRA_WIRE_NONE)
-    PETRA_TRY(wire->ops->receive(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id + 1, &way->ack, sizeof way->ack,
-                                 &way->ack_request));
+  if (channel->ack_request == PETRA_WIRE_NONE)
+    PETRA_TRY(wire->ops->receive(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id + 1, &channel->ack,
+                                 sizeof channel->ack, &channel->ack_request));
   return PETRA_OK;
 }
 
-petra_status petra_ways_progress(petra_carrier *carrier) {
-  for (petra_way *way = carrier->ways; way; way = way->next)
-    PETRA_TRY(way->out ? progress_out(way) : progress_in(way));
+petra_status petra_channels_progress(petra_progress_thread *progress) {
+  for (petra_channel *channel = progress->channels; channel; channel = channel->next)
+    PETRA_TRY(channel->out ? progress_out(channel) : progress_in(channel));
   return PETRA_OK;
 }
 
 /* --- for the rank's own thread --- */
 
 typedef struct room {
-  petra_way *way;
+  petra_channel *channel;
   int64_t done;
 } room;
 
 static bool has_room(void *context) {
   const room *r = context;
-  petra_way *way = r->way;
-  for (way->filled = 0; way->filled < SLOTS; way->filled++)
-    if (way->sending[way->filled] == PETRA_WIRE_NONE)
-      return way->done >= r->done;
+  petra_channel *channel = r->channel;
+  for (channel->filled = 0; channel->filled < SLOTS; channel->filled++)
+    if (channel->sending[channel->filled] == PETRA_WIRE_NONE)
+      return channel->done >= r->done;
   return false;
 }
 
-bool petra_way_has_room(petra_way *way, int64_t done) {
-  room wanted = {way, done};
-  petra_carrier_lock(way->carrier);
+bool petra_channel_has_room(petra_channel *channel, int64_t done) {
+  room wanted = {channel, done};
+  petra_progress_thread_lock(channel->progress);
   const bool has = has_room(&wanted);
-  petra_carrier_unlock(way->carrier, PETRA_OK);
+  petra_progress_thread_unlock(channel->progress, PETRA_OK);
   return has;
 }
 
 /* The free slot that has_room found. */
-static petra_status give_slot(petra_way *way, void **out) {
-  buffer **slot = &way->slot[way->filled];
+static petra_status give_slot(petra_channel *channel, void **out) {
+  buffer **slot = &channel->slot[channel->filled];
   if (!*slot)
-    PETRA_TRY(take_buffer(way, slot));
+    PETRA_TRY(take_buffer(channel, slot));
   *out = (*slot)->memory + HEADER;
   return PETRA_OK;
 }
 
-petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **out) {
-  room wanted = {way, done};
-  petra_carrier_lock(way->carrier);
-  petra_status status = petra_carrier_wait(way->carrier, has_room, &wanted, what);
-  return petra_carrier_unlock(way->carrier, status == PETRA_OK ? give_slot(way, out) : status);
+petra_status petra_channel_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
+  room wanted = {channel, done};
+  petra_progress_thread_lock(channel->progress);
+  petra_status status = petra_progress_thread_wait(channel->progress, has_room, &wanted, what);
+  return petra_progress_thread_unlock(channel->progress, status == PETRA_OK ? give_slot(channel, out) : status);
 }
 
-petra_status petra_way_try_buffer(petra_way *way, int64_t done, const char *what, void **out) {
-  room wanted = {way, done};
+petra_status petra_channel_try_buffer(petra_channel *channel, int64_t done, const char *what, void **out) {
+  room wanted = {channel, done};
   *out = NULL;
-  petra_carrier_lock(way->carrier);
-  petra_status status = petra_carrier_alive(way->carrier, what);
-  return petra_carrier_unlock(way->carrier, status == PETRA_OK && has_room(&wanted) ? give_slot(way, out) : status);
+  petra_progress_thread_lock(channel->progress);
+  petra_status status = petra_progress_thread_alive(channel->progress, what);
+  return petra_progress_thread_unlock(channel->progress,
+                                      status == PETRA_OK && has_room(&wanted) ? give_slot(channel, out) : status);
 }
 
-petra_status petra_way_send(petra_way *way, int64_t number, size_t size) {
-  petra_carrier *carrier = way->carrier;
-  petra_wire *wire = carrier->options.wire;
+petra_status petra_channel_send(petra_channel *channel, int64_t number, size_t size) {
+  petra_progress_thread *progress = channel->progress;
+  petra_wire *wire = progress->options.wire;
   const header head = {number, size};
-  unsigned char *memory = way->slot[way->filled]->memory;
+  unsigned char *memory = channel->slot[channel->filled]->memory;
   memcpy(memory, &head, sizeof head);
-  petra_carrier_lock(carrier);
-  way->sent++;
-  carrier->counts.messages_sent++;
-  carrier->counts.bytes_sent += (int64_t)(HEADER + size);
-  return petra_carrier_unlock(carrier, wire->ops->send(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id, memory,
-                                                       HEADER + size, &way->sending[way->filled]));
+  petra_progress_thread_lock(progress);
+  channel->sent++;
+  progress->counts.messages_sent++;
+  progress->counts.bytes_sent += (int64_t)(HEADER + size);
+  return petra_progress_thread_unlock(progress,
+                                      wire->ops->send(wire, channel->peer, PETRA_TAGS_OWN + 2 * channel->id, memory,
+                                                      HEADER + size, &channel->sending[channel->filled]));
 }
 
-static buffer **find(petra_way *way, int64_t number) {
-  buffer **at = &way->first;
+static buffer **find(petra_channel *channel, int64_t number) {
+  buffer **at = &channel->first;
   while (*at && (*at)->number != number)
     at = &(*at)->next;
   return at;
@@ -210,13 +212,13 @@ static buffer **find(petra_way *way, int64_t number) {
 
 /* The message that is waited for, and until when. */
 typedef struct awaited {
-  petra_way *way;
+  petra_channel *channel;
   bool any; /* whatever its number */
   int64_t number, until_ns;
 } awaited;
 
 static const buffer *awaited_buffer(const awaited *wanted) {
-  return wanted->any ? wanted->way->first : *find(wanted->way, wanted->number);
+  return wanted->any ? wanted->channel->first : *find(wanted->channel, wanted->number);
 }
 
 static bool has_come_or_late(void *context) {
@@ -226,10 +228,10 @@ static bool has_come_or_late(void *context) {
 
 /* *data is NULL if it is late. */
 static petra_status await(awaited *wanted, const char *what, const void **data, size_t *size, int64_t *came_ns) {
-  petra_carrier *carrier = wanted->way->carrier;
+  petra_progress_thread *progress = wanted->channel->progress;
   *data = NULL;
-  petra_carrier_lock(carrier);
-  petra_status status = petra_carrier_wait(carrier, has_come_or_late, wanted, what);
+  petra_progress_thread_lock(progress);
+  petra_status status = petra_progress_thread_wait(progress, has_come_or_late, wanted, what);
   const buffer *b = status == PETRA_OK ? awaited_buffer(wanted) : NULL;
   if (b) {
     wanted->number = b->number;
@@ -237,159 +239,163 @@ static petra_status await(awaited *wanted, const char *what, const void **data, 
     *size = b->bytes;
     *came_ns = b->came_ns;
   }
-  return petra_carrier_unlock(carrier, status);
+  return petra_progress_thread_unlock(progress, status);
 }
 
-petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size) {
-  awaited wanted = {.way = way, .any = true, .until_ns = INT64_MAX};
+petra_status petra_channel_next(petra_channel *channel, const char *what, int64_t *number, const void **data,
+                                size_t *size) {
+  awaited wanted = {.channel = channel, .any = true, .until_ns = INT64_MAX};
   int64_t came_ns;
   PETRA_TRY(await(&wanted, what, data, size, &came_ns));
   *number = wanted.number;
   return PETRA_OK;
 }
 
-petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size) {
+petra_status petra_channel_take(petra_channel *channel, int64_t number, const char *what, const void **data,
+                                size_t *size) {
   int64_t came_ns;
-  return petra_way_take_until(way, number, INT64_MAX, what, data, size, &came_ns);
+  return petra_channel_take_until(channel, number, INT64_MAX, what, data, size, &came_ns);
 }
 
-petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
-                                  size_t *size, int64_t *came_ns) {
-  awaited wanted = {.way = way, .number = number, .until_ns = until_ns};
+petra_status petra_channel_take_until(petra_channel *channel, int64_t number, int64_t until_ns, const char *what,
+                                      const void **data, size_t *size, int64_t *came_ns) {
+  awaited wanted = {.channel = channel, .number = number, .until_ns = until_ns};
   return await(&wanted, what, data, size, came_ns);
 }
 
-petra_status petra_way_done(petra_way *way, int64_t number) {
-  petra_carrier_lock(way->carrier);
-  buffer **at = find(way, number), *b = *at;
+petra_status petra_channel_done(petra_channel *channel, int64_t number) {
+  petra_progress_thread_lock(channel->progress);
+  buffer **at = find(channel, number), *b = *at;
   *at = b->next;
-  if (way->last == &b->next)
-    way->last = at;
-  b->next = way->free;
-  way->free = b;
-  way->finished++;
-  return petra_carrier_unlock(way->carrier, progress_in(way));
+  if (channel->last == &b->next)
+    channel->last = at;
+  b->next = channel->free;
+  channel->free = b;
+  channel->finished++;
+  return petra_progress_thread_unlock(channel->progress, progress_in(channel));
 }
 
-petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, size_t *size) {
-  petra_carrier_lock(way->carrier);
-  petra_status status = way->carrier->failed;
+petra_status petra_channel_poll(petra_channel *channel, int64_t *number, const void **data, size_t *size) {
+  petra_progress_thread_lock(channel->progress);
+  petra_status status = channel->progress->failed;
   *data = NULL;
   if (status == PETRA_OK)
-    status = petra_carrier_progress(way->carrier);
-  if (status == PETRA_OK && way->first) {
-    *number = way->first->number;
-    *data = way->first->memory + HEADER;
-    *size = way->first->bytes;
+    status = petra_progress_thread_progress(channel->progress);
+  if (status == PETRA_OK && channel->first) {
+    *number = channel->first->number;
+    *data = channel->first->memory + HEADER;
+    *size = channel->first->bytes;
   }
-  return petra_carrier_unlock(way->carrier, status);
+  return petra_progress_thread_unlock(channel->progress, status);
 }
 
-bool petra_way_first(petra_way *way, int64_t *number, int64_t *came_ns) {
-  petra_carrier_lock(way->carrier);
-  const buffer *b = way->first;
+bool petra_channel_first(petra_channel *channel, int64_t *number, int64_t *came_ns) {
+  petra_progress_thread_lock(channel->progress);
+  const buffer *b = channel->first;
   if (b) {
     *number = b->number;
     *came_ns = b->came_ns;
   }
-  petra_carrier_unlock(way->carrier, PETRA_OK);
+  petra_progress_thread_unlock(channel->progress, PETRA_OK);
   return b != NULL;
 }
 
-int64_t petra_way_bytes(petra_way *way) {
-  petra_carrier_lock(way->carrier);
-  const int64_t buffers = way->buffers;
-  petra_carrier_unlock(way->carrier, PETRA_OK);
-  return buffers * (int64_t)(HEADER + way->capacity);
+int64_t petra_channel_bytes(petra_channel *channel) {
+  petra_progress_thread_lock(channel->progress);
+  const int64_t buffers = channel->buffers;
+  petra_progress_thread_unlock(channel->progress, PETRA_OK);
+  return buffers * (int64_t)(HEADER + channel->capacity);
 }
 
-int64_t petra_way_bytes_max(petra_way *way) {
-  petra_carrier_lock(way->carrier);
-  const int64_t buffers = way->buffers_max;
-  petra_carrier_unlock(way->carrier, PETRA_OK);
-  return buffers * (int64_t)(HEADER + way->capacity);
+int64_t petra_channel_bytes_max(petra_channel *channel) {
+  petra_progress_thread_lock(channel->progress);
+  const int64_t buffers = channel->buffers_max;
+  petra_progress_thread_unlock(channel->progress, PETRA_OK);
+  return buffers * (int64_t)(HEADER + channel->capacity);
 }
 
-int64_t petra_way_bytes_out(size_t capacity) {
+int64_t petra_channel_bytes_out(size_t capacity) {
   return SLOTS * (int64_t)(HEADER + capacity);
 }
 
-int64_t petra_way_bytes_in(size_t capacity, int waiting) {
+int64_t petra_channel_bytes_in(size_t capacity, int waiting) {
   return (waiting > 0 ? waiting + 1 : PREPOSTED) * (int64_t)(HEADER + capacity);
 }
 
 /* --- creation --- */
 
-static petra_status create_way(petra_carrier *carrier, int other, int id, bool out, size_t capacity,
-                               petra_way **created) {
-  petra_way *way;
+static petra_status create_channel(petra_progress_thread *progress, int other, int id, bool out, size_t capacity,
+                                   petra_channel **created) {
+  petra_channel *channel;
   petra_status status = PETRA_OK;
-  if (id < 0 || id >= petra_carrier_ways(carrier))
+  if (id < 0 || id >= petra_progress_thread_channels(progress))
     return petra_fail(PETRA_UNSUPPORTED, "channel %d between ranks, but this MPI library has tags for %d", id,
-                      petra_carrier_ways(carrier));
-  PETRA_TRY(petra_allocate(&way, 1, sizeof *way));
-  *way = (petra_way){.carrier = carrier, .peer = other, .id = id, .out = out, .capacity = capacity};
-  way->last = &way->first;
-  way->ack_request = PETRA_WIRE_NONE;
+                      petra_progress_thread_channels(progress));
+  PETRA_TRY(petra_allocate(&channel, 1, sizeof *channel));
+  *channel = (petra_channel){.progress = progress, .peer = other, .id = id, .out = out, .capacity = capacity};
+  channel->last = &channel->first;
+  channel->ack_request = PETRA_WIRE_NONE;
   for (int i = 0; i < SLOTS; i++)
-    way->sending[i] = PETRA_WIRE_NONE;
+    channel->sending[i] = PETRA_WIRE_NONE;
   for (int i = 0; i < PREPOSTED; i++)
-    way->receiving[i] = PETRA_WIRE_NONE;
-  petra_carrier_lock(carrier);
-  way->next = carrier->ways;
-  carrier->ways = way;
+    channel->receiving[i] = PETRA_WIRE_NONE;
+  petra_progress_thread_lock(progress);
+  channel->next = progress->channels;
+  progress->channels = channel;
   if (!out)
-    status = post_receives(way);
-  *created = way;
-  return petra_carrier_unlock(carrier, status);
+    status = post_receives(channel);
+  *created = channel;
+  return petra_progress_thread_unlock(progress, status);
 }
 
-petra_status petra_carrier_way_out(petra_carrier *carrier, int to, int id, size_t capacity, petra_way **out) {
-  return create_way(carrier, to, id, true, capacity, out);
+petra_status petra_channel_open_out(petra_progress_thread *progress, int to, int id, size_t capacity,
+                                    petra_channel **out) {
+  return create_channel(progress, to, id, true, capacity, out);
 }
 
-petra_status petra_carrier_way_in(petra_carrier *carrier, int from, int id, size_t capacity, petra_way **out) {
-  return create_way(carrier, from, id, false, capacity, out);
+petra_status petra_channel_open_in(petra_progress_thread *progress, int from, int id, size_t capacity,
+                                   petra_channel **out) {
+  return create_channel(progress, from, id, false, capacity, out);
 }
 
-int petra_carrier_ways(const petra_carrier *carrier) {
-  return (carrier->options.wire->tags - PETRA_TAGS_OWN) / 2;
+int petra_progress_thread_channels(const petra_progress_thread *progress) {
+  return (progress->options.wire->tags - PETRA_TAGS_OWN) / 2;
 }
 
-static void destroy_way(petra_way *way) {
-  petra_wire *wire = way->carrier->options.wire;
+static void destroy_channel(petra_channel *channel) {
+  petra_wire *wire = channel->progress->options.wire;
   for (int i = 0; i < PREPOSTED; i++) {
-    wire->ops->cancel(wire, &way->receiving[i]);
-    free_buffer(way->posted[i]);
+    wire->ops->cancel(wire, &channel->receiving[i]);
+    free_buffer(channel->posted[i]);
   }
-  if (way->out)
-    wire->ops->cancel(wire, &way->ack_request);
+  if (channel->out)
+    wire->ops->cancel(wire, &channel->ack_request);
   for (int i = 0; i < SLOTS; i++)
-    free_buffer(way->slot[i]);
-  for (buffer *lists[] = {way->first, way->free}, **list = lists; list < lists + 2; list++)
+    free_buffer(channel->slot[i]);
+  for (buffer *lists[] = {channel->first, channel->free}, **list = lists; list < lists + 2; list++)
     while (*list) {
       buffer *b = *list;
       *list = b->next;
       free_buffer(b);
     }
-  petra_free(way);
+  petra_free(channel);
 }
 
-bool petra_ways_sent(const petra_carrier *carrier) {
-  for (const petra_way *way = carrier->ways; way; way = way->next) {
-    if (!way->out && way->ack_request != PETRA_WIRE_NONE)
+bool petra_channels_sent(const petra_progress_thread *progress) {
+  for (const petra_channel *channel = progress->channels; channel; channel = channel->next) {
+    if (!channel->out && channel->ack_request != PETRA_WIRE_NONE)
       return false;
     for (int i = 0; i < SLOTS; i++)
-      if (way->sending[i] != PETRA_WIRE_NONE)
+      if (channel->sending[i] != PETRA_WIRE_NONE)
         return false;
   }
   return true;
 }
 
-void petra_ways_destroy(petra_carrier *carrier) {
-  while (carrier->ways) {
-    petra_way *way = carrier->ways;
-    carrier->ways = way->next;
-    destroy_way(way);
+void petra_channels_destroy(petra_progress_thread *progress) {
+  while (progress->channels) {
+    petra_channel *channel = progress->channels;
+    progress->channels = channel->next;
+    destroy_channel(channel);
   }
 }

@@ -16,7 +16,7 @@
 
 enum { LINE = 800, ECHOES = 16, BOOT_ID = 40 };
 
-/* Process-wide, like stderr itself: the first line that was held back, if any. The thread of the carrier logs as well. */
+/* Process-wide, like stderr itself: the first line that was held back, if any. The progress thread logs as well. */
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 static char held[LINE];
 
@@ -110,9 +110,9 @@ static petra_status create(double timeout_s, petra_ranks **out) {
   gethostname(ranks->host, sizeof ranks->host - 1);
   snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
   ranks->timeout_s = timeout_s;
-  const petra_carrier_options options = {
+  const petra_progress_thread_options options = {
       .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * timeout_s)};
-  PETRA_TRY_GOTO(status, petra_carrier_create(&options, &ranks->carrier), fail);
+  PETRA_TRY_GOTO(status, petra_progress_thread_create(&options, &ranks->progress), fail);
   *out = ranks;
   return PETRA_OK;
 fail:
@@ -141,7 +141,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
 
 void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
   snprintf(ranks->name, sizeof ranks->name, "rank %d (%s, %s)", ranks->rank, ranks->host, stages);
-  petra_carrier_rename(ranks->carrier, ranks->name);
+  petra_progress_thread_rename(ranks->progress, ranks->name);
 }
 
 /* What a rank tells rank 0, followed by its text. */
@@ -208,19 +208,19 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
                                 void *context) {
   gather_head head = {size, ++ranks->gathered};
   if (ranks->rank > 0) {
-    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &head, sizeof head));
-    return petra_carrier_put(ranks->carrier, 0, data, size);
+    PETRA_TRY(petra_progress_thread_put(ranks->progress, 0, &head, sizeof head));
+    return petra_progress_thread_put(ranks->progress, 0, data, size);
   }
   PETRA_TRY(each(context, 0, data, size));
   petra_status status = PETRA_OK;
   for (int r = 1; r < ranks->count && status == PETRA_OK; r++) {
     unsigned char *theirs;
-    PETRA_TRY(petra_carrier_get(ranks->carrier, r, &head, sizeof head));
+    PETRA_TRY(petra_progress_thread_get(ranks->progress, r, &head, sizeof head));
     if (head.number != ranks->gathered)
       return petra_fail(PETRA_INTERNAL, "rank %d is at its gathering %llu, rank 0 at %llu", r,
                         (unsigned long long)head.number, (unsigned long long)ranks->gathered);
     PETRA_TRY(petra_allocate(&theirs, head.bytes, 1));
-    status = petra_carrier_get(ranks->carrier, r, theirs, head.bytes);
+    status = petra_progress_thread_get(ranks->progress, r, theirs, head.bytes);
     if (status == PETRA_OK)
       status = each(context, r, theirs, head.bytes);
     petra_free(theirs);
@@ -246,9 +246,9 @@ petra_status petra_ranks_gather_rows(petra_ranks *ranks, const void *row, size_t
 
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
   if (ranks->rank > 0)
-    return petra_carrier_get(ranks->carrier, 0, data, size);
+    return petra_progress_thread_get(ranks->progress, 0, data, size);
   for (int r = 1; r < ranks->count; r++)
-    PETRA_TRY(petra_carrier_put(ranks->carrier, r, data, size));
+    PETRA_TRY(petra_progress_thread_put(ranks->progress, r, data, size));
   return PETRA_OK;
 }
 
@@ -316,14 +316,14 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   boot_id(own);
   for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
     for (int i = 0; i < ECHOES; i++) {
-      PETRA_TRY(petra_carrier_get(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+      PETRA_TRY(petra_progress_thread_get(ranks->progress, r, &theirs_ns, sizeof theirs_ns));
       theirs_ns = petra_clock_ns();
-      PETRA_TRY(petra_carrier_put(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+      PETRA_TRY(petra_progress_thread_put(ranks->progress, r, &theirs_ns, sizeof theirs_ns));
     }
   for (int i = 0; i < ECHOES && ranks->rank > 0; i++) {
     const int64_t sent_ns = petra_clock_ns();
-    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &sent_ns, sizeof sent_ns));
-    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &theirs_ns, sizeof theirs_ns));
+    PETRA_TRY(petra_progress_thread_put(ranks->progress, 0, &sent_ns, sizeof sent_ns));
+    PETRA_TRY(petra_progress_thread_get(ranks->progress, 0, &theirs_ns, sizeof theirs_ns));
     const int64_t back_ns = petra_clock_ns();
     if (back_ns - sent_ns < best_ns) {
       best_ns = back_ns - sent_ns;
@@ -331,9 +331,9 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
     }
   }
   for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
-    PETRA_TRY(petra_carrier_put(ranks->carrier, r, own, sizeof own));
+    PETRA_TRY(petra_progress_thread_put(ranks->progress, r, own, sizeof own));
   if (ranks->rank > 0)
-    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, first, sizeof first));
+    PETRA_TRY(petra_progress_thread_get(ranks->progress, 0, first, sizeof first));
   if (ranks->rank > 0 && *own && memcmp(own, first, sizeof own) == 0)
     *origin_ns = 0; /* no need to guess */
   return PETRA_OK;
@@ -347,7 +347,7 @@ static void report_stopped(petra_ranks *ranks) {
     petra_stop_report();
   for (int r = 0; r < ranks->count; r++)
     if (r != ranks->rank && (r == 0 || ranks->rank == 0))
-      petra_carrier_fail(ranks->carrier, r, PETRA_STOPPED, "stopped by a signal");
+      petra_progress_thread_fail(ranks->progress, r, PETRA_STOPPED, "stopped by a signal");
 }
 
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
@@ -358,13 +358,13 @@ void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
       petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
   }
   petra_stop_forget();
-  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
+  petra_progress_thread_abort(ranks->progress, petra_status_exit_code(status));
 }
 
 bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
   if (!ranks)
     return true;
-  if (*status != PETRA_OK && petra_carrier_failed(ranks->carrier) == PETRA_STOPPED)
+  if (*status != PETRA_OK && petra_progress_thread_failed(ranks->progress) == PETRA_STOPPED)
     *status = PETRA_STOPPED; /* whatever failed because of that */
   if (*status == PETRA_STOPPED && !ranks->agreed)
     report_stopped(ranks);
@@ -381,14 +381,14 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     petra_watchdog_start(
         ranks->timeout_s,
         ranks->rank == 0 ? "petra: MPI did not end within cluster.timeout_s; one of the processes hangs\n" : "");
-    petra_carrier_destroy(ranks->carrier);
+    petra_progress_thread_destroy(ranks->progress);
     petra_wire_destroy(ranks->wire);
     petra_watchdog_end();
     petra_free(ranks);
     return status;
   }
-  const bool reported = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
-                        petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
+  const bool reported = ranks->rank > 0 && petra_progress_thread_lost(ranks->progress) != 0 &&
+                        petra_progress_thread_fail(ranks->progress, 0, status, *held ? held : "failed") == PETRA_OK;
   if (reported) /* rank 0 tells it and ends the run, when it comes to wait */
     sleep((unsigned)ranks->timeout_s);
   else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
@@ -396,6 +396,6 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   petra_log_set_sink(NULL, NULL);
   if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has told */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", reported ? ranks->name : "", reported ? ": " : "", *held ? held : "failed");
-  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
+  petra_progress_thread_abort(ranks->progress, petra_status_exit_code(status));
   return status;
 }

@@ -2,10 +2,10 @@
 /* The ranks of an executed run (run.mode: execute): which process this is, and what all of them agree on before and after
  * the training. Rank 0 speaks for all: what another rank has to say of a failure goes there, and is one line.
  *
- * What all ranks give, get or compare goes from rank to rank by the carrier, and not by MPI's own collectives. A blocking collective would
+ * What all ranks give, get or compare goes from rank to rank by the progress thread, and not by MPI's own collectives. A blocking collective would
  * not notice a rank that is lost, and would keep the library from the thread that notices it. A nonblocking one may be neither cancelled
  * nor left behind (MPI 4.0, 6.12): after a signal, or the failure of a rank that never comes to it, MPI_Finalize would hang. A receive of
- * the carrier is cancelled then. */
+ * the progress thread is cancelled then. */
 #pragma once
 
 #include "config/config.h"
@@ -15,13 +15,16 @@ enum { PETRA_RANKS_TIMEOUT_S = 60 }; /* where no config says cluster.timeout_s: 
 
 typedef struct petra_ranks {
   petra_wire *wire;
-  petra_carrier *carrier;
+  petra_progress_thread *progress;
   int rank, count;
   char host[64], name[128]; /* "rank 1 (host)" */
   double timeout_s;
   bool agreed;       /* a failure that all know of: they end together */
   uint64_t gathered; /* how often rank 0 got bytes of all */
 } petra_ranks;
+
+/* A group of one process, which nothing was launched for: it has no progress thread, and what it agrees on, gathers and shares is its own. */
+#define PETRA_RANKS_ONE ((petra_ranks){.count = 1})
 
 /* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
  * back, as rank 0 finds the same in the same files. */
@@ -70,7 +73,7 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 /* Ends the run where the thread that should is stuck, after the line that was held back. From any thread. */
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status);
 
-/* Before what uses the carrier is destroyed: after a signal tells the others. Whether petra_ranks_close will return: *status is
+/* Before what uses the progress thread is destroyed: after a signal tells the others. Whether petra_ranks_close will return: *status is
  * PETRA_OK or PETRA_STOPPED, or all ranks know of the failure. true for NULL. */
 bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 

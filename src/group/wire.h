@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The processes (ranks) of one run, and bytes sent between them: what an MPI library gives, by a table of functions. No
- * two functions may run at the same time: whoever shares a wire between threads locks (carrier.h). */
+ * two functions may run at the same time: whoever shares a wire between threads locks (progress_thread.h). */
 #pragma once
 
 #include "base/status.h"

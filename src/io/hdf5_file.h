@@ -54,7 +54,7 @@ typedef struct petra_hdf5_file {
 petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
- * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/guard.h). Errors
+ * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/hdf5.h). Errors
  * are those of petra_hdf5_open, of the two, and of `read`. */
 typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
@@ -125,3 +125,24 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
 petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
+
+/* HDF5 files that are built in memory and then written whole (atomic_file.h), so that a good file is never replaced by
+ * half of one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be called
+ * between petra_hdf5_begin and petra_hdf5_end. */
+
+/* An HDF5 file in memory, which nothing writes to the disk; negative on failure. The caller closes it. */
+int64_t petra_hdf5_image_create(void);
+
+/* The bytes that the file would have on the disk, sealed. Free with petra_free. PETRA_IO: `path`, which it is to be
+ * written to, and why; PETRA_NO_MEMORY. */
+petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
+                                   size_t *size);
+
+/* Makes file->path hold them. Errors as of petra_file_write_atomically. */
+petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
+
+/* Makes `path` hold a file into which `write` writes `what`, about `bytes` bytes; where it fails, with a line, what was at
+ * `path` stays. */
+petra_status petra_hdf5_image_write(const char *path,
+                                    petra_status (*write)(const petra_hdf5_file *file, const void *what),
+                                    const void *what, size_t bytes);

@@ -4,9 +4,7 @@ libpetra_a_SOURCES += \
 	src/io/data_file.c src/io/data_file.h \
 	src/io/file.c src/io/file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
-	src/io/hdf5_image.c src/io/hdf5_image.h \
 	src/io/profile_file.c src/io/profile_file.h \
-	src/io/weights.c src/io/weights.h \
-	src/io/weights_compare.c src/io/weights_compare.h
+	src/io/weights.c src/io/weights.h
 EXTRA_DIST += docs/hdf5-schema.md
 EXTRA_DIST += src/io/README.md

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "config.h"
-#include "io/hdf5_image.h"
+#include "io/hdf5_file.h"
 
 #include <hdf5.h>
 

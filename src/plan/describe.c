@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/describe.h"
 
-#include "config/link_presets.h"
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "base/utf8.h"
 #include "nn/model.h"
 

@@ -13,8 +13,9 @@ static int threads_of(const petra_config *config) {
 
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
   const petra_config *config = plan->config;
+  const bool executes = ranks && ranks->progress;
   petra_groups groups;
-  PETRA_TRY(petra_groups_of(plan, threads_of(config), ranks != NULL, &groups));
+  PETRA_TRY(petra_groups_of(plan, threads_of(config), executes, &groups));
   petra_backend_options options = {.kind = config->device.backend,
                                    .precision = config->device.precision,
                                    .threads = config->device.threads > 0 ? groups.threads
@@ -25,7 +26,7 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .streams = (int)config->device.streams,
                                    .wide_gradients = config->device.wide_gradients,
                                    .plans = config->device.plans};
-  if (ranks) { /* the device is chosen by cluster.gpus, else by the place of this rank among the processes of its host */
+  if (executes) { /* the device is chosen by cluster.gpus, else by the place of this rank among the processes of its host */
     options.device_wraps = config->cluster.gpus.count == 0;
     options.device = options.device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
   }

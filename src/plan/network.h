@@ -37,8 +37,8 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
                                     petra_evaluation *out);
 
-/* The backend of the plan's config, with a lane for each group of its threads (plan/thread_groups.h). `ranks`: of an executed run;
- * NULL: none. */
+/* The backend of the plan's config, with a lane for each group of its threads (plan/thread_groups.h). `ranks`: the processes of
+ * the run; NULL: this one alone. */
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
 
 /* All parameters and statistics of the stages to and from a weights file. Where the stages are on several ranks, all ranks

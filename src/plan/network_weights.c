@@ -188,7 +188,7 @@ static petra_status write_list(const petra_network *network, const tensor_list *
 
 /* Whether this process writes the file. */
 static bool writes(const petra_network *network) {
-  return !network->placement || network->placement->ranks->rank == 0;
+  return network->placement->ranks->rank == 0;
 }
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
@@ -222,7 +222,7 @@ static petra_status write(const petra_network *network, petra_snapshot *const *s
   double *own;
   int64_t count;
   petra_status status;
-  if (network->placement) {
+  if (network->placement && network->placement->ranks->progress) {
     PETRA_TRY(petra_network_copy_weights(network, snapshots, &own, &count));
     status = petra_network_write_copies(network, own, count, moment, path);
     petra_free(own);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank of an executed run has which stages. */
+/* Which process of a run has which stages. */
 #pragma once
 
 #include "plan/plan.h"
 #include "group/ranks.h"
 
 typedef struct petra_placement {
-  petra_ranks *ranks; /* borrowed */
+  petra_ranks *ranks; /* borrowed. A group of one (PETRA_RANKS_ONE) has all stages of all replicas */
   int replicas;       /* cluster.replicas: rank q is at place q % places of replica q / places */
   int places;         /* ranks of each replica */
+  int stride;         /* from a rank to that of the same stage in the next replica; 0: one process has all replicas */
   int replica;        /* of this rank, from 0 */
   int32_t *rank_of;   /* of each stage of the plan, in this replica */
 } petra_placement;
@@ -27,7 +28,7 @@ static inline bool petra_placement_has(const petra_placement *placement, int32_t
 
 /* The rank of a stage (from 1) of a replica. */
 static inline int petra_placement_rank(const petra_placement *placement, int replica, int32_t stage) {
-  return placement->rank_of[stage - 1] + (replica - placement->replica) * placement->places;
+  return placement->rank_of[stage - 1] + (replica - placement->replica) * placement->stride;
 }
 
 /* "stage 1", "stages 4 .. 6", "stages 1, 3"; of replicas "replica 1, stages 4 .. 6" */

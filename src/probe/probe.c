@@ -234,7 +234,7 @@ static petra_status allocate(petra_probe *probe) {
 
 static petra_status open_link(petra_probe *probe) {
   const petra_probe_options *options = &probe->options;
-  const petra_probe_link_options link = {.ranks = *options->ranks,
+  const petra_probe_link_options link = {.ranks = options->ranks,
                                          .replicas = options->replicas,
                                          .config = options->config,
                                          .backend = options->backend,
@@ -261,7 +261,8 @@ static petra_status set_up(petra_probe *probe) {
   PETRA_TRY(allocate(probe));
   probe->groups.ops = &groups;
   for (int i = 0; i < probe->here; i++)
-    probe->inputs[i] = (petra_probe_input){.base.ops = options->ranks ? &some : &whole, .probe = probe, .index = i};
+    probe->inputs[i] =
+        (petra_probe_input){.base.ops = options->ranks.progress ? &some : &whole, .probe = probe, .index = i};
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -272,7 +273,7 @@ static petra_status set_up(petra_probe *probe) {
         petra_method_stage_mitigation(options->method, probe->stages, options->program_options->warmup, j + 1);
     probe->predicts[j] = petra_mitigation_predicts(&mitigation);
   }
-  return options->ranks ? open_link(probe) : PETRA_OK;
+  return options->ranks.progress ? open_link(probe) : PETRA_OK;
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
@@ -288,9 +289,9 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   probe->stages = options->partition->stages;
   probe->accumulate = options->program_options->accumulate;
   probe->moment = options->program->moment;
-  probe->rank = options->ranks ? options->ranks->rank : 0;
-  probe->first = options->ranks ? options->ranks->replica : 0;
-  probe->here = options->ranks ? 1 : options->replicas;
+  probe->rank = options->ranks.rank;
+  probe->first = options->ranks.replica;
+  probe->here = options->ranks.progress ? 1 : options->replicas;
   const petra_status status = set_up(probe);
   if (status != PETRA_OK)
     petra_probe_destroy(probe);
@@ -327,7 +328,7 @@ petra_stage_observer *petra_probe_groups(petra_probe *probe) {
   return &probe->groups;
 }
 
-petra_status petra_probe_settle(petra_probe *probe) {
+petra_status petra_probe_drain(petra_probe *probe) {
   if (!probe)
     return PETRA_OK;
   PETRA_TRY(petra_probe_waves_advance(probe, true, 0));

@@ -38,9 +38,9 @@ typedef struct petra_probe_options {
   const petra_method *method;
   const petra_program_ops *program;
   const petra_program_options *program_options;
-  int replicas;                   /* of every stage, 1 or more: a microbatch has as many parts */
-  petra_stages stages;            /* that are here, of replica ranks->replica; without `ranks` all, of replica 0 */
-  const petra_probe_ranks *ranks; /* the processes of an executed run; NULL: all stages of all replicas are here */
+  int replicas;            /* of every stage, 1 or more: a microbatch has as many parts */
+  petra_stages stages;     /* that are here, of replica ranks.replica */
+  petra_probe_ranks ranks; /* the processes of the run; zeros: all stages of all replicas are here */
   void *context;
   /* A probe is complete; in the order of microbatches, at rank 0. A failure returned ends the run. */
   petra_status (*row)(void *context, const petra_probe_row *row);
@@ -59,20 +59,20 @@ void petra_probe_destroy(petra_probe *probe);
  * and inputs, true and reconstructed. */
 petra_stage_observer *petra_probe_observer(petra_probe *probe, int replica);
 
-/* With `ranks`: for who goes through the actions of all stages, whose groups begin and are done (begins, done). */
+/* With a progress thread: for who goes through the actions of all stages, whose groups begin and are done (begins, done). */
 petra_stage_observer *petra_probe_groups(petra_probe *probe);
 
 /* What all processes of a run know alike, in a part of a checkpoint. One that is read into must be new. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
-/* What the probe keeps of a stage (from 1) of a replica that is here, in its part of a checkpoint, which petra_probe_settle
+/* What the probe keeps of a stage (from 1) of a replica that is here, in its part of a checkpoint, which petra_probe_drain
  * comes before. Tensors count under an account that the archive knows. Where it is read: after the stage and
  * petra_probe_archive. */
 petra_status petra_probe_archive_stage(petra_probe *probe, int replica, int32_t stage, petra_tensor_archive *tensors);
 
 /* Every process comes here at the same place of the order: all references that were begun are computed, and rank 0 has handed
  * out the rows of all windows that are complete. NULL: no probe. */
-petra_status petra_probe_settle(petra_probe *probe);
+petra_status petra_probe_drain(petra_probe *probe);
 
 /* What the probe of this process holds. */
 petra_account *petra_probe_account(petra_probe *probe);

@@ -103,7 +103,7 @@ size_t petra_probe_found_bytes(const petra_probe *probe) {
 
 /* Of the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
-                                  petra_status (*each)(petra_probe_link *link, petra_probe_channel channel, int key,
+                                  petra_status (*each)(petra_probe_link *link, petra_probe_message kind, int key,
                                                        petra_tensor *tensor)) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
@@ -112,8 +112,8 @@ static petra_status each_gradient(petra_probe *probe, petra_probe_window *window
   return PETRA_OK;
 }
 
-static petra_status send_gradient(petra_probe_link *link, petra_probe_channel channel, int key, petra_tensor *tensor) {
-  return petra_probe_link_send_tensor(link, channel, key, tensor);
+static petra_status send_gradient(petra_probe_link *link, petra_probe_message kind, int key, petra_tensor *tensor) {
+  return petra_probe_link_send_tensor(link, kind, key, tensor);
 }
 
 static petra_status send_found(petra_probe *probe, petra_probe_window *window) {
@@ -152,7 +152,7 @@ static petra_status take_gradients(petra_probe *probe, petra_probe_window *windo
 }
 
 static petra_status take_found(petra_probe *probe, petra_probe_window *window, int rank) {
-  const petra_probe_ranks *ranks = probe->options.ranks;
+  const petra_probe_ranks *ranks = &probe->options.ranks;
   const size_t errors = errors_of(probe), stages = (size_t)probe->stages, replica = (size_t)(rank / ranks->places);
   const void *data;
   size_t size;
@@ -180,7 +180,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
 
 /* *came: all other processes have found what they find in the oldest window. */
 static petra_status gather(petra_probe *probe, bool wait, bool *came) {
-  const int ranks = probe->link ? probe->options.replicas * probe->options.ranks->places : 1;
+  const int ranks = probe->link ? probe->options.replicas * probe->options.ranks.places : 1;
   *came = true;
   for (int rank = 1; rank < ranks && *came; rank++) {
     const void *data;

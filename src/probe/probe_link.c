@@ -11,16 +11,16 @@ static const size_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31
 
 enum { AHEAD = 2 };
 
-/* One end of a way. */
+/* One end of a channel. */
 typedef struct link_end {
-  petra_way *way;  /* NULL: this process has no part in it */
-  int64_t count;   /* messages sent, or done with */
-  int64_t charged; /* bytes of buffers in the account */
+  petra_channel *channel; /* NULL: this process has no part in it */
+  int64_t count;          /* messages sent, or done with */
+  int64_t charged;        /* bytes of buffers in the account */
 } link_end;
 
 struct petra_probe_link {
   petra_probe_link_options options;
-  link_end *ends[PETRA_PROBE_CHANNELS]; /* by key */
+  link_end *ends[PETRA_PROBE_MESSAGES]; /* by key */
 };
 
 /* In front of streams: kind and shape of each tensor, zeros if it is not there. */
@@ -29,8 +29,8 @@ typedef struct streams_head {
   int32_t labels;
 } streams_head;
 
-static int keys_of(const petra_probe_link_options *options, petra_probe_channel channel) {
-  switch (channel) {
+static int keys_of(const petra_probe_link_options *options, petra_probe_message kind) {
+  switch (kind) {
   case PETRA_PROBE_UP:
   case PETRA_PROBE_DOWN:
     return options->partition->stages;
@@ -38,55 +38,55 @@ static int keys_of(const petra_probe_link_options *options, petra_probe_channel 
     return options->replicas;
   case PETRA_PROBE_FOUND:
     return options->replicas * options->ranks.places;
-  case PETRA_PROBE_CHANNELS:
+  case PETRA_PROBE_MESSAGES:
     break;
   }
   return 0;
 }
 
-/* Every stage has a way up and one down; the processes at one place share one number, and so do all that send to rank 0. */
-static int way_of(const petra_probe_link_options *options, petra_probe_channel channel, int key) {
+/* Every stage has a channel up and one down; the processes at one place share one number, and so do all that send to rank 0. */
+static int channel_of(const petra_probe_link_options *options, petra_probe_message kind, int key) {
   const int stages = options->partition->stages;
   static const int behind[] = {[PETRA_PROBE_MEAN] = 0, [PETRA_PROBE_FOUND] = 1};
-  return options->ranks.first_way +
-         (channel <= PETRA_PROBE_DOWN ? (int)channel * stages + key : 2 * stages + behind[channel]);
+  return options->ranks.first_channel +
+         (kind <= PETRA_PROBE_DOWN ? (int)kind * stages + key : 2 * stages + behind[kind]);
 }
 
 static void charge(petra_probe_link *link, link_end *end) {
-  const int64_t held = petra_way_bytes(end->way);
+  const int64_t held = petra_channel_bytes(end->channel);
   petra_account_add(link->options.account, PETRA_MEMORY_MESSAGES, held - end->charged);
   end->charged = held;
 }
 
 /* --- messages --- */
 
-petra_status petra_probe_link_room(petra_probe_link *link, petra_probe_channel channel, int key, void **buffer) {
-  link_end *end = &link->ends[channel][key];
-  PETRA_TRY(petra_way_buffer(end->way, channel == PETRA_PROBE_UP ? end->count - AHEAD : 0,
-                             "room for a message of a probe", buffer));
+petra_status petra_probe_link_room(petra_probe_link *link, petra_probe_message kind, int key, void **buffer) {
+  link_end *end = &link->ends[kind][key];
+  PETRA_TRY(petra_channel_buffer(end->channel, kind == PETRA_PROBE_UP ? end->count - AHEAD : 0,
+                                 "room for a message of a probe", buffer));
   charge(link, end);
   return PETRA_OK;
 }
 
-petra_status petra_probe_link_send(petra_probe_link *link, petra_probe_channel channel, int key, size_t bytes) {
-  link_end *end = &link->ends[channel][key];
-  return petra_way_send(end->way, end->count++, bytes);
+petra_status petra_probe_link_send(petra_probe_link *link, petra_probe_message kind, int key, size_t bytes) {
+  link_end *end = &link->ends[kind][key];
+  return petra_channel_send(end->channel, end->count++, bytes);
 }
 
-petra_status petra_probe_link_peek(petra_probe_link *link, petra_probe_channel channel, int key, bool wait,
+petra_status petra_probe_link_peek(petra_probe_link *link, petra_probe_message kind, int key, bool wait,
                                    const void **data, size_t *size) {
-  link_end *end = &link->ends[channel][key];
+  link_end *end = &link->ends[kind][key];
   int64_t number;
-  PETRA_TRY(wait ? petra_way_take(end->way, end->count, "a message of a probe", data, size)
-                 : petra_way_poll(end->way, &number, data, size));
+  PETRA_TRY(wait ? petra_channel_take(end->channel, end->count, "a message of a probe", data, size)
+                 : petra_channel_poll(end->channel, &number, data, size));
   if (*data)
     charge(link, end);
   return PETRA_OK;
 }
 
-petra_status petra_probe_link_done(petra_probe_link *link, petra_probe_channel channel, int key) {
-  link_end *end = &link->ends[channel][key];
-  return petra_way_done(end->way, end->count++);
+petra_status petra_probe_link_done(petra_probe_link *link, petra_probe_message kind, int key) {
+  link_end *end = &link->ends[kind][key];
+  return petra_channel_done(end->channel, end->count++);
 }
 
 /* --- tensors --- */
@@ -95,31 +95,31 @@ static size_t bytes_of(const petra_tensor *tensor) {
   return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
 }
 
-petra_status petra_probe_link_send_tensor(petra_probe_link *link, petra_probe_channel channel, int key,
+petra_status petra_probe_link_send_tensor(petra_probe_link *link, petra_probe_message kind, int key,
                                           const petra_tensor *tensor) {
   void *buffer;
-  PETRA_TRY(petra_probe_link_room(link, channel, key, &buffer));
+  PETRA_TRY(petra_probe_link_room(link, kind, key, &buffer));
   PETRA_TRY(petra_pack(tensor, buffer));
-  return petra_probe_link_send(link, channel, key, bytes_of(tensor));
+  return petra_probe_link_send(link, kind, key, bytes_of(tensor));
 }
 
-petra_status petra_probe_link_take_tensor(petra_probe_link *link, petra_probe_channel channel, int key,
+petra_status petra_probe_link_take_tensor(petra_probe_link *link, petra_probe_message kind, int key,
                                           petra_tensor *tensor) {
   const void *data;
   size_t size;
-  PETRA_TRY(petra_probe_link_peek(link, channel, key, true, &data, &size));
+  PETRA_TRY(petra_probe_link_peek(link, kind, key, true, &data, &size));
   if (size != bytes_of(tensor))
     return petra_fail(PETRA_INTERNAL, "a probe's message of %zu bytes; expected a tensor of %zu", size,
                       bytes_of(tensor));
   PETRA_TRY(petra_unpack(tensor, data));
-  return petra_probe_link_done(link, channel, key);
+  return petra_probe_link_done(link, kind, key);
 }
 
-petra_status petra_probe_link_send_streams(petra_probe_link *link, petra_probe_channel channel, int key,
+petra_status petra_probe_link_send_streams(petra_probe_link *link, petra_probe_message kind, int key,
                                            const petra_streams *streams, const int32_t *labels, int32_t count) {
   streams_head head = {.labels = count};
   void *buffer;
-  PETRA_TRY(petra_probe_link_room(link, channel, key, &buffer));
+  PETRA_TRY(petra_probe_link_room(link, kind, key, &buffer));
   unsigned char *at = (unsigned char *)buffer + sizeof head;
   for (int i = 0; i < 2; i++)
     if (streams->tensor[i]) {
@@ -131,7 +131,7 @@ petra_status petra_probe_link_send_streams(petra_probe_link *link, petra_probe_c
   if (count > 0)
     memcpy(at, labels, (size_t)count * sizeof *labels);
   memcpy(buffer, &head, sizeof head);
-  return petra_probe_link_send(link, channel, key,
+  return petra_probe_link_send(link, kind, key,
                                (size_t)(at - (unsigned char *)buffer) + (size_t)count * sizeof *labels);
 }
 
@@ -151,21 +151,21 @@ static petra_status unpack(const petra_compute *compute, const streams_head *hea
   return PETRA_OK;
 }
 
-petra_status petra_probe_link_take_streams(petra_probe_link *link, petra_probe_channel channel, int key, bool wait,
+petra_status petra_probe_link_take_streams(petra_probe_link *link, petra_probe_message kind, int key, bool wait,
                                            const petra_compute *compute, bool *came, petra_streams *out,
                                            int32_t **labels, int32_t *count) {
   petra_streams streams = {{NULL, NULL}};
   streams_head head;
   const void *data;
   size_t size;
-  PETRA_TRY(petra_probe_link_peek(link, channel, key, wait, &data, &size));
+  PETRA_TRY(petra_probe_link_peek(link, kind, key, wait, &data, &size));
   *came = data != NULL;
   if (!data)
     return PETRA_OK;
   memcpy(&head, data, sizeof head);
   petra_status status = unpack(compute, &head, (const unsigned char *)data + sizeof head, &streams, labels);
   if (status == PETRA_OK)
-    status = petra_probe_link_done(link, channel, key);
+    status = petra_probe_link_done(link, kind, key);
   if (status != PETRA_OK) {
     petra_streams_release(&streams);
     return status;
@@ -178,12 +178,12 @@ petra_status petra_probe_link_take_streams(petra_probe_link *link, petra_probe_c
 
 /* --- creation --- */
 
-static petra_status open_way(petra_probe_link *link, petra_probe_channel channel, int key, int from, int to,
-                             size_t capacity) {
+static petra_status open_channel(petra_probe_link *link, petra_probe_message kind, int key, int from, int to,
+                                 size_t capacity) {
   const petra_probe_link_options *options = &link->options;
-  link_end *end = &link->ends[channel][key];
-  const int way = way_of(options, channel, key), rank = options->ranks.rank;
-  petra_carrier *carrier = options->ranks.carrier;
+  link_end *end = &link->ends[kind][key];
+  const int channel = channel_of(options, kind, key), rank = options->ranks.rank;
+  petra_progress_thread *progress = options->ranks.progress;
   if (from == to || (rank != from && rank != to))
     return PETRA_OK;
   if (capacity > MESSAGE_MAX)
@@ -191,8 +191,8 @@ static petra_status open_way(petra_probe_link *link, petra_probe_channel channel
                              "a message of a probe has %zu bytes; expected at most %zu with run.mode: execute, a "
                              "smaller batch or shorter windows",
                              capacity, MESSAGE_MAX);
-  return rank == from ? petra_carrier_way_out(carrier, to, way, capacity, &end->way)
-                      : petra_carrier_way_in(carrier, from, way, capacity, &end->way);
+  return rank == from ? petra_channel_open_out(progress, to, channel, capacity, &end->channel)
+                      : petra_channel_open_in(progress, from, channel, capacity, &end->channel);
 }
 
 static size_t larger(size_t a, size_t b) {
@@ -216,8 +216,8 @@ static petra_status open_boundaries(petra_probe_link *link) {
     const int below = options->ranks.rank_of[j - 1], above = options->ranks.rank_of[j];
     const size_t streams = sizeof(streams_head) + batch * (size_t)petra_block_input_elements(block) * element;
     const size_t labels = batch * (size_t)petra_model_labels(options->model) * sizeof(int32_t);
-    PETRA_TRY(open_way(link, PETRA_PROBE_UP, j, below, above, streams + labels));
-    PETRA_TRY(open_way(link, PETRA_PROBE_DOWN, j - 1, above, below, streams));
+    PETRA_TRY(open_channel(link, PETRA_PROBE_UP, j, below, above, streams + labels));
+    PETRA_TRY(open_channel(link, PETRA_PROBE_DOWN, j - 1, above, below, streams));
   }
   return PETRA_OK;
 }
@@ -243,9 +243,9 @@ static petra_status open_others(petra_probe_link *link) {
   const int places = options->ranks.places, place = options->ranks.rank % places;
   const size_t tensor = largest_parameter(options);
   for (int r = 1; r < options->replicas; r++)
-    PETRA_TRY(open_way(link, PETRA_PROBE_MEAN, r, r * places + place, place, tensor));
+    PETRA_TRY(open_channel(link, PETRA_PROBE_MEAN, r, r * places + place, place, tensor));
   for (int rank = 1; rank < options->replicas * places; rank++)
-    PETRA_TRY(open_way(link, PETRA_PROBE_FOUND, rank, rank, 0, larger(tensor, options->found_bytes)));
+    PETRA_TRY(open_channel(link, PETRA_PROBE_FOUND, rank, rank, 0, larger(tensor, options->found_bytes)));
   return PETRA_OK;
 }
 
@@ -254,8 +254,8 @@ petra_status petra_probe_link_create(const petra_probe_link_options *options, pe
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&link, 1, sizeof *link));
   link->options = *options;
-  for (int c = 0; c < PETRA_PROBE_CHANNELS && status == PETRA_OK; c++)
-    status = petra_allocate(&link->ends[c], (size_t)keys_of(options, (petra_probe_channel)c), sizeof *link->ends[c]);
+  for (int c = 0; c < PETRA_PROBE_MESSAGES && status == PETRA_OK; c++)
+    status = petra_allocate(&link->ends[c], (size_t)keys_of(options, (petra_probe_message)c), sizeof *link->ends[c]);
   if (status == PETRA_OK)
     status = open_boundaries(link);
   if (status == PETRA_OK)
@@ -268,7 +268,7 @@ petra_status petra_probe_link_create(const petra_probe_link_options *options, pe
 }
 
 void petra_probe_link_destroy(petra_probe_link *link) {
-  for (int c = 0; link && c < PETRA_PROBE_CHANNELS; c++)
+  for (int c = 0; link && c < PETRA_PROBE_MESSAGES; c++)
     petra_free(link->ends[c]);
   petra_free(link);
 }

@@ -68,7 +68,7 @@ typedef struct petra_probe_input {
 } petra_probe_input;
 
 struct petra_probe {
-  petra_stage_observer groups; /* the first member: of the actions of all stages, with `ranks` */
+  petra_stage_observer groups; /* the first member: of the actions of all stages, with a progress thread */
   petra_probe_options options;
   petra_probe_link *link; /* to the probes of other processes; NULL: there are none */
   int rank;

@@ -19,7 +19,7 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
 petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
                                          petra_profile *out);
 
-/* Of at least two ranks, which all come here: what messages take between neighbours, one pair after the other, by the carrier,
+/* Of at least two ranks, which all come here: what messages take between neighbours, one pair after the other, by the progress thread,
  * from 64 bytes to the largest message of the plan (1 MiB at least), with one of the same size the other way and with nothing; and
  * what a rank takes to make such a message of tensors and back. Fills `messages` and `message` of `out` at rank 0, from the samples of all. */
 petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra profile: what messages take between two ranks, as they go in a run: by the carrier. */
+/* petra profile: what messages take between two ranks, as they go in a run: by the progress thread. */
 #include "backend/ops.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -84,14 +84,14 @@ enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10,
  * nothing the other way; the rank's own time for tensors; and what moving it takes from the rank's computing. */
 enum { TIME, ALONE, PACK, UNPACK, CARRY, KINDS };
 
-/* While a rank computes: messages under way each way (a way has two buffers), what it computes with (32 KiB of f32), and the least time of it. */
+/* While a rank computes: messages under way each way (a channel has two buffers), what it computes with (32 KiB of f32), and the least time of it. */
 enum { CARRIED = 2 };
 static const int32_t LOAD_SHAPE[4] = {1, 32, 16, 16};
 static const double LOAD_S = 0.04;
 
-/* The ways from and to a neighbour. */
+/* The channels from and to a neighbour. */
 typedef struct neighbour {
-  petra_way *out, *in;
+  petra_channel *out, *in;
   int64_t number; /* of the next message */
 } neighbour;
 
@@ -126,15 +126,15 @@ static void choose_sizes(measurement *m, const petra_plan *plan) {
 
 static petra_status send(measurement *m, int64_t bytes) {
   void *buffer;
-  PETRA_TRY(petra_way_buffer(m->other->out, m->other->number - 1, "room for a message of the profile", &buffer));
-  return petra_way_send(m->other->out, m->other->number, (size_t)bytes);
+  PETRA_TRY(petra_channel_buffer(m->other->out, m->other->number - 1, "room for a message of the profile", &buffer));
+  return petra_channel_send(m->other->out, m->other->number, (size_t)bytes);
 }
 
 static petra_status receive(measurement *m) {
   const void *data;
   size_t size;
-  PETRA_TRY(petra_way_take(m->other->in, m->other->number, "a message of the profile", &data, &size));
-  return petra_way_done(m->other->in, m->other->number);
+  PETRA_TRY(petra_channel_take(m->other->in, m->other->number, "a message of the profile", &data, &size));
+  return petra_channel_done(m->other->in, m->other->number);
 }
 
 /* One each way at the same time. */
@@ -205,8 +205,8 @@ static petra_status time_pair(measurement *m, int lower) {
     return PETRA_OK;
   const int other = first ? lower + 1 : lower;
   m->other = first ? &m->above : &m->below;
-  PETRA_TRY(petra_carrier_way_out(m->ranks->carrier, other, 2 * lower + !first, capacity, &m->other->out));
-  PETRA_TRY(petra_carrier_way_in(m->ranks->carrier, other, 2 * lower + first, capacity, &m->other->in));
+  PETRA_TRY(petra_channel_open_out(m->ranks->progress, other, 2 * lower + !first, capacity, &m->other->out));
+  PETRA_TRY(petra_channel_open_in(m->ranks->progress, other, 2 * lower + first, capacity, &m->other->in));
   for (int i = 0; i < m->sizes; i++) {
     PETRA_TRY(time_size(m, i));
     PETRA_TRY(time_alone(m, i, first));
@@ -226,8 +226,9 @@ static petra_status send_all(measurement *m) {
   neighbour *other = m->other;
   for (int i = 0; i < CARRIED; i++) {
     void *buffer;
-    PETRA_TRY(petra_way_buffer(other->out, other->number - CARRIED + i, "room for a message of the profile", &buffer));
-    PETRA_TRY(petra_way_send(other->out, other->number + i, (size_t)m->bytes[m->sizes - 1]));
+    PETRA_TRY(
+        petra_channel_buffer(other->out, other->number - CARRIED + i, "room for a message of the profile", &buffer));
+    PETRA_TRY(petra_channel_send(other->out, other->number + i, (size_t)m->bytes[m->sizes - 1]));
   }
   return PETRA_OK;
 }

@@ -18,7 +18,7 @@
 #include "base/seal.h"
 #include "base/version.h"
 #include "io/file.h"
-#include "io/hdf5_image.h"
+#include "io/hdf5_file.h"
 #include "record/run_h5_private.h"
 
 #include <hdf5.h>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/mem.h"
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>

@@ -50,121 +50,121 @@ const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS] = {
 /* clang-format off */
 static const petra_column train_columns[] = {
     COLUMN(petra_runlog_train, microbatch, I64, "1", "number of the microbatch, from 0"),
-    COLUMN(petra_runlog_train, epoch, I32, "1", "its epoch, from 0"),
-    COLUMN(petra_runlog_train, lr, F64, "1", "learning rate of an update of the last stage that ends with the microbatch; in `lockstep` with a split head that of the tick of its B, which comes after the loss"),
+    COLUMN(petra_runlog_train, epoch, I32, "1", "epoch of the microbatch, from 0"),
+    COLUMN(petra_runlog_train, lr, F64, "1", "learning rate of the last stage for an update that ends with the microbatch; in `lockstep` with a split head it is the rate of the tick of B, which comes after the loss"),
     COLUMN(petra_runlog_train, loss, F64, "nat", "mean cross entropy over the microbatch"),
-    COLUMN(petra_runlog_train, top1, F64, "1", "fraction of the microbatch classified right"),
-    COLUMN(petra_runlog_train, wall_s, F64, "s", "wall time since the start of the run, when the loss was known"),
-    COLUMN(petra_runlog_train, virtual_s, F64, "s", "virtual time since the start, when the last stage's action of the microbatch began; by arrival in an executed run that of the wall clock"),
+    COLUMN(petra_runlog_train, top1, F64, "1", "fraction of the microbatch that is classified correctly"),
+    COLUMN(petra_runlog_train, wall_s, F64, "s", "wall time from the start of the run until the loss is known"),
+    COLUMN(petra_runlog_train, virtual_s, F64, "s", "virtual time from the start of the run until the last stage begins its action of the microbatch; in an executed run of `arrival` it is wall time"),
 };
 
 #define EPOCH_COLUMNS \
     COLUMN(petra_runlog_epoch, epoch, I32, "1", "number of the epoch, from 0", SHOWN("epoch", 1, 0)), \
-    COLUMN(petra_runlog_epoch, train_loss, F64, "nat", "mean over the images, or tokens, whose loss was computed in the epoch's ticks (in programs without ticks: over the epoch's microbatches); NaN if there was none", SHOWN("train loss", 1, 4)), \
-    COLUMN(petra_runlog_epoch, train_top1, F64, "1", "fraction of the epoch's images, or tokens, classified right while training", SHOWN("train top-1 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, train_loss, F64, "nat", "mean over the images (or tokens) whose loss was computed in the ticks of the epoch; in programs without ticks, over the microbatches of the epoch; NaN if there was none", SHOWN("train loss", 1, 4)), \
+    COLUMN(petra_runlog_epoch, train_top1, F64, "1", "fraction of the images (or tokens) of the epoch that the training classified correctly", SHOWN("train top-1 %", 100, 2)), \
     COLUMN(petra_runlog_epoch, eval_loss, F64, "nat", "mean cross entropy over the evaluation set", SHOWN("eval loss", 1, 4)), \
-    COLUMN(petra_runlog_epoch, eval_top1, F64, "1", "fraction of the evaluation set classified right", SHOWN("eval top-1 %", 100, 2)), \
-    COLUMN(petra_runlog_epoch, eval_top5, F64, "1", "fraction whose class is among the five highest scores", SHOWN("eval top-5 %", 100, 2)), \
-    COLUMN(petra_runlog_epoch, lr, F64, "1", "`/train/lr` of the epoch's last loss; NaN if there was none; in `lockstep` with a split head therefore the rate of the next epoch's first tick ([semantics](semantics/evaluation.md))", SHOWN("lr", 1, -4)), \
-    COLUMN(petra_runlog_epoch, wall_s, F64, "s", "wall time since the start of the run, at the epoch's last loss or the end of its evaluation", SHOWN("wall s", 1, 1))
+    COLUMN(petra_runlog_epoch, eval_top1, F64, "1", "fraction of the evaluation set that is classified correctly", SHOWN("eval top-1 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, eval_top5, F64, "1", "fraction of the evaluation set whose class is among the five highest scores", SHOWN("eval top-5 %", 100, 2)), \
+    COLUMN(petra_runlog_epoch, lr, F64, "1", "`/train/lr` of the last loss of the epoch; NaN if there was none; in `lockstep` with a split head it is therefore the rate of the first tick of the next epoch ([semantics](semantics/evaluation.md))", SHOWN("lr", 1, -4)), \
+    COLUMN(petra_runlog_epoch, wall_s, F64, "s", "wall time from the start of the run until the last loss of the epoch or the end of its evaluation", SHOWN("wall s", 1, 1))
 static const petra_column token_epoch_columns[] = {
     EPOCH_COLUMNS,
-    NAMED(petra_runlog_epoch, "tokens_per_s", rate, F64, "tokens/s", "in a run on tokens, in place of `images_per_s`: training tokens by the same time", SHOWN("tokens/s", 1, 0)),
+    NAMED(petra_runlog_epoch, "tokens_per_s", rate, F64, "tokens/s", "replaces `images_per_s` in a run on tokens: training tokens divided by the same time", SHOWN("tokens/s", 1, 0)),
 };
 static const petra_column epoch_columns[] = {
     EPOCH_COLUMNS,
-    NAMED(petra_runlog_epoch, "images_per_s", rate, F64, "images/s", "training images by the wall time up to the epoch's last loss or, if an evaluation follows, up to that; evaluations and checkpoints are left out, probes are not; by arrival evaluations are left out only if they come behind the last loss", SHOWN("images/s", 1, 0)),
-    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: as `eval_loss`, with [statistics estimated anew](semantics/evaluation.md#recalibrated-statistics)", SHOWN("recal. loss", 1, 4)),
-    COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1", "as `eval_top1`, likewise", SHOWN("recal. top-1 %", 100, 2)),
-    COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1", "as `eval_top5`, likewise", SHOWN("recal. top-5 %", 100, 2)),
+    NAMED(petra_runlog_epoch, "images_per_s", rate, F64, "images/s", "training images divided by wall time; the time ends at the last loss of the epoch or, if an evaluation follows, at the start of the evaluation; it excludes evaluations and checkpoints and includes probes; in `arrival` it excludes only evaluations after the last loss", SHOWN("images/s", 1, 0)),
+    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat", "with `data.recalibrate` > 0: `eval_loss` with [recalibrated statistics](semantics/evaluation.md#recalibrated-statistics)", SHOWN("recal. loss", 1, 4)),
+    COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1", "`eval_top1` with these statistics", SHOWN("recal. top-1 %", 100, 2)),
+    COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1", "`eval_top5` with these statistics", SHOWN("recal. top-5 %", 100, 2)),
 };
 enum { RECALIBRATED_COLUMNS = 3 }; /* the last ones */
 
 static const petra_column stage_columns[] = {
     COLUMN(petra_runlog_stage, stage, I32, "1", "number of the stage, from 1"),
     COLUMN(petra_runlog_stage, name, TEXT, "1", "name of the stage"),
-    COLUMN(petra_runlog_stage, reversible, I32, "1", "1 if its input is rebuilt from its output, else 0"),
-    COLUMN(petra_runlog_stage, parameters, I64, "count", "trainable numbers"),
-    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP/image", "of the forward pass of one sample, an image or a window of tokens (then the unit is FLOP/window): two for each multiply-add of convolutions, the fully connected layer and other matrix products; those of attention are counted for the pairs of positions that it reads, T² or, causal, T(T + 1)/2 of T positions; nothing else is (softmax, norms, GELU, additions)"),
-    COLUMN(petra_runlog_stage, forward_bytes, I64, "byte", "message to the next stage, per microbatch"),
-    COLUMN(petra_runlog_stage, backward_bytes, I64, "byte", "message to the previous stage, per microbatch"),
-    COLUMN(petra_runlog_stage, delay, I32, "microbatches", "microbatches that the stage forwards between a microbatch's forward pass and its backward pass: in `lockstep` τ_j = 2(J − j), one more with a split head, in `1f1b-async` and `forward-locked` J − j, 0 in synchronous programs and orders, −1 by arrival, which fixes none; of another order from a file the largest"),
+    COLUMN(petra_runlog_stage, reversible, I32, "1", "1 if the input is reconstructed from the output, otherwise 0"),
+    COLUMN(petra_runlog_stage, parameters, I64, "count", "number of trainable values"),
+    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP/image", "FLOPs of the forward pass of one sample: an image, or a window of tokens (the unit is then FLOP/window). A multiply-add of convolutions, the fully connected layer and other matrix products counts two. Products of attention count for each pair of positions that attention reads: T² of T positions, or T(T + 1)/2 if it is causal. Nothing else counts (softmax, norms, GELU, additions)"),
+    COLUMN(petra_runlog_stage, forward_bytes, I64, "byte", "size of the message to the next stage, per microbatch"),
+    COLUMN(petra_runlog_stage, backward_bytes, I64, "byte", "size of the message to the previous stage, per microbatch"),
+    COLUMN(petra_runlog_stage, delay, I32, "microbatches", "number of microbatches that the stage forwards between the forward and the backward of a microbatch. `lockstep`: τ_j = 2(J − j), with a split head one more; `1f1b-async` and `forward-locked`: J − j; synchronous programs and orders: 0; `arrival`: −1, because it fixes none; another order from a file: the maximum"),
 };
 
 static const petra_column action_columns[] = {
     COLUMN(petra_runlog_action, start_ns, I64, "ns", "virtual time of the start"),
     COLUMN(petra_runlog_action, end_ns, I64, "ns", "virtual time of the end"),
-    COLUMN(petra_runlog_action, stage, I32, "1", "the stage, from 1"),
+    COLUMN(petra_runlog_action, stage, I32, "1", "number of the stage, from 1"),
     COLUMN(petra_runlog_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; an E (evaluation) takes no time"),
-    COLUMN(petra_runlog_action, microbatch, I64, "1", "from 0; of a U the last one that it covers, of an E the last one of the epoch"),
-    COLUMN(petra_runlog_action, version_read, I64, "1", "the version of the stage's weights that the action works with, by the number of updates that made it: of a U, W and E, and without a stash of an F and B, updates before the action; of a B with `backward_weights: stash` the version of its F, and of an F with `forward_weights: double-buffer` an older one"),
-    COLUMN(petra_runlog_action, version_written, I64, "1", "after it, for a U; else -1"),
+    COLUMN(petra_runlog_action, microbatch, I64, "1", "number of the microbatch, from 0; for U the last one that it covers, for E the last one of the epoch"),
+    COLUMN(petra_runlog_action, version_read, I64, "1", "version of the weights that the action uses, as a number of updates. For U, W and E, and for F and B that read the latest weights, it is the number of updates before the action. For B with `backward_weights: stashed` it is the version of its F. For F with `forward_weights: double_buffer` it is an older version"),
+    COLUMN(petra_runlog_action, version_written, I64, "1", "version after the action for U; otherwise -1"),
 };
 
 static const petra_column probe_columns[] = {
-    COLUMN(petra_runlog_probe_row, microbatch, I64, "1", "first microbatch of the update window (it has `method.accumulate`)"),
-    COLUMN(petra_runlog_probe_row, epoch, I32, "1", "its epoch, from 0"),
-    NAMED(petra_runlog_probe_row, "MEASURE/PAIR", stage, F64, "1", "mean over the stage's tensors whose gradient is not 0", OF_STAGE),
+    COLUMN(petra_runlog_probe_row, microbatch, I64, "1", "first microbatch of the update window, which has `method.accumulate` microbatches"),
+    COLUMN(petra_runlog_probe_row, epoch, I32, "1", "epoch of this microbatch, from 0"),
+    NAMED(petra_runlog_probe_row, "MEASURE/PAIR", stage, F64, "1", "mean of the measure over the tensors of the stage whose gradient is not 0", OF_STAGE),
     NAMED(petra_runlog_probe_row, "concatenated_cosine/PAIR", concatenated, F64, "1", "cosine of the same tensors as one vector", OF_STAGE),
-    NAMED(petra_runlog_probe_row, "reconstruction_error", reconstruction, F64, "1", "‖x̃ − x‖/‖x‖ of the stage's input; NaN if it is not reconstructed", OF_STAGE),
-    NAMED(petra_runlog_probe_row, "parameter/MEASURE/PAIR", parameter, F64, "1", "the measure of each tensor", OF(PETRA_DIMENSION_PARAMETER)),
+    NAMED(petra_runlog_probe_row, "reconstruction_error", reconstruction, F64, "1", "‖x̃ − x‖/‖x‖ of the input of the stage; NaN if the input is not reconstructed", OF_STAGE),
+    NAMED(petra_runlog_probe_row, "parameter/MEASURE/PAIR", parameter, F64, "1", "measure of each tensor", OF(PETRA_DIMENSION_PARAMETER)),
 };
 static const petra_column parameter_columns[] = {
-    COLUMN(petra_runlog_parameter, name, TEXT, "1", "`SS/NAME` as in `weights.h5`"),
-    COLUMN(petra_runlog_parameter, stage, I32, "1", "its stage, from 1"),
-    COLUMN(petra_runlog_parameter, zero, I32, "1", "1 if its gradient is 0 in exact arithmetic; its figures are those of rounding errors"),
+    COLUMN(petra_runlog_parameter, name, TEXT, "1", "name of the tensor, `SS/NAME` as in `weights.h5`"),
+    COLUMN(petra_runlog_parameter, stage, I32, "1", "stage of the tensor, from 1"),
+    COLUMN(petra_runlog_parameter, zero, I32, "1", "1 if the gradient is 0 in exact arithmetic, so that the figures of the tensor show rounding errors; otherwise 0"),
 };
 static const petra_column probe_peak_columns[] = {
-    {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "bytes that the probes held at most; written at the end of the run. With `run.mode: execute` it is the sum of the maxima of all processes", OF(PETRA_DIMENSION_CATEGORY)},
+    {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "maximum memory of the probes, written at the end of the run; with `run.mode: execute` the sum of the maxima of all processes", OF(PETRA_DIMENSION_CATEGORY)},
 };
 
 static const petra_column memory_columns[] = {
-    COLUMN(petra_runlog_peaks, peak_bytes, I64, "byte", "the most that was held in each category", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY)),
-    COLUMN(petra_runlog_peaks, total_peak_bytes, I64, "byte", "the most that was held in all categories together; at most the sum of a row of `peak_bytes`, for the peaks need not coincide", OF_STAGE),
+    COLUMN(petra_runlog_peaks, peak_bytes, I64, "byte", "maximum memory in each category", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY)),
+    COLUMN(petra_runlog_peaks, total_peak_bytes, I64, "byte", "maximum memory in all categories together; it does not exceed the sum of the row of `peak_bytes`, because the peaks need not coincide", OF_STAGE),
 };
 static const petra_column backend_columns[] = {
-    {"backend_bytes", PETRA_COLUMN_I64, "byte", 0, "of a training: what the backend of each process (one without `run.mode: execute`) held at the end, which is the most that it held", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_BACKEND_PART)},
+    {"backend_bytes", PETRA_COLUMN_I64, "byte", 0, "only in a training: memory of the backend of each process at the end, which is its maximum (without `run.mode: execute` there is one process)", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_BACKEND_PART)},
 };
 static const petra_column memory_time_columns[] = {
-    NAMED(petra_runlog_memory_time, "bin_ns", width_ns, I64, "ns", "width of a bin: bin b begins at b times this"),
-    NAMED(petra_runlog_memory_time, "bytes", values, I64, "byte", "the most that was held within the bin: the nine categories, then all together", OF(PETRA_DIMENSION_BIN, PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY_TOTAL)),
+    NAMED(petra_runlog_memory_time, "bin_ns", width_ns, I64, "ns", "width of a bin; bin b begins at b times this width"),
+    NAMED(petra_runlog_memory_time, "bytes", values, I64, "byte", "maximum memory within the bin: the nine categories, then their total", OF(PETRA_DIMENSION_BIN, PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY_TOTAL)),
 };
 
 static const petra_column ranks_columns[] = {
-    COLUMN(petra_runlog_ranks_table, of_stage, I32, "1", "the rank that has each stage, with replicas each of replica 0; attribute `hosts`: names of the R ranks' hosts", OF_STAGE),
-    COLUMN(petra_runlog_ranks_table, replica, I32, "1", "the replica, from 0, that each rank has stages of (`cluster.replicas`)", OF_RANK),
-    COLUMN(petra_runlog_ranks_table, time_ns, I64, "ns", "by the wall clock: `computing` (in actions, evaluations among them, but for the other two), `copying` (turning tensors into messages and back), `waiting` (for messages and for room), `wall` (from the beginning to the end of the training: what the other three leave is the schedule's own time); with NCCL devices copy and wait while the host goes on, which is in none of these", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_TIME_PART)),
-    COLUMN(petra_runlog_ranks_table, sent, I64, "1, byte", "`messages` and `bytes` sent to other ranks, from GPU to GPU among them", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_SENT_PART)),
+    COLUMN(petra_runlog_ranks_table, of_stage, I32, "1", "rank of each stage (with replicas: of each stage of replica 0); the attribute `hosts` has the host names of the R ranks", OF_STAGE),
+    COLUMN(petra_runlog_ranks_table, replica, I32, "1", "replica of the stages of each rank, from 0 (`cluster.replicas`)", OF_RANK),
+    COLUMN(petra_runlog_ranks_table, time_ns, I64, "ns", "wall-clock times. `computing`: in actions, including evaluations, without copying and waiting. `copying`: turning tensors into messages and back. `waiting`: for messages and for room. `wall`: from the beginning to the end of the training; the part that is in none of the other three is the time of the schedule itself. With NCCL, devices copy and wait while the host continues; this time is in none of these", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_TIME_PART)),
+    COLUMN(petra_runlog_ranks_table, sent, I64, "1, byte", "`messages` and `bytes` sent to other ranks, including those from GPU to GPU", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_SENT_PART)),
 };
 
 static const petra_column simulate_columns[] = {
-    COLUMN(petra_runlog_simulation, makespan_s, F64, "s", "virtual time of the last end"),
-    COLUMN(petra_runlog_simulation, makespan_ns, I64, "ns", "the same, exactly"),
-    COLUMN(petra_runlog_simulation, time_per_microbatch_s, F64, "s", "[semantics](semantics/README.md); NaN if the run is too short"),
-    NAMED(petra_runlog_simulation, "time_per_microbatch_low_s", low_s, F64, "s", "the same with every cost at its first quartile, if the costs are a profile's", .may_lack = true),
-    NAMED(petra_runlog_simulation, "time_per_microbatch_high_s", high_s, F64, "s", "the same at its third quartile", .may_lack = true),
-    COLUMN(petra_runlog_simulation, bubble_fraction, F64, "1", "idle part of all engines' time"),
-    COLUMN(petra_runlog_simulation, actions, I64, "count", "actions that ran"),
-    COLUMN(petra_runlog_simulation, microbatches, I64, "count", "microbatches that were offered"),
-    COLUMN(petra_runlog_simulation, wall_s, F64, "s", "wall time of the simulation itself"),
-    COLUMN(petra_runlog_simulation, utilization, F64, "1", "busy part of the engines of the stage's device (of its rank, with `cluster.placement`), by this stage", OF_STAGE),
-    COLUMN(petra_runlog_simulation, lag_mean, F64, "updates", "mean [lag](semantics/methods.md#the-other-methods): updates between the weights that a forward read and the latest ones at its backward", OF_STAGE),
-    COLUMN(petra_runlog_simulation, lag_max, I64, "updates", "the largest lag", OF_STAGE),
-    COLUMN(petra_runlog_simulation, in_flight_max, I64, "microbatches", "the most microbatches that were forwarded and not yet backwarded", OF_STAGE),
-    COLUMN(petra_runlog_simulation, kept_max, I64, "microbatches", "the most microbatches whose graph or input was stored: until B, or until W if W is split from B (`zb-h1`)", OF_STAGE),
-    COLUMN(petra_runlog_simulation, bytes_up, I64, "byte", "sent over the link to the next stage", OF_STAGE),
-    COLUMN(petra_runlog_simulation, bytes_down, I64, "byte", "sent over the link to the previous stage", OF_STAGE),
-    COLUMN(petra_runlog_simulation, bytes_exchanged, I64, "byte", "with `cluster.replicas`: sent over the link to the stage's replicas, as many received; all of `/simulate` is of one replica", OF_STAGE),
-    COLUMN(petra_runlog_simulation, rank_busy, F64, "1", "with `cluster.placement`: share of the makespan in which each rank is in actions", OF_RANK),
-    COLUMN(petra_runlog_simulation, critical_stage_ns, I64, "ns", "with `--critical-path`: the part of the critical path that is spent in actions of each stage", OF_STAGE),
-    COLUMN(petra_runlog_simulation, critical_ns, I64, "ns", "with `--critical-path`: the makespan by what the critical path consists of", OF(PETRA_DIMENSION_PATH_PART)),
-    COLUMN(petra_runlog_simulation, of_stage, I32, "1", "with `cluster.placement`: the rank of each stage, from 0", OF_STAGE),
+    COLUMN(petra_runlog_simulation, makespan_s, F64, "s", "virtual time at which the last action ends"),
+    COLUMN(petra_runlog_simulation, makespan_ns, I64, "ns", "exact value of `makespan_s`"),
+    COLUMN(petra_runlog_simulation, time_per_microbatch_s, F64, "s", "time per microbatch ([definition](semantics/time.md#figures)); NaN if the run is too short"),
+    NAMED(petra_runlog_simulation, "time_per_microbatch_low_s", low_s, F64, "s", "the same with every cost at its first quartile; only if the costs are those of a profile", .may_lack = true),
+    NAMED(petra_runlog_simulation, "time_per_microbatch_high_s", high_s, F64, "s", "the same with every cost at its third quartile", .may_lack = true),
+    COLUMN(petra_runlog_simulation, bubble_fraction, F64, "1", "idle fraction of the time of all engines"),
+    COLUMN(petra_runlog_simulation, actions, I64, "count", "number of actions that ran"),
+    COLUMN(petra_runlog_simulation, microbatches, I64, "count", "number of microbatches that were offered"),
+    COLUMN(petra_runlog_simulation, wall_s, F64, "s", "wall time that the simulation took"),
+    COLUMN(petra_runlog_simulation, utilization, F64, "1", "fraction of time in which this stage keeps the engines of its device busy (with `cluster.placement`: its rank)", OF_STAGE),
+    COLUMN(petra_runlog_simulation, lag_mean, F64, "updates", "mean [lag](semantics/methods.md#the-other-methods): number of updates between the weights that a forward read and the latest weights at its backward", OF_STAGE),
+    COLUMN(petra_runlog_simulation, lag_max, I64, "updates", "maximum lag", OF_STAGE),
+    COLUMN(petra_runlog_simulation, in_flight_max, I64, "microbatches", "maximum number of microbatches between F and B", OF_STAGE),
+    COLUMN(petra_runlog_simulation, kept_max, I64, "microbatches", "maximum number of microbatches whose graph or input is stored: until B, or until W if W is split from B (`zb-h1`)", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_up, I64, "byte", "bytes sent over the link to the next stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_down, I64, "byte", "bytes sent over the link to the previous stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, bytes_exchanged, I64, "byte", "with `cluster.replicas`: bytes sent over the link to the replicas of the stage, which equals the bytes received; everything in `/simulate` is for one replica", OF_STAGE),
+    COLUMN(petra_runlog_simulation, rank_busy, F64, "1", "with `cluster.placement`: fraction of the makespan in which each rank performs actions", OF_RANK),
+    COLUMN(petra_runlog_simulation, critical_stage_ns, I64, "ns", "with `--critical-path`: time of the critical path in actions of each stage", OF_STAGE),
+    COLUMN(petra_runlog_simulation, critical_ns, I64, "ns", "with `--critical-path`: parts of the critical path, whose sum is the makespan", OF(PETRA_DIMENSION_PATH_PART)),
+    COLUMN(petra_runlog_simulation, of_stage, I32, "1", "with `cluster.placement`: rank of each stage, from 0", OF_STAGE),
 };
 
 static const petra_column pace_columns[] = {
-    COLUMN(petra_runlog_pace_table, microbatch_s, F64, "s", "time per microbatch, counted as that of a simulation; evaluations and checkpoints are left out", OF(PETRA_DIMENSION_FIGURE)),
-    COLUMN(petra_runlog_pace_table, stage_s, F64, "s", "in actions of the stage a microbatch: the mean forward, and what else there was by microbatch that it sent back; turning tensors into messages and back is in it, waiting is not", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
-    COLUMN(petra_runlog_pace_table, busy, F64, "1", "of the ranks of replica 0: share of the time from the first action to the end of the last, without evaluations and checkpoints, in which the rank is in actions (a rehearsal: its devices, on the mean)", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_runlog_pace_table, microbatch_s, F64, "s", "time per microbatch, defined as for a simulation, without evaluations and checkpoints", OF(PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_runlog_pace_table, stage_s, F64, "s", "time per microbatch in actions of the stage: the mean forward, plus all other actions divided by the number of microbatches sent back; it includes turning tensors into messages and back, and excludes waiting", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_runlog_pace_table, busy, F64, "1", "for the ranks of replica 0: fraction of the time from the start of the first action to the end of the last, without evaluations and checkpoints, in which the rank performs actions (in a rehearsal: the mean over its devices)", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
 };
 /* clang-format on */
 

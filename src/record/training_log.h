@@ -45,6 +45,6 @@ void petra_training_log_go_on(petra_training_log *log);
 /* Ends the progress; after a failure without a last line, so that the error is what stands last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
 
-/* Writes into the log what the backends of a run hold beside the accounts of its stages: a row for this process or, with `ranks` (all
- * of them come here), for each rank. `runlog` NULL: nothing is written here. */
+/* Writes what the backends hold beside the accounts of the stages: a row for each rank into the log of rank 0 (NULL on the others). All
+ * ranks come here. */
 petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog);

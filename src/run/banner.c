@@ -2,7 +2,7 @@
 #include "run/banner.h"
 
 #include "base/mem.h"
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoints.h"
 #include "plan/describe.h"

@@ -11,7 +11,6 @@ libpetra_a_SOURCES += \
 	src/run/plans_file.c src/run/plans_file.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
-	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \

@@ -56,7 +56,7 @@ static petra_status predict_plan(pacing *p, const petra_plan *plan) {
   if (result->interval) {
     put_column(p, PETRA_PACE_LOW, &result->times[PETRA_PROFILE_QUARTILE1]);
     put_column(p, PETRA_PACE_HIGH, &result->times[PETRA_PROFILE_QUARTILE3]);
-    p->pace.microbatch_s[PETRA_PACE_HIGH] = petra_placed_high_s(
+    p->pace.microbatch_s[PETRA_PACE_HIGH] = petra_rank_simulation_high_s(
         options.places, p->pace.microbatch_s[PETRA_PACE_PREDICTED], p->pace.microbatch_s[PETRA_PACE_HIGH]);
   }
 done:

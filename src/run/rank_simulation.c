@@ -10,7 +10,7 @@
 
 enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
 
-static const double UNPROFILED = 1 / 0.9; /* of petra_placed_high_s */
+static const double UNPROFILED = 1 / 0.9; /* of petra_rank_simulation_high_s */
 
 /* Of one rank, what it does. */
 typedef struct order {
@@ -26,7 +26,7 @@ typedef struct variant {
   int64_t ns[PETRA_PROFILE_MESSAGES], shared_ns[PETRA_PROFILE_MESSAGES];
 } variant;
 
-struct petra_placed {
+struct petra_rank_simulation {
   petra_observer base; /* of the run over the stages */
   const petra_plan *plan;
   const petra_cluster *cluster;
@@ -52,7 +52,7 @@ static double statistic_of(const petra_spread *spread, petra_profile_statistic s
 
 /* What a message of `bytes` takes of the rank that sends it, or gets it: the tensors, and what moving it takes from computing while a
  * share of the others compute (who waits leaves its core). As petra_link_time_ns from the message sizes of the profile. */
-static int64_t message_ns(const petra_placed *p, int32_t stage, int64_t bytes, bool sends) {
+static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t bytes, bool sends) {
   const petra_profile *profile = p->plan->profile;
   const double share = p->shares ? p->shares[p->rank_of[stage - 1]] : 1;
   int64_t ns[PETRA_PROFILE_MESSAGES];
@@ -64,7 +64,7 @@ static int64_t message_ns(const petra_placed *p, int32_t stage, int64_t bytes, b
 }
 
 /* What the rank of a stage spends on messages from and to other ranks, and with replicas on its gradients. */
-static void add_messages(const petra_placed *p, int32_t stage, petra_stage_cost *costs) {
+static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_stage_cost *costs) {
   petra_stage_cost *cost = &costs[stage - 1];
   if (p->cluster->executor.replicas > 1)
     cost->update_ns +=
@@ -84,7 +84,7 @@ static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
   return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
 }
 
-static petra_status to_quartile(const petra_placed *p, int j, petra_profile_statistic statistic,
+static petra_status to_quartile(const petra_rank_simulation *p, int j, petra_profile_statistic statistic,
                                 petra_stage_cost *cost) {
   petra_stage_cost mean = {0}, quartile = {0};
   PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &mean));
@@ -105,7 +105,7 @@ static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, doubl
   return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
 }
 
-static petra_status to_share(const petra_placed *p, int j, double share, petra_stage_cost *cost) {
+static petra_status to_share(const petra_rank_simulation *p, int j, double share, petra_stage_cost *cost) {
   petra_stage_cost together = {0}, alone = {0};
   PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &together));
   PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_ALONE, &alone));
@@ -121,7 +121,7 @@ static petra_status to_share(const petra_placed *p, int j, double share, petra_s
 }
 
 /* By a statistic, and by p->shares where they matter. */
-static petra_status set_costs(petra_placed *p, petra_profile_statistic statistic) {
+static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic statistic) {
   const petra_executor_virtual_options *given = &p->cluster->executor;
   const petra_profile *profile = p->plan->profile;
   petra_stage_cost *costs = p->variant[statistic].costs;
@@ -138,7 +138,7 @@ static petra_status set_costs(petra_placed *p, petra_profile_statistic statistic
   return PETRA_OK;
 }
 
-static void set_link(petra_placed *p, petra_profile_statistic statistic) {
+static void set_link(petra_rank_simulation *p, petra_profile_statistic statistic) {
   const petra_profile *profile = p->plan->profile;
   variant *v = &p->variant[statistic];
   for (int32_t i = 0; i < profile->messages; i++) {
@@ -153,7 +153,7 @@ static void set_link(petra_placed *p, petra_profile_statistic statistic) {
   v->executor.fabric.latency_ns = v->ns[0];
 }
 
-static petra_status set_variant(petra_placed *p, petra_profile_statistic statistic) {
+static petra_status set_variant(petra_rank_simulation *p, petra_profile_statistic statistic) {
   const int32_t stages = p->plan->stages;
   variant *v = &p->variant[statistic];
   PETRA_TRY(petra_allocate(&v->costs, (size_t)stages, sizeof *v->costs));
@@ -173,7 +173,7 @@ static petra_status set_variant(petra_placed *p, petra_profile_statistic statist
 /* --- the order --- */
 
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
-  petra_placed *p = (petra_placed *)base;
+  petra_rank_simulation *p = (petra_rank_simulation *)base;
   (void)now_ns;
   for (int i = 0; i < count; i++) {
     order *o = &p->orders[p->device_of[actions[i].stage - 1] - 1];
@@ -186,7 +186,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
 /* The program over the ranks; of its options only `data` is its own. */
 static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
-  const petra_placed *p = options->data;
+  const petra_rank_simulation *p = options->data;
   const order *o = &p->orders[device - 1];
   *round = 0;
   if (cursor->round >= o->count)
@@ -203,7 +203,7 @@ static petra_status execute(const petra_executor_virtual_options *clock, const p
 }
 
 /* The shares of the run over the ranks, and its costs by them. */
-static petra_status settle(petra_placed *p, petra_profile_statistic statistic) {
+static petra_status settle(petra_rank_simulation *p, petra_profile_statistic statistic) {
   petra_status status = PETRA_OK;
   for (int32_t r = 0; r < p->ranks; r++)
     p->shares[r] = 1;
@@ -220,7 +220,7 @@ static petra_status settle(petra_placed *p, petra_profile_statistic statistic) {
   return status;
 }
 
-petra_status petra_placed_order(petra_placed *p) {
+petra_status petra_rank_simulation_order(petra_rank_simulation *p) {
   static const petra_observer_ops ops = {.starting = starting};
   if (p->ordered || !p->device_of)
     return PETRA_OK;
@@ -236,39 +236,41 @@ petra_status petra_placed_order(petra_placed *p) {
 
 /* --- runs over the ranks --- */
 
-petra_status petra_placed_run(petra_placed *p, petra_profile_statistic statistic, petra_rank_times *times) {
-  PETRA_TRY(petra_placed_order(p));
+petra_status petra_rank_simulation_run(petra_rank_simulation *p, petra_profile_statistic statistic,
+                                       petra_rank_times *times) {
+  PETRA_TRY(petra_rank_simulation_order(p));
   return execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, &times->base);
 }
 
-bool petra_placed_has_interval(const petra_placed *p) {
+bool petra_rank_simulation_has_interval(const petra_rank_simulation *p) {
   const petra_config *config = p->plan->config;
   return config->cluster.cost.model == PETRA_COST_PROFILE && p->plan->profile && p->plan->profile->has_spread;
 }
 
-double petra_placed_high_s(int32_t ranks, double mean_s, double quartile3_s) {
+double petra_rank_simulation_high_s(int32_t ranks, double mean_s, double quartile3_s) {
   return ranks > 1 && isfinite(quartile3_s) ? fmax(quartile3_s, mean_s * UNPROFILED) : quartile3_s;
 }
 
-bool petra_placed_measured_link(const petra_placed *p) {
+bool petra_rank_simulation_measured_link(const petra_rank_simulation *p) {
   return p->measured_link;
 }
 
-const petra_executor_virtual_options *petra_placed_executor(const petra_placed *p, petra_profile_statistic statistic) {
+const petra_executor_virtual_options *petra_rank_simulation_executor(const petra_rank_simulation *p,
+                                                                     petra_profile_statistic statistic) {
   return &p->variant[statistic].executor;
 }
 
-const petra_program_ops *petra_placed_program(const petra_placed *p) {
+const petra_program_ops *petra_rank_simulation_program(const petra_rank_simulation *p) {
   return &p->program;
 }
 
-const petra_program_options *petra_placed_options(const petra_placed *p) {
+const petra_program_options *petra_rank_simulation_options(const petra_rank_simulation *p) {
   return &p->options;
 }
 
 /* --- creation --- */
 
-static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks) {
+static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int32_t ranks) {
   const petra_plan *plan = p->plan;
   const petra_config *config = plan->config;
   if (plan->method.program->arrival)
@@ -299,9 +301,9 @@ static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks
   return PETRA_OK;
 }
 
-petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
-                                 int32_t ranks, petra_placed **out) {
-  petra_placed *p;
+petra_status petra_rank_simulation_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
+                                          int32_t ranks, petra_rank_simulation **out) {
+  petra_rank_simulation *p;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&p, 1, sizeof *p));
   p->plan = plan;
@@ -311,18 +313,18 @@ petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cl
   if (rank_of)
     PETRA_TRY_GOTO(status, place(p, rank_of, ranks), fail);
   PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEAN), fail);
-  for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_placed_has_interval(p); s++)
+  for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_rank_simulation_has_interval(p); s++)
     PETRA_TRY_GOTO(status, set_variant(p, (petra_profile_statistic)s), fail);
   if (rank_of && ranks > 1 && plan->profile && plan->profile->has_alone)
     PETRA_TRY_GOTO(status, petra_allocate(&p->shares, (size_t)ranks, sizeof *p->shares), fail);
   *out = p;
   return PETRA_OK;
 fail:
-  petra_placed_destroy(p);
+  petra_rank_simulation_destroy(p);
   return status;
 }
 
-void petra_placed_destroy(petra_placed *p) {
+void petra_rank_simulation_destroy(petra_rank_simulation *p) {
   if (!p)
     return;
   for (int32_t r = 0; p->orders && r < p->ranks; r++)

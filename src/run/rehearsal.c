@@ -8,15 +8,11 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "base/version.h"
-#include "run/pace.h"
 #include "run/worker_sleep.h"
 
 struct petra_rehearsal {
-  petra_placement placement;
-  petra_rank_times times;
   petra_worker *worker;
-  int64_t wall_ns, origin_ns;
-  petra_carrier_counts before;
+  petra_progress_thread_counts before;
 };
 
 static petra_status check(const petra_run *run) {
@@ -47,16 +43,11 @@ static petra_status check(const petra_run *run) {
 }
 
 static petra_status prepare(petra_run *run) {
-  char stages[64];
   petra_stop_say("stopped; a rehearsal cannot be resumed");
   PETRA_TRY(petra_allocate(&run->rehearsal, 1, sizeof *run->rehearsal));
-  petra_rehearsal *r = run->rehearsal;
   PETRA_TRY(petra_plan_simulated(&run->plan, run->config, 0));
   PETRA_TRY(check(run));
-  PETRA_TRY(petra_placement_init(&r->placement, &run->plan, run->options.ranks));
-  petra_placement_describe(&r->placement, &run->plan, stages, sizeof stages);
-  petra_ranks_rename(run->options.ranks, stages);
-  PETRA_TRY(petra_rank_times_init(&r->times, &run->plan));
+  PETRA_TRY(petra_run_place(run));
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
@@ -68,55 +59,41 @@ static petra_status compare(const void *run, FILE *out) {
 
 static petra_status start(petra_run *run, petra_worker **worker) {
   petra_rehearsal *r = run->rehearsal;
-  PETRA_TRY(petra_ranks_clock_origin(run->options.ranks, &r->origin_ns));
-  PETRA_TRY(petra_ranks_agree(run->options.ranks, PETRA_OK, NULL)); /* all begin at once */
-  const petra_worker_sleep_options options = {.placement = &r->placement,
+  int64_t origin_ns;
+  PETRA_TRY(petra_ranks_clock_origin(run->ranks, &origin_ns));
+  PETRA_TRY(petra_ranks_agree(run->ranks, PETRA_OK, NULL)); /* all begin at once */
+  const petra_worker_sleep_options options = {.placement = &run->placement,
                                               .program = &run->plan.program,
                                               .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
                                               .forward_bytes = run->config->cluster.message.forward_bytes,
                                               .backward_bytes = run->config->cluster.message.backward_bytes,
                                               .actions = run->actions,
-                                              .origin_ns = r->origin_ns,
-                                              .times = &r->times};
-  r->before = petra_carrier_counted(run->options.ranks->carrier);
-  r->wall_ns = -petra_clock_ns();
+                                              .origin_ns = origin_ns,
+                                              .times = &run->times};
+  r->before = petra_progress_thread_counts_now(run->ranks->progress);
+  run->did.wall_ns = -petra_clock_ns();
   PETRA_TRY(petra_worker_sleep_create(&options, &r->worker));
   *worker = r->worker;
   return PETRA_OK;
 }
 
+/* Of the rank's devices the mean is computing: that many are in actions at once. */
 static petra_status finish(petra_run *run, petra_status status) {
-  run->rehearsal->wall_ns += petra_clock_ns();
-  return status;
-}
-
-/* Of the rank's devices the mean: that many are in actions at once. */
-static petra_runlog_rank did(const petra_run *run) {
   const petra_rehearsal *r = run->rehearsal;
-  const petra_carrier_counts counts = petra_carrier_counted(run->options.ranks->carrier);
-  petra_runlog_rank row = {.wall_ns = r->wall_ns,
-                           .messages = counts.messages_sent - r->before.messages_sent,
-                           .bytes = counts.bytes_sent - r->before.bytes_sent};
+  const petra_progress_thread_counts counts = petra_progress_thread_counts_now(run->ranks->progress);
+  petra_runlog_rank *did = &run->did;
   int64_t devices = 0, busy_ns = 0;
+  did->wall_ns += petra_clock_ns();
   for (int32_t j = 1; j <= run->plan.stages; j++) {
-    busy_ns += petra_rank_times_busy_ns(&r->times, j);
-    devices += petra_placement_has(&r->placement, j) && j <= petra_program_devices(&run->plan.program);
+    busy_ns += petra_rank_times_busy_ns(&run->times, j);
+    devices += petra_placement_has(&run->placement, j) && j <= petra_program_devices(&run->plan.program);
   }
-  row.computing_ns = busy_ns / devices;
-  row.waiting_ns = row.wall_ns > row.computing_ns ? row.wall_ns - row.computing_ns : 0;
-  snprintf(row.host, sizeof row.host, "%s", run->options.ranks->host);
-  return row;
-}
-
-static petra_status write(petra_run *run) {
-  petra_rehearsal *r = run->rehearsal;
-  const petra_runlog_rank mine = did(run);
-  petra_runlog *runlog = run->folder.runlog;
-  PETRA_TRY(petra_execution_gather_ranks(&r->placement, &mine, run->plan.stages, runlog));
-  if (run->actions)
-    PETRA_TRY(petra_action_log_gather(run->actions, run->options.ranks, true,
-                                      run->config->run.trace_actions ? runlog : NULL, run->trace));
-  return petra_pace_write(&run->plan, &r->placement, &r->times, runlog, true, &run->pace);
+  did->computing_ns = busy_ns / devices;
+  did->waiting_ns = did->wall_ns > did->computing_ns ? did->wall_ns - did->computing_ns : 0;
+  did->messages = counts.messages_sent - r->before.messages_sent;
+  did->bytes = counts.bytes_sent - r->before.bytes_sent;
+  snprintf(did->host, sizeof did->host, "%s", run->ranks->host);
+  return status;
 }
 
 static void destroy(petra_run *run) {
@@ -124,8 +101,6 @@ static void destroy(petra_run *run) {
   if (!r)
     return;
   petra_worker_sleep_destroy(r->worker);
-  petra_rank_times_fini(&r->times);
-  petra_placement_fini(&r->placement);
   petra_free(r);
 }
 
@@ -134,5 +109,5 @@ const petra_run_ops petra_run_rehearsing = {.backend = "none: actions are slept"
                                             .compare = compare,
                                             .start = start,
                                             .finish = finish,
-                                            .write = write,
+                                            .write = petra_run_write_ranks,
                                             .destroy = destroy};

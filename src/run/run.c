@@ -4,23 +4,19 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "record/trace.h"
+#include "run/pace.h"
 
 #include <math.h>
 #include <unistd.h>
 
 /* --- open --- */
 
-/* Whether this process speaks and writes for all. */
-static bool is_first(const petra_run *run) {
-  return !run->options.ranks || run->options.ranks->rank == 0;
-}
-
 static petra_status agree(petra_run *run, petra_status status) {
   char *text = NULL;
   size_t size;
-  if (status == PETRA_OK)
+  if (status == PETRA_OK && run->ranks->count > 1)
     status = petra_text_print(run->ops->compare, run, "what the ranks compare", &text, &size);
-  status = petra_ranks_agree(run->options.ranks, status, text);
+  status = petra_ranks_agree(run->ranks, status, text);
   petra_free(text);
   return status;
 }
@@ -33,9 +29,19 @@ static petra_status create_trace(petra_run *run) {
                                                 .account = run->account,
                                                 .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  if (!run->options.ranks)
+  if (!petra_run_executes(run))
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
   return PETRA_OK;
+}
+
+petra_status petra_run_place(petra_run *run) {
+  char stages[64];
+  PETRA_TRY(petra_placement_init(&run->placement, &run->plan, run->ranks));
+  if (!petra_run_executes(run))
+    return PETRA_OK;
+  petra_placement_describe(&run->placement, &run->plan, stages, sizeof stages);
+  petra_ranks_rename(run->ranks, stages);
+  return petra_rank_times_init(&run->times, &run->plan);
 }
 
 petra_status petra_run_begin(petra_run *run, petra_runlog_about *about) {
@@ -57,7 +63,7 @@ static petra_status open_folder(petra_run *run) {
 /* Ranks record their own actions, which run.h5 and the trace get when the run is over. */
 static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
-  if (run->options.ranks)
+  if (petra_run_executes(run))
     return logs || run->options.trace ? petra_action_log_create(&run->plan.program, NULL, &run->actions) : PETRA_OK;
   if (!logs || !run->folder.runlog)
     return PETRA_OK;
@@ -68,7 +74,7 @@ static petra_status create_actions(petra_run *run) {
 
 /* The trace is there before the folder. */
 static petra_status open_records(petra_run *run) {
-  if (run->options.trace && is_first(run) && (run->options.files || run->simulation))
+  if (run->options.trace && petra_run_is_first(run) && (run->options.files || run->simulation))
     PETRA_TRY(create_trace(run));
   if (run->options.files)
     PETRA_TRY(open_folder(run));
@@ -78,11 +84,8 @@ static petra_status open_records(petra_run *run) {
 }
 
 static petra_status open_all(petra_run *run) {
-  petra_ranks *ranks = run->options.ranks;
   const petra_status status = open_records(run);
-  if (run->ops->follow)
-    return run->ops->follow(run, status);
-  return ranks ? petra_ranks_agree(ranks, status, NULL) : status;
+  return run->ops->follow ? run->ops->follow(run, status) : petra_ranks_agree(run->ranks, status, NULL);
 }
 
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
@@ -94,15 +97,15 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->config = config;
   run->options = *options;
   run->ops = kinds[options->kind];
+  run->one = PETRA_RANKS_ONE;
+  run->ranks = options->ranks ? options->ranks : &run->one;
   run->pace = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   run->stored = options->files;
-  if (!is_first(run))
+  if (!petra_run_is_first(run))
     run->options.files = run->options.print = false;
   run->main.network.backend = options->backend;
   run->folder.lock = -1;
-  petra_status status = run->ops->prepare(run);
-  if (options->ranks)
-    status = agree(run, status);
+  petra_status status = agree(run, run->ops->prepare(run));
   if (status == PETRA_OK && run->ops->connect)
     status = run->ops->connect(run);
   if (status == PETRA_OK)
@@ -121,7 +124,8 @@ void petra_run_observe(petra_run *run, petra_observer *observer) {
 }
 
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer) {
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, observer);
+  PETRA_OBSERVERS_ADD(petra_stage_observer,
+                      run->others ? &run->loss_observers : &run->stage_observers[run->placement.replica], observer);
 }
 
 void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_worker *worker), void *context) {
@@ -130,17 +134,18 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 }
 
 petra_status petra_run_go(petra_run *run) {
-  const petra_program_ops *program = run->placed ? petra_placed_program(run->placed) : run->plan.method.program;
-  const petra_program_options *options = run->placed ? petra_placed_options(run->placed) : &run->plan.program;
+  const petra_program_ops *program =
+      run->placed ? petra_rank_simulation_program(run->placed) : run->plan.method.program;
+  const petra_program_options *options = run->placed ? petra_rank_simulation_options(run->placed) : &run->plan.program;
   const petra_executor_virtual_options *clock =
-      run->placed ? petra_placed_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
+      run->placed ? petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
   petra_worker *worker;
   PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   if (!run->executor)
     PETRA_TRY(petra_executor_virtual_create(clock, &run->executor));
-  if (is_first(run) && !run->options.plan)
+  if (petra_run_is_first(run) && !run->options.plan)
     petra_plan_warn_idle(&run->plan);
   return run->ops->finish(run, run->executor->ops->run(run->executor, program, options, worker, run->observers));
 }
@@ -151,11 +156,32 @@ void petra_run_put_back(petra_run *run) {
 }
 
 void petra_run_drop_worker(petra_run *run) {
-  petra_replicas_stop(run->replicas);
+  for (int i = 1; run->others && i < run->placement.replicas; i++)
+    petra_pipeline_stop(&run->others[i - 1]);
   petra_pipeline_stop(&run->main);
 }
 
 /* --- close --- */
+
+static petra_status write_did(const petra_run *run) {
+  petra_runlog_rank *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather_rows(run->ranks, &run->did, sizeof run->did, rows);
+  if (status == PETRA_OK && run->folder.runlog)
+    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
+                                run->placement.rank_of, run->plan.stages);
+  petra_free(rows);
+  return status;
+}
+
+petra_status petra_run_write_ranks(petra_run *run) {
+  PETRA_TRY(write_did(run));
+  if (run->actions) /* all replicas do the same */
+    PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
+                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
+  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
+                          &run->pace);
+}
 
 static petra_status write_all(petra_run *run) {
   PETRA_TRY(run->ops->write(run));
@@ -170,8 +196,7 @@ static petra_status write_all(petra_run *run) {
 
 petra_status petra_run_close(petra_run *run) {
   PETRA_TRY(write_all(run));
-  return run->options.ranks ? petra_ranks_agree(run->options.ranks, PETRA_OK, NULL)
-                            : PETRA_OK; /* all wait for rank 0 */
+  return petra_ranks_agree(run->ranks, PETRA_OK, NULL); /* all wait for rank 0 */
 }
 
 void petra_run_destroy(petra_run *run) {
@@ -182,7 +207,9 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_folder_fini(&run->folder);
-  petra_placed_destroy(run->placed);
+  petra_rank_simulation_destroy(run->placed);
+  petra_rank_times_fini(&run->times);
+  petra_placement_fini(&run->placement);
   petra_cluster_fini(&run->cluster);
   if (!run->options.plan)
     petra_plan_fini(&run->plan);

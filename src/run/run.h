@@ -22,7 +22,7 @@ typedef struct petra_run_options {
   const char *trace;  /* file for a trace of the run's clock; NULL: none. A training writes it with `files` only */
   const char *command_line; /* for the log */
   bool overwrite;           /* replaces the run that the folder holds; not with resume */
-  petra_ranks *ranks;       /* run.mode: execute: those of the run; borrowed. NULL: this process alone */
+  petra_ranks *ranks; /* run.mode: execute: those of the run; borrowed. NULL: this process alone, a group of one */
   /* A training. */
   const char *resume_command; /* for the line of a run that is stopped */
   bool resume; /* resumes the folder's checkpoint, if there is one (run/folder.h); a rehearsal refuses it */

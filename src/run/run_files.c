@@ -12,7 +12,6 @@
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
 #include "run/plans_file.h"
-#include "run/pace.h"
 
 /* --- the beginning --- */
 
@@ -144,10 +143,11 @@ static petra_status share_folder(petra_ranks *ranks, const char *path, petra_fol
 }
 
 petra_status petra_run_share_folder(const petra_run *run) {
-  petra_ranks *ranks = run->options.ranks;
+  petra_ranks *ranks = run->ranks;
   petra_folder_mark mark = {0};
   char *path = NULL;
-  if (!run->stored || run->config->run.checkpoint_every.count == 0) /* else parts of checkpoints come from all ranks */
+  if (ranks->count == 1 || !run->stored ||
+      run->config->run.checkpoint_every.count == 0) /* else parts of checkpoints come from all ranks */
     return PETRA_OK;
   petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
                                          : petra_folder_of_run(run->config, run->options.output, &path);
@@ -161,9 +161,7 @@ petra_status petra_run_share_folder(const petra_run *run) {
 }
 
 petra_status petra_run_follow_files(petra_run *run, petra_status status) {
-  petra_ranks *ranks = run->options.ranks;
-  if (!ranks)
-    return status;
+  petra_ranks *ranks = run->ranks;
   if (status == PETRA_OK && run->stored && ranks->rank > 0)
     status = follow_files(run);
   PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
@@ -178,7 +176,7 @@ static petra_status write_memory(petra_run *run) {
   for (int32_t j = 0; j < run->plan.stages; j++)
     if (run->main.network.stage[j])
       accounts[j] = *petra_stage_account(run->main.network.stage[j]);
-  petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
+  petra_status status = petra_execution_accounts(run->execution, accounts);
   if (status == PETRA_OK && run->options.files)
     status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
   petra_free(accounts);
@@ -196,14 +194,11 @@ static petra_status write_weights(petra_run *run) {
 
 /* What the probes of all processes held at most, added up. */
 static petra_status write_probe_memory(petra_run *run) {
-  petra_ranks *ranks = run->options.ranks;
+  petra_ranks *ranks = run->ranks;
   const petra_account *own = petra_probe_account(run->probe);
   petra_account sum = {0}, *all;
-  petra_status status = PETRA_OK;
-  if (!ranks)
-    return run->folder.runlog ? petra_runlog_probe_memory(run->probe_log.log, own) : PETRA_OK;
   PETRA_TRY(petra_allocate(&all, (size_t)ranks->count, sizeof *all));
-  status = petra_ranks_gather_rows(ranks, own, sizeof *own, all);
+  petra_status status = petra_ranks_gather_rows(ranks, own, sizeof *own, all);
   for (int rank = 0; rank < ranks->count && status == PETRA_OK; rank++)
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       sum.peak_bytes[c] += all[rank].peak_bytes[c];
@@ -213,24 +208,14 @@ static petra_status write_probe_memory(petra_run *run) {
   return status;
 }
 
-/* What each rank did, and how fast all were. */
-static petra_status write_ranks(petra_run *run) {
-  PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
-  return petra_pace_write(&run->plan, petra_execution_placement(run->execution), petra_execution_times(run->execution),
-                          run->folder.runlog, false, &run->pace);
-}
-
 petra_status petra_run_write_files(petra_run *run) {
-  if (run->options.files || run->execution) /* first: they are what the run was for */
+  if (run->stored) /* first: they are what the run was for */
     PETRA_TRY(write_weights(run));
-  if (run->execution)
-    PETRA_TRY(write_ranks(run));
-  if (run->execution && run->actions)
-    PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
-                                      run->trace));
-  if (run->options.files || run->execution)
+  if (petra_run_executes(run))
+    PETRA_TRY(petra_run_write_ranks(run));
+  if (run->stored)
     PETRA_TRY(write_memory(run));
-  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
+  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->ranks, run->folder.runlog));
   if (run->probe)
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)

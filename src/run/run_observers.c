@@ -21,12 +21,19 @@ static petra_status create_probe(petra_run *run) {
                                        .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
   if (run->config->probe.per_epoch == 0)
     return PETRA_OK;
-  if (run->execution)
-    return petra_execution_add_probe(run->execution, &options, &run->stage_observers, &run->probe);
-  PETRA_TRY(petra_probe_create(&options, &run->probe));
-  if (!run->replicas) /* which all tell the probe */
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
-  return PETRA_OK;
+  return petra_execution_create_probe(run->execution, &options, &run->probe);
+}
+
+/* The worker of each replica that is here notifies the probe and the relay of losses. */
+static void observe_replicas(petra_run *run) {
+  for (int i = 0; i < run->placement.replicas; i++) {
+    petra_stage_observer **list = &run->stage_observers[i];
+    if (!run->pipelines[i])
+      continue;
+    if (run->probe)
+      PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_probe_observer(run->probe, i));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_execution_observer(run->execution, i));
+  }
 }
 
 /* After the first loss, as each stage has then done something. If a signal has come before, the meeting that it asked for puts
@@ -66,15 +73,12 @@ petra_status petra_run_create_observers(petra_run *run) {
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   if (petra_run_keeps_best(run) && !run->best) /* rank 0 has its own */
     PETRA_TRY(petra_best_create(&run->main.network, NULL, -1, &run->best));
-  petra_stage_observer *notified = NULL, *relay, **list = run->execution ? &notified : &run->stage_observers;
-  if (!run->options.ranks || run->options.ranks->rank == 0)
-    PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_training_log_observer(run->log));
+  if (petra_run_is_first(run))
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->loss_observers, petra_training_log_observer(run->log));
   if (run->best)
-    PETRA_OBSERVERS_ADD(petra_stage_observer, list, petra_best_observer(run->best));
-  if (run->execution) {
-    PETRA_TRY(petra_execution_relay(run->execution, notified, run->best, &relay));
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, relay);
-  }
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->loss_observers, petra_best_observer(run->best));
+  PETRA_TRY(petra_execution_relay(run->execution, run->loss_observers, run->best));
+  observe_replicas(run);
   run->begun.ops = &begun;
   if (run->folder.aside)
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &run->begun);

@@ -14,7 +14,6 @@
 #include "plan/pipeline.h"
 #include "run/rank_simulation.h"
 #include "probe/probe_log.h"
-#include "run/replicas.h"
 
 /* What a kind of run adds. Of these functions `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
@@ -45,9 +44,10 @@ struct petra_run {
   const petra_config *config;
   petra_run_options options;
   const petra_run_ops *ops;
+  petra_ranks *ranks, one; /* those of the options, else `one` */
   petra_plan plan;
   petra_cluster cluster;
-  petra_placed *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
+  petra_rank_simulation *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
   petra_executor *executor;
   petra_folder folder;       /* without a path: nothing is written */
   petra_action_log *actions; /* NULL: nobody asked for them */
@@ -55,16 +55,20 @@ struct petra_run {
   /* For the trace: the memory of a stage (from 1); NULL: not known. The context is the run. */
   const petra_account *(*account)(const void *run, int32_t stage);
   petra_pace_seconds pace;
+  /* --- what is spread over the ranks: a training or a rehearsal --- */
+  petra_placement placement;
+  petra_rank_times times;       /* of the actions of this rank, if the run is executed */
+  petra_runlog_rank did;        /* by this rank */
   petra_simulation *simulation; /* NULL in other kinds */
   petra_rehearsal *rehearsal;
   /* --- a training --- */
   petra_pipeline main;                       /* of this process; of an emulated run with replicas that of replica 0 */
+  petra_pipeline *others;                    /* those of an emulated run's other replicas */
   petra_pipeline **pipelines;                /* of each replica; NULL: in another process */
-  petra_replicas *replicas;                  /* NULL: a run without, or an executed one */
   petra_dataset *train_opened, *eval_opened; /* by the run */
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
   petra_lr lr;
-  petra_execution *execution; /* NULL: the run is emulated */
+  petra_execution *execution;
   /* Files. */
   char *weights_path;
   bool stored; /* there is a folder, of this rank or of rank 0 */
@@ -79,19 +83,36 @@ struct petra_run {
   petra_best *best;     /* NULL: run.keep: last */
   petra_observer begun; /* with --overwrite: removes the earlier run */
   petra_observer *checkpoints;
-  petra_stage_observer *stage_observers;
+  petra_stage_observer **stage_observers; /* of each replica that is here */
+  petra_stage_observer *loss_observers;   /* notified of losses and evaluations, wherever the last stage is */
   petra_worker *(*wrap)(void *context, petra_worker *worker);
   void *wrap_context;
 };
 
+/* Whether processes of a launch do the actions, by the wall clock; else this one does, or counts their costs, by the virtual one. */
+static inline bool petra_run_executes(const petra_run *run) {
+  return run->ranks->progress != NULL;
+}
+
 /* Whether ranks do what comes first, without an order. */
 static inline bool petra_run_by_arrival(const petra_run *run) {
-  return run->execution && run->plan.method.program->arrival;
+  return petra_run_executes(run) && run->plan.method.program->arrival;
+}
+
+/* Whether this process writes for all. */
+static inline bool petra_run_is_first(const petra_run *run) {
+  return run->ranks->rank == 0;
 }
 
 static inline bool petra_run_keeps_best(const petra_run *run) {
   return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
 }
+
+/* Places the stages on the ranks and names them in messages; petra_run_destroy undoes it. */
+petra_status petra_run_place(petra_run *run);
+
+/* Of an executed run: writes what each rank did, the actions of all, and how fast all were. All ranks come here. */
+petra_status petra_run_write_ranks(petra_run *run);
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
 petra_status petra_run_begin(petra_run *run, petra_runlog_about *about);

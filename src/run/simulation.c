@@ -45,7 +45,7 @@ static petra_status place(petra_run *run) {
     s->rank_of = s->placement;
   }
   PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)s->ranks, sizeof *s->rank_busy));
-  return petra_placed_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->placed);
+  return petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->placed);
 }
 
 static petra_status make_plan(petra_run *run) {
@@ -83,9 +83,9 @@ static petra_status watch_clock(petra_run *run) {
 static petra_status watch_critical_path(petra_run *run) {
   petra_simulation *s = run->simulation;
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)run->plan.stages, sizeof *s->critical_stage_ns));
-  PETRA_TRY(petra_critical_create(petra_placed_executor(run->placed, PETRA_PROFILE_MEAN),
-                                  petra_placed_options(run->placed), petra_placed_program(run->placed)->locked,
-                                  &s->critical));
+  PETRA_TRY(petra_critical_create(petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN),
+                                  petra_rank_simulation_options(run->placed),
+                                  petra_rank_simulation_program(run->placed)->locked, &s->critical));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
@@ -164,7 +164,7 @@ static double time_per_microbatch_s(const petra_run *run, int64_t makespan_ns) {
 }
 
 static bool leaves_device(const petra_run *run, int32_t from, int32_t to) {
-  const petra_program_options *options = petra_placed_options(run->placed);
+  const petra_program_options *options = petra_rank_simulation_options(run->placed);
   return petra_program_device(options, from) != petra_program_device(options, to);
 }
 
@@ -226,7 +226,7 @@ static petra_status quartile_s(petra_run *run, petra_profile_statistic statistic
   *out = NAN;
   if (!run->simulation->result.interval)
     return PETRA_OK;
-  PETRA_TRY(petra_placed_run(run->placed, statistic, times));
+  PETRA_TRY(petra_rank_simulation_run(run->placed, statistic, times));
   *out = petra_rank_times_microbatch_s(times, petra_program_time_of(run->plan.method.program, &run->plan.program));
   return PETRA_OK;
 }
@@ -248,7 +248,7 @@ static petra_status measure(petra_run *run) {
   petra_runlog_simulation *figures = &result->figures;
   const int64_t makespan_ns = petra_run_now_ns(run);
   const double available_ns =
-      (double)petra_placed_executor(run->placed, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
+      (double)petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
   double busy_ns = 0;
   PETRA_TRY(measure_stages(run, available_ns));
   for (int32_t j = 0; j < run->plan.stages; j++)
@@ -258,14 +258,15 @@ static petra_status measure(petra_run *run) {
   figures->microbatches = run->plan.program.microbatches;
   figures->time_per_microbatch_s = time_per_microbatch_s(run, makespan_ns);
   if (available_ns > 0)
-    figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(petra_placed_options(run->placed)));
+    figures->bubble_fraction =
+        1 - busy_ns / (available_ns * petra_program_devices(petra_rank_simulation_options(run->placed)));
   figures->wall_s = s->wall_s;
   measure_ranks(run, makespan_ns);
-  result->interval = petra_placed_has_interval(run->placed);
+  result->interval = petra_rank_simulation_has_interval(run->placed);
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE1, &figures->low_s));
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE3, &figures->high_s));
-  figures->high_s = petra_placed_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
-  result->measured_link = petra_placed_measured_link(run->placed);
+  figures->high_s = petra_rank_simulation_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
+  result->measured_link = petra_rank_simulation_measured_link(run->placed);
   result->runaway = petra_executor_virtual_runaway(run->executor);
   result->host_busy = run->cluster.executor.host.devices > 0 && makespan_ns > 0
                           ? (double)petra_executor_virtual_host_ns(run->executor) / (double)makespan_ns
@@ -279,7 +280,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   PETRA_TRY(petra_worker_cost_create(&counting, &s->worker));
   s->wall_s = -petra_clock_s();
   *worker = s->worker;
-  return petra_placed_order(run->placed);
+  return petra_rank_simulation_order(run->placed);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {

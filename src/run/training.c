@@ -44,9 +44,33 @@ static const petra_account *account_of(const void *run, int32_t stage) {
   return petra_stage_account(((const petra_run *)run)->main.network.stage[stage - 1]);
 }
 
+/* Opens the networks of replicas 1, 2, ..., which an emulated run has in this process as well. */
+static petra_status open_others(petra_run *run) {
+  PETRA_TRY(petra_allocate(&run->others, (size_t)run->placement.replicas - 1, sizeof *run->others));
+  for (int i = 1; i < run->placement.replicas; i++) {
+    petra_network *network = &run->others[i - 1].network;
+    run->pipelines[i] = &run->others[i - 1];
+    const petra_status status = petra_network_open(network, &run->plan, &run->placement, run->main.network.backend);
+    network->borrows_backend = true;
+    network->replica = i;
+    PETRA_TRY(status);
+    PETRA_TRY(petra_network_initialise(network));
+  }
+  return PETRA_OK;
+}
+
+static petra_status open_networks(petra_run *run) {
+  const size_t replicas = (size_t)run->placement.replicas;
+  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, &run->placement, run->options.backend));
+  PETRA_TRY(petra_network_initialise(&run->main.network));
+  PETRA_TRY(petra_allocate(&run->pipelines, replicas, sizeof(petra_pipeline *)));
+  PETRA_TRY(petra_allocate(&run->stage_observers, replicas, sizeof(petra_stage_observer *)));
+  run->pipelines[run->placement.replica] = &run->main;
+  return replicas > 1 && !petra_run_executes(run) ? open_others(run) : PETRA_OK;
+}
+
 static petra_status prepare(petra_run *run) {
   const petra_run_options *options = &run->options;
-  const petra_placement *placement = NULL;
   PETRA_TRY(petra_plan_init(&run->plan, run->config));
   PETRA_TRY(petra_plan_read_order(&run->plan));
   PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));
@@ -55,62 +79,51 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(plan_program(run));
   if (options->program)
     run->plan.method.program = options->program;
-  if (options->ranks) {
-    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
-    placement = petra_execution_placement(run->execution);
-  } else {
+  if (!petra_run_executes(run))
     run->account = account_of;
-  }
-  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, placement, options->backend));
-  PETRA_TRY(petra_network_initialise(&run->main.network));
-  PETRA_TRY(petra_allocate(&run->pipelines, (size_t)run->config->cluster.replicas, sizeof(petra_pipeline *)));
-  run->pipelines[run->main.network.replica] = &run->main;
-  if (!options->ranks && run->config->cluster.replicas > 1)
-    PETRA_TRY(petra_replicas_create(run->pipelines, &run->replicas));
+  PETRA_TRY(petra_run_place(run));
+  PETRA_TRY(petra_execution_create(&run->placement, &run->plan, &run->times, &run->execution));
+  PETRA_TRY(open_networks(run));
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
 static petra_status compare(const void *context, FILE *out) {
   const petra_run *run = context;
-  const petra_digest all = {.network = &run->main.network,
-                            .cluster = &run->cluster,
-                            .train = run->train_set,
-                            .evaluation = run->eval_set,
-                            .resumes = run->options.resume,
-                            .traces = run->options.trace};
-  return petra_digest_print(&all, out);
+  const petra_consistency all = {.network = &run->main.network,
+                                 .cluster = &run->cluster,
+                                 .train = run->train_set,
+                                 .evaluation = run->eval_set,
+                                 .resumes = run->options.resume,
+                                 .traces = run->options.trace};
+  return petra_consistency_print(&all, out);
 }
 
 static petra_status connect(petra_run *run) {
-  if (!run->execution)
-    return PETRA_OK;
   PETRA_TRY(petra_execution_connect(run->execution, &run->main.network));
   PETRA_TRY(petra_run_share_folder(run));
-  if (run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
-    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
+  if (petra_run_executes(run) && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
+    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_link_name(run->execution));
   return PETRA_OK;
 }
 
 /* --- go --- */
 
-/* Of the stages that are here; *worker does the actions. */
+/* Starts the pipelines that are here; *worker does the actions. Replica 0 evaluates. */
 static petra_status create_worker(petra_run *run, petra_worker **worker) {
-  petra_pipeline_options options = {.train = run->train_set,
-                                    .evaluation = run->main.network.replica == 0 ? run->eval_set : NULL,
-                                    .first = run->first,
-                                    .lr = &run->lr,
-                                    .waves = petra_run_by_arrival(run),
-                                    .observers = run->stage_observers};
-  if (run->execution)
-    PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
-  else if (run->replicas)
-    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, run->probe, &options.observers));
-  PETRA_TRY(petra_pipeline_start(&run->main, &options));
-  *worker = run->main.worker;
-  if (run->execution)
-    return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
-                                  run->actions, worker);
-  return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
+  for (int i = 0; i < run->placement.replicas; i++) {
+    petra_pipeline_options options = {.train = run->train_set,
+                                      .evaluation = i == 0 ? run->eval_set : NULL,
+                                      .first = run->first,
+                                      .lr = &run->lr,
+                                      .waves = petra_run_by_arrival(run),
+                                      .observers = run->stage_observers[i]};
+    if (!run->pipelines[i])
+      continue;
+    PETRA_TRY(
+        petra_execution_transport(run->execution, &run->pipelines[i]->network, options.evaluation, &options.transport));
+    PETRA_TRY(petra_pipeline_start(run->pipelines[i], &options));
+  }
+  return petra_execution_worker(run->execution, run->pipelines, run->actions, &run->did, worker);
 }
 
 /* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
@@ -126,8 +139,6 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                                        .runlog = run->folder.runlog},
                                              .plan = &run->plan,
                                              .worker = *worker,
-                                             .counting =
-                                                 run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every,
                                              .aside = &run->folder.aside,
                                              .command = run->options.resume_command,
@@ -144,7 +155,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
 }
 
 static petra_status start(petra_run *run, petra_worker **worker) {
-  if (!run->options.ranks || run->options.ranks->rank == 0)
+  if (petra_run_is_first(run))
     petra_plan_warn_outputs(&run->plan, run->train_set);
   PETRA_TRY(create_worker(run, worker));
   PETRA_TRY(create_checkpoints(run, worker));
@@ -155,8 +166,8 @@ static petra_status start(petra_run *run, petra_worker **worker) {
 }
 
 static petra_status finish(petra_run *run, petra_status status) {
-  if (status == PETRA_OK && run->execution)
-    status = petra_execution_finish(run->execution);
+  if (status == PETRA_OK)
+    status = petra_execution_finish(run->execution, &run->did);
   if (status == PETRA_OK)
     status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);
@@ -174,9 +185,12 @@ static void destroy(petra_run *run) {
   petra_training_log_destroy(run->log);
   petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);
-  petra_replicas_destroy(run->replicas);
+  for (int i = 1; run->others && i < run->placement.replicas; i++)
+    petra_pipeline_fini(&run->others[i - 1]);
+  petra_free(run->others);
   petra_pipeline_fini(&run->main);
   petra_free(run->pipelines);
+  petra_free(run->stage_observers);
   petra_dataset_destroy(run->eval_opened);
   petra_dataset_destroy(run->train_opened);
 }

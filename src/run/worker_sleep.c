@@ -22,9 +22,9 @@ typedef struct note {
 
 /* Messages of one direction for one stage. */
 typedef struct line {
-  petra_way *way; /* NULL: within the rank, or between others */
-  int64_t taken;  /* by the schedule */
-  note *notes;    /* within the rank: those that wait */
+  petra_channel *channel; /* NULL: within the rank, or between others */
+  int64_t taken;          /* by the schedule */
+  note *notes;            /* within the rank: those that wait */
   int64_t count, capacity;
 } line;
 
@@ -40,7 +40,7 @@ typedef struct worker_sleep {
   petra_worker base;
   petra_worker_sleep_options options;
   petra_worker *counting;
-  petra_carrier *carrier;
+  petra_progress_thread *progress;
   line *lines;       /* per stage: from below, from above */
   int64_t *free_ns;  /* per device: the end of its last action */
   int64_t waited_ns; /* when the rank last woke up, or had what it waited for */
@@ -58,7 +58,7 @@ static bool here(const worker_sleep *w, int32_t stage) {
 
 /* --- messages --- */
 
-/* Those that are due and for which there is room; *next_ns: when to look again. Messages of one way leave in their order. */
+/* Those that are due and for which there is room; *next_ns: when to look again. Messages of one channel leave in their order. */
 static petra_status send_due(worker_sleep *w, int64_t *next_ns) {
   int64_t kept = 0;
   const int64_t now_ns = petra_clock_ns();
@@ -66,13 +66,13 @@ static petra_status send_due(worker_sleep *w, int64_t *next_ns) {
   for (int64_t i = 0; i < w->letter_count; i++) {
     const letter l = w->letters[i];
     void *buffer = NULL;
-    bool behind = false; /* another one of this way */
+    bool behind = false; /* another one of this channel */
     for (int64_t k = 0; k < kept; k++)
       behind = behind || w->letters[k].to == l.to;
     if (l.due_ns <= now_ns && !behind)
-      PETRA_TRY(petra_way_try_buffer(l.to->way, l.done, "room for a message", &buffer));
+      PETRA_TRY(petra_channel_try_buffer(l.to->channel, l.done, "room for a message", &buffer));
     if (buffer) {
-      PETRA_TRY(petra_way_send(l.to->way, l.microbatch, l.bytes));
+      PETRA_TRY(petra_channel_send(l.to->channel, l.microbatch, l.bytes));
       continue;
     }
     const int64_t again_ns = l.due_ns <= now_ns ? now_ns + AGAIN_NS : l.due_ns;
@@ -116,7 +116,7 @@ static petra_status take_note(line *l, const petra_action *action, int64_t *ther
 }
 
 /* Waits for a message of another rank; sends meanwhile what is due. */
-static petra_status take_from_way(worker_sleep *w, line *l, const petra_action *action, int64_t *there_ns) {
+static petra_status take_from_channel(worker_sleep *w, line *l, const petra_action *action, int64_t *there_ns) {
   char what[96];
   const void *data = NULL;
   size_t size;
@@ -126,11 +126,11 @@ static petra_status take_from_way(worker_sleep *w, line *l, const petra_action *
     int64_t next_ns;
     const int64_t began_ns = petra_clock_ns();
     PETRA_TRY(send_due(w, &next_ns));
-    PETRA_TRY(petra_way_take_until(l->way, action->microbatch, next_ns, what, &data, &size, there_ns));
+    PETRA_TRY(petra_channel_take_until(l->channel, action->microbatch, next_ns, what, &data, &size, there_ns));
     if (!data || *there_ns > began_ns)
       w->waited_ns = petra_clock_ns();
   }
-  return petra_way_done(l->way, action->microbatch);
+  return petra_channel_done(l->channel, action->microbatch);
 }
 
 /* Which message the action takes, if any. */
@@ -152,7 +152,7 @@ static petra_status take(worker_sleep *w, const petra_action *action, int64_t *t
   if (!here(w, action->stage))
     return PETRA_OK;
   return here(w, backward ? action->stage + 1 : action->stage - 1) ? take_note(l, action, there_ns)
-                                                                   : take_from_way(w, l, action, there_ns);
+                                                                   : take_from_channel(w, l, action, there_ns);
 }
 
 /* --- actions --- */
@@ -165,7 +165,7 @@ static petra_status sleep_until(worker_sleep *w, int64_t until_ns) {
     const int64_t now_ns = petra_clock_ns();
     if (now_ns >= until_ns)
       return PETRA_OK;
-    PETRA_TRY(petra_carrier_check(w->carrier, "the end of an action"));
+    PETRA_TRY(petra_progress_thread_check(w->progress, "the end of an action"));
     int64_t wake_ns = next_ns < until_ns ? next_ns : until_ns;
     wake_ns = wake_ns < now_ns + LONGEST_NAP_NS ? wake_ns : now_ns + LONGEST_NAP_NS;
     const struct timespec wake = {wake_ns / 1000000000, wake_ns % 1000000000};
@@ -229,16 +229,16 @@ static petra_status finish(petra_worker *base) {
 
 /* --- creation --- */
 
-/* The way of messages for a stage, if exactly one of the two is here. */
-static petra_status open_way(worker_sleep *w, int32_t from, int32_t to, int64_t bytes) {
+/* The channel of messages for a stage, if exactly one of the two is here. */
+static petra_status open_channel(worker_sleep *w, int32_t from, int32_t to, int64_t bytes) {
   const petra_placement *placement = w->options.placement;
   line *l = line_of(w, to, from > to);
   const int id = (int)(l - w->lines);
   const size_t capacity = (size_t)(bytes > LEAST_BYTES ? bytes : LEAST_BYTES);
   if (here(w, from) == here(w, to))
     return PETRA_OK;
-  return here(w, from) ? petra_carrier_way_out(w->carrier, placement->rank_of[to - 1], id, capacity, &l->way)
-                       : petra_carrier_way_in(w->carrier, placement->rank_of[from - 1], id, capacity, &l->way);
+  return here(w, from) ? petra_channel_open_out(w->progress, placement->rank_of[to - 1], id, capacity, &l->channel)
+                       : petra_channel_open_in(w->progress, placement->rank_of[from - 1], id, capacity, &l->channel);
 }
 
 petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options, petra_worker **out) {
@@ -249,15 +249,15 @@ petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w));
   w->base.ops = &ops;
   w->options = *options;
-  w->carrier = options->placement->ranks->carrier;
+  w->progress = options->placement->ranks->progress;
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &w->counting), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->lines, 2 * (size_t)stages, sizeof *w->lines), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->free_ns, (size_t)stages, sizeof *w->free_ns), fail);
   for (int32_t d = 0; d < stages; d++)
     w->free_ns[d] = options->origin_ns;
   for (int32_t j = 1; j < stages; j++) {
-    PETRA_TRY_GOTO(status, open_way(w, j, j + 1, options->forward_bytes), fail);
-    PETRA_TRY_GOTO(status, open_way(w, j + 1, j, options->backward_bytes), fail);
+    PETRA_TRY_GOTO(status, open_channel(w, j, j + 1, options->forward_bytes), fail);
+    PETRA_TRY_GOTO(status, open_channel(w, j + 1, j, options->backward_bytes), fail);
   }
   *out = &w->base;
   return PETRA_OK;

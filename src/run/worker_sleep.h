@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of a rank in a rehearsal: nothing is computed, every action lasts as long as the virtual clock says, and messages
- * of the size that the costs say go to other ranks by the carrier. A rank has several devices of the schedule at once, each
+ * of the size that the costs say go to other ranks by the progress thread. A rank has several devices of the schedule at once, each
  * with one engine: an action begins when its device is free and its message has come, whatever the rank's other devices do,
  * and what it sends is sent at its end. Only the clock of the rank itself is one: where it is behind because of its own work
  * (and not because it slept or waited), its actions begin so much later.

@@ -2,7 +2,7 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
-#include "base/nearest.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <string.h>

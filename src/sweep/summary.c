@@ -3,7 +3,7 @@
  * as CSV, and as a table. */
 #include "base/json.h"
 #include "base/mem.h"
-#include "config/sample_kind.h"
+#include "config/config.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "run/folder.h"

@@ -20,7 +20,7 @@ ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 
 # Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
 if "ASAN_OPTIONS" in os.environ:
     ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
-# PETRA_TEST_PAUSES=SEED:MOST makes every rank sleep at random before an action, PETRA_TEST_ARRIVAL=100 tries as many random runs.
+# PETRA_TEST_DELAYS=SEED:MOST makes every rank sleep at random before an action, PETRA_TEST_ARRIVAL=100 tries as many random runs.
 # Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
 USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"],
@@ -283,9 +283,9 @@ class Execute(Ranks):
 
     def replayed(self, ranks, credit, pauses, *options):
         """A run by arrival, whose record gives the same where it is emulated."""
-        case = f"{ranks} ranks, credit {credit}, PETRA_TEST_PAUSES={pauses}, {' '.join(options)}"
+        case = f"{ranks} ranks, credit {credit}, PETRA_TEST_DELAYS={pauses}, {' '.join(options)}"
         found = self.execute(ranks, *COMMON, *options, "--set", f"method.credit={credit}", "--output", "many", "--quiet",
-                             PETRA_TEST_PAUSES=pauses)
+                             PETRA_TEST_DELAYS=pauses)
         self.assertEqual(found, (0, "", []), case)
         if credit > 0:
             self.assertLessEqual(self.most_in_flight("many"), credit, case)
@@ -326,7 +326,7 @@ class Execute(Ranks):
         arrival = ["--set", "method.name=petra-arrival", "--set", "method.accumulate=3", "--set", "run.eval_every=1", "--set",
                    "run.checkpoint_every=1"]
         credit = ["--set", "method.credit=7"]
-        found = self.execute(3, *COMMON, *arrival, *credit, "--output", "first", "--quiet", PETRA_TEST_PAUSES="1:2000")
+        found = self.execute(3, *COMMON, *arrival, *credit, "--output", "first", "--quiet", PETRA_TEST_DELAYS="1:2000")
         self.assertEqual(found, (0, "", []))
         self.assertTrue(self.drained("first", 8))
         before = {stage: [what for what in did if what[1] < 8] for stage, did in self.actions("first").items()}
@@ -336,7 +336,7 @@ class Execute(Ranks):
             shutil.copytree(self.path("first"), self.path("many"))
             os.remove(self.path("many/weights.h5"))
             os.remove(self.path("many/run.h5"))
-            code, out, lines = self.execute(ranks, *COMMON, *options, *credit, "--output", "many", "--resume", PETRA_TEST_PAUSES=f"{seed}:2000")
+            code, out, lines = self.execute(ranks, *COMMON, *options, *credit, "--output", "many", "--resume", PETRA_TEST_DELAYS=f"{seed}:2000")
             self.assertEqual((code, lines), (0, []), case)
             self.assertIn("resumed from many/checkpoint.h5: microbatch 8 (epoch 2)\n", out, case)
             self.as_recorded(case, *options)

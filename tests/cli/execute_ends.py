@@ -121,7 +121,7 @@ class Ends(execute.Ranks):
         for number in range(KILLS):
             sent, rank = asked[number] if number < len(asked) else (generator.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM]), generator.randrange(3))
             process = self.mpirun(3, *run, "--set", "run.mode=execute", "--output", "out", "--quiet", "--resume",
-                                  PETRA_TEST_PAUSES=f"{number}:20000")  # some seconds, most of them slept
+                                  PETRA_TEST_DELAYS=f"{number}:20000")  # some seconds, most of them slept
             found = process.pid if rank is None else self.rank_of(process, rank)
             time.sleep(generator.uniform(0, 3))
             with contextlib.suppress(ProcessLookupError):

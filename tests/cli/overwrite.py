@@ -300,7 +300,7 @@ class Execute(OverwriteTest):
     def test_stopped_when_it_had_begun(self):
         """The new run is there, with a checkpoint, and the earlier one is gone."""
         for method in "petra", "petra-arrival":
-            process = self.mpirun("--set", "run.epochs=500", "--set", f"method.name={method}", "--set", "run.keep=last", PETRA_TEST_PAUSES="1:2000")
+            process = self.mpirun("--set", "run.epochs=500", "--set", f"method.name={method}", "--set", "run.keep=last", PETRA_TEST_DELAYS="1:2000")
             self.until_aside(process)
             while os.path.exists(self.path(f"out/{ASIDE}")):
                 time.sleep(0.01)

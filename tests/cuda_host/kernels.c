@@ -13,5 +13,3 @@
 #include "backend/cuda/attention.cu"
 #include "backend/cuda/embedding.cu"
 #include "backend/cuda/optim.cu"
-#include "backend/cuda/orthogonal.cu"
-#include "backend/cuda/augment.cu"

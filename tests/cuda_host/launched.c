@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of the device's error.c, where that is not linked. */
+/* In place of the device's check, where that is not linked. */
 #define PETRA_CUDA_HOST
 #include "backend/cuda/device.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on elements, whatever they mean. */
 #include "backend/cuda/segment.h"
-#include "backend/cuda/transfer.h"
 
 #include <string.h>
 

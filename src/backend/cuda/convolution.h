@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions by cuDNN's backend (graph) API: plans are made once for each shape and kept. Only plan.c, plan_graph.c
- * and plan_search.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics name first, or the
+/* Convolutions by cuDNN's backend (graph) API: plans are made once for each shape and kept. Only plan.c and
+ * plan_graph.c include cuDNN's headers. A shape uses the configuration that cuDNN's heuristics name first, or the
  * one that was measured (cuda_plans_measure). */
 #pragma once
 

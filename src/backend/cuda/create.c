@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `cuda` backend's handle and its table of operations. */
-#include "backend/cuda/graph.h"
 #include "backend/cuda/segment.h"
-#include "backend/cuda/transfer.h"
 
 #include "backend/registry.h"
 #include "base/log.h"

@@ -54,8 +54,8 @@ typedef struct cuda_track {
 } cuda_track;
 
 typedef struct cuda_segment cuda_segment;   /* segment.h: the one under construction */
-typedef struct cuda_graphs cuda_graphs;     /* graph.h: captured segments */
-typedef struct cuda_transfer cuda_transfer; /* transfer.h: pinned memory in transit */
+typedef struct cuda_graphs cuda_graphs;     /* graph.c: captured segments */
+typedef struct cuda_transfer cuda_transfer; /* transfer.c: pinned memory in transit */
 typedef struct cuda_peers cuda_peers;       /* peers.c: lanes to other processes */
 
 typedef struct cuda_backend {
@@ -90,7 +90,7 @@ static inline int64_t cuda_pixels(const petra_tensor *tensor) {
   return (int64_t)tensor->shape[0] * tensor->shape[2] * tensor->shape[3];
 }
 
-/* --- error.c --- */
+/* --- segment.c --- */
 
 /* Returns PETRA_OK, or logs one line "cuda: WHAT: cudaErrorName: its text"; memory errors are PETRA_NO_MEMORY, all
  * others PETRA_BACKEND. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/graph.h"
 
-#include "backend/cuda/segment.h" /* circle: a graph is captured from the launches of a segment */
+#include "backend/cuda/segment.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -282,8 +282,6 @@ typedef struct cuda_sgd_args {
 } cuda_sgd_args;
 petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- optim.cu --- */
-
 /* petra_adam_step, or petra_lion_step (`lion`: without squares), over up to CUDA_ADAM_TENSORS tensors in one launch. */
 enum { CUDA_ADAM_TENSORS = 56 };
 typedef struct cuda_adam_tensor {
@@ -306,8 +304,6 @@ typedef struct cuda_adam_args {
 } cuda_adam_args;
 petra_status cuda_adam_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- orthogonal.cu --- */
-
 /* y = x / max(|x|, 1e-7). Scratch: cuda_norm_1_scratch bytes. */
 typedef struct cuda_norm_1_args {
   const float *x;
@@ -325,7 +321,7 @@ typedef struct cuda_newton_schulz_args {
 } cuda_newton_schulz_args;
 petra_status cuda_newton_schulz_launch(const cuda_lane *lane, const void *arguments);
 
-/* --- augment.cu --- */
+/* --- elementwise.cu --- */
 
 /* petra_op_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before
  * normalisation) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */

@@ -2,30 +2,25 @@
 # src/backend/cuda: the backend on CUDA, cuDNN and cuBLAS; compiled where ./configure found all three. Host files are C, by
 # the C compiler; kernels (.cu) are compiled by nvcc. All of it is in a release archive, found or not.
 CUDA_H_FILES = \
-	src/backend/cuda/attention_tile.h \
 	src/backend/cuda/convolution.h \
 	src/backend/cuda/cuda.h \
 	src/backend/cuda/device.h \
-	src/backend/cuda/graph.h \
 	src/backend/cuda/grid.h \
 	src/backend/cuda/info.h \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
 	src/backend/cuda/matrix.h \
 	src/backend/cuda/narrow.h \
-	src/backend/cuda/norm_tile.h \
 	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/sums.h \
-	src/backend/cuda/tile.h \
-	src/backend/cuda/transfer.h
+	src/backend/cuda/tile.h
 # What a test builds with a run time of its own.
 CUDA_BACKEND_FILES = \
 	src/backend/cuda/activation.c \
 	src/backend/cuda/arithmetic.c \
 	src/backend/cuda/conv_ops.c \
 	src/backend/cuda/create.c \
-	src/backend/cuda/error.c \
 	src/backend/cuda/graph.c \
 	src/backend/cuda/launched.c \
 	src/backend/cuda/linear_ops.c \
@@ -43,7 +38,6 @@ CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
 	src/backend/cuda/plan.c \
 	src/backend/cuda/plan_graph.c \
 	src/backend/cuda/plan_measure.c \
-	src/backend/cuda/plan_search.c \
 	src/backend/cuda/plan_table.c
 # NCCL's; what a build without it has instead.
 if HAVE_NCCL
@@ -55,14 +49,12 @@ EXTRA_DIST += src/backend/cuda/peers.c
 endif
 CUDA_CU_FILES = \
 	src/backend/cuda/attention.cu \
-	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \
 	src/backend/cuda/embedding.cu \
 	src/backend/cuda/layer_norm.cu \
 	src/backend/cuda/linear.cu \
 	src/backend/cuda/loss.cu \
 	src/backend/cuda/norm.cu \
-	src/backend/cuda/orthogonal.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/optim.cu \
 	src/backend/cuda/shuffle.cu

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loss. */
 #include "backend/cuda/segment.h"
-#include "backend/cuda/transfer.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the convolution plans share: plan.c (the plans and their runs), plan_graph.c (a
- * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan), plan_measure.c (the fastest
- * of several). Only the first three include cuDNN's headers; this one does not: a descriptor is cuDNN's
+ * convolution as cuDNN's operation graph, and from the heuristics to a plan), plan_measure.c (the fastest of several).
+ * Only the first two include cuDNN's headers; this one does not: a descriptor is cuDNN's
  * cudnnBackendDescriptor_t, a pointer to void, and a status its cudnnStatus_t. */
 #pragma once
 
@@ -145,7 +145,7 @@ typedef struct cuda_plan_refusals {
 
 /* Fills plan->config, plan, engine, workspace, notes, place for plan->shape and plan->graph, from the first
  * configuration that works, beginning at the place `first`; plan->plan stays NULL if none does. The only error is
- * PETRA_NO_MEMORY, logged. plan_search.c */
+ * PETRA_NO_MEMORY, logged. plan_graph.c */
 petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan_place first, cuda_plan *plan,
                               cuda_plan_refusals *why);
 

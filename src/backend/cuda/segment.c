@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/segment.h"
 
-#include "backend/cuda/graph.h"
-#include "backend/cuda/transfer.h"
+#include "backend/cuda/cuda.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -430,4 +430,22 @@ petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writ
   for (int l = 0; l < CUDA_TRACKS && writes; l++)
     PETRA_TRY(cuda_wait_for(cuda, l, storage->reads[l]));
   return PETRA_OK;
+}
+
+/* Errors of the CUDA run time as one line each. */
+
+petra_status cuda_check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess)
+    return PETRA_OK;
+  if (error == cudaErrorMemoryAllocation) {
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaGetLastError(); /* not sticky */
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+      free_bytes = total_bytes = 0;
+    return petra_fail(PETRA_NO_MEMORY,
+                      "cuda: %s: the device is out of memory (%.2f of %.2f GiB free); expected a smaller data.batch, "
+                      "model.width or number of stages",
+                      what, (double)free_bytes / (1 << 30), (double)total_bytes / (1 << 30));
+  }
+  return petra_fail(PETRA_BACKEND, "cuda: %s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }

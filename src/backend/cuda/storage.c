@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors on the device, and the way between host arrays and them. */
 #include "backend/cuda/segment.h"
-#include "backend/cuda/transfer.h"
 #include "base/mem.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/transfer.h"
 
-#include "backend/cuda/segment.h" /* circle: copies go with the segments, which end by sending them */
+#include "backend/cuda/segment.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages, and ranks that
+/* The progress thread over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages, and ranks that
  * are to meet do so at one place. */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -81,57 +81,57 @@ static bool holds(const unsigned char *data, size_t size, int rank, int microbat
 }
 
 /* Nobody leaves before all are there. */
-static petra_status gather(const player *p, petra_carrier *carrier) {
+static petra_status gather(const player *p, petra_progress_thread *progress) {
   char word = 1;
   for (int r = 1; r < p->game->ranks && p->wire->rank == 0; r++)
-    PETRA_TRY(petra_carrier_get(carrier, r, &word, 1));
+    PETRA_TRY(petra_progress_thread_get(progress, r, &word, 1));
   for (int r = 1; r < p->game->ranks && p->wire->rank == 0; r++)
-    PETRA_TRY(petra_carrier_put(carrier, r, &word, 1));
+    PETRA_TRY(petra_progress_thread_put(progress, r, &word, 1));
   if (p->wire->rank == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_carrier_put(carrier, 0, &word, 1));
-  return petra_carrier_get(carrier, 0, &word, 1);
+  PETRA_TRY(petra_progress_thread_put(progress, 0, &word, 1));
+  return petra_progress_thread_get(progress, 0, &word, 1);
 }
 
 /* Before the step at `place` of the order: meets the others there, should that be the place, and maybe again. */
-static petra_status go(player *p, petra_carrier *carrier, int64_t place) {
-  while (!petra_carrier_may_go(carrier, place + 1)) {
+static petra_status go(player *p, petra_progress_thread *progress, int64_t place) {
+  while (!petra_progress_thread_may_go(progress, place + 1)) {
     int64_t meeting;
     petra_meeting_end end;
-    PETRA_TRY(petra_carrier_await_meeting(carrier, &meeting, &end));
+    PETRA_TRY(petra_progress_thread_await_meeting(progress, &meeting, &end));
     if (meeting < place || end != PETRA_MEETING_GO_ON)
       return petra_fail(PETRA_DATA, "rank %d at %d is to meet at %d", p->wire->rank, (int)place, (int)meeting);
     if (meeting > place)
       break;
     if (p->meetings == 0 || p->met[p->meetings - 1] != place)
       p->met[p->meetings++] = place;
-    PETRA_TRY(gather(p, carrier));
-    petra_carrier_met(carrier);
+    PETRA_TRY(gather(p, progress));
+    petra_progress_thread_met(progress);
     nanosleep(&(const struct timespec){0, 1000000}, NULL); /* the next one may be asked for here */
-    petra_carrier_meet_restart(carrier);
+    petra_progress_thread_meet_restart(progress);
   }
   return PETRA_OK;
 }
 
-static petra_status play(player *p, petra_carrier *carrier) {
+static petra_status play(player *p, petra_progress_thread *progress) {
   const game *g = p->game;
   const int rank = p->wire->rank, last = g->ranks - 1;
-  petra_way *in[2] = {NULL, NULL}, *out[2] = {NULL, NULL}; /* from below and above; up and down */
-  int64_t taken[2] = {0, 0};                               /* by the order, at the receivers of `out` */
+  petra_channel *in[2] = {NULL, NULL}, *out[2] = {NULL, NULL}; /* from below and above; up and down */
+  int64_t taken[2] = {0, 0};                                   /* by the order, at the receivers of `out` */
   unsigned seed = g->seed + (unsigned)rank;
   if (rank > 0) {
-    PETRA_TRY(petra_carrier_way_in(carrier, rank - 1, 2 * rank, g->size[0][rank - 1], &in[0]));
-    PETRA_TRY(petra_carrier_way_out(carrier, rank - 1, 2 * rank - 1, g->size[1][rank], &out[1]));
+    PETRA_TRY(petra_channel_open_in(progress, rank - 1, 2 * rank, g->size[0][rank - 1], &in[0]));
+    PETRA_TRY(petra_channel_open_out(progress, rank - 1, 2 * rank - 1, g->size[1][rank], &out[1]));
   }
   if (rank < last) {
-    PETRA_TRY(petra_carrier_way_in(carrier, rank + 1, 2 * rank + 1, g->size[1][rank + 1], &in[1]));
-    PETRA_TRY(petra_carrier_way_out(carrier, rank + 1, 2 * rank + 2, g->size[0][rank], &out[0]));
+    PETRA_TRY(petra_channel_open_in(progress, rank + 1, 2 * rank + 1, g->size[1][rank + 1], &in[1]));
+    PETRA_TRY(petra_channel_open_out(progress, rank + 1, 2 * rank + 2, g->size[0][rank], &out[0]));
   }
   for (int i = 0; i < g->count; i++) {
     const step *s = &g->order[i];
     const int b = s->backward;
     const int receiver = b ? rank - 1 : rank + 1;
-    PETRA_TRY(go(p, carrier, i));
+    PETRA_TRY(go(p, progress, i));
     if (s->rank != rank) {
       taken[b] += s->rank == receiver;
       continue;
@@ -142,38 +142,38 @@ static petra_status play(player *p, petra_carrier *carrier) {
       const int sender = b ? rank + 1 : rank - 1;
       const void *data;
       size_t size;
-      PETRA_TRY(petra_way_take(in[b], s->microbatch, "a message", &data, &size));
+      PETRA_TRY(petra_channel_take(in[b], s->microbatch, "a message", &data, &size));
       if (size != g->size[b][sender] || !holds(data, size, sender, s->microbatch, b))
         return petra_fail(PETRA_DATA, "rank %d: microbatch %d came with other bytes", rank, s->microbatch);
-      PETRA_TRY(petra_way_done(in[b], s->microbatch));
+      PETRA_TRY(petra_channel_done(in[b], s->microbatch));
     }
     if (out[b]) {
       void *buffer;
-      PETRA_TRY(petra_way_buffer(out[b], taken[b] - AHEAD, "room", &buffer));
+      PETRA_TRY(petra_channel_buffer(out[b], taken[b] - AHEAD, "room", &buffer));
       fill(buffer, g->size[b][rank], rank, s->microbatch, b);
-      PETRA_TRY(petra_way_send(out[b], s->microbatch, g->size[b][rank]));
+      PETRA_TRY(petra_channel_send(out[b], s->microbatch, g->size[b][rank]));
     }
   }
   for (int b = 0; b < 2; b++)
     if (in[b]) { /* what waits by the order, two ahead, and two that are posted */
       const int64_t size = 64 + (int64_t)g->size[b][b ? rank + 1 : rank - 1];
-      if (petra_way_bytes_max(in[b]) > (g->maximum[b][rank] + AHEAD + 2) * size)
+      if (petra_channel_bytes_max(in[b]) > (g->maximum[b][rank] + AHEAD + 2) * size)
         return petra_fail(PETRA_DATA, "rank %d held %lld messages, by the order %d", rank,
-                          (long long)(petra_way_bytes_max(in[b]) / size), g->maximum[b][rank]);
+                          (long long)(petra_channel_bytes_max(in[b]) / size), g->maximum[b][rank]);
     }
-  return gather(p, carrier); /* all have what was sent to them */
+  return gather(p, progress); /* all have what was sent to them */
 }
 
 static void *run_player(void *context) {
   player *p = context;
-  const petra_carrier_options options = {.wire = p->wire, .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-  petra_carrier *carrier;
-  p->ok = petra_carrier_create(&options, &carrier) == PETRA_OK;
+  const petra_progress_thread_options options = {.wire = p->wire, .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+  petra_progress_thread *progress;
+  p->ok = petra_progress_thread_create(&options, &progress) == PETRA_OK;
   if (p->ok) {
     if (p->game->seed % 2 == 0)
-      petra_carrier_meet(carrier, 1500000, 0);
-    p->ok = play(p, carrier) == PETRA_OK;
-    petra_carrier_destroy(carrier);
+      petra_progress_thread_meet(progress, 1500000, 0);
+    p->ok = play(p, progress) == PETRA_OK;
+    petra_progress_thread_destroy(progress);
   }
   return NULL;
 }
@@ -219,19 +219,20 @@ END_TEST
 /* The other rank is there and says nothing. */
 START_TEST(a_silent_rank) {
   petra_wire *wires[2];
-  petra_carrier *carrier;
-  petra_way *way;
+  petra_progress_thread *progress;
+  petra_channel *channel;
   const void *data;
   size_t size;
   wire_threads_create(2, 1, wires);
-  const petra_carrier_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
-  must(petra_carrier_create(&options, &carrier));
-  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
-  ck_assert_int_eq(petra_way_take(way, 0, "the first message", &data, &size), PETRA_CHILD);
+  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
+  must(petra_progress_thread_create(&options, &progress));
+  must(petra_channel_open_in(progress, 1, 0, 16, &channel));
+  ck_assert_int_eq(petra_channel_take(channel, 0, "the first message", &data, &size), PETRA_CHILD);
   ck_assert_logged("rank 1 has not been heard of for 0.3 s; rank 0 (here) waited for the first message");
-  ck_assert_int_eq(petra_carrier_lost(carrier), 1);
-  ck_assert_int_eq(petra_carrier_way_in(carrier, 1, petra_carrier_ways(carrier), 16, &way), PETRA_UNSUPPORTED);
-  petra_carrier_destroy(carrier);
+  ck_assert_int_eq(petra_progress_thread_lost(progress), 1);
+  ck_assert_int_eq(petra_channel_open_in(progress, 1, petra_progress_thread_channels(progress), 16, &channel),
+                   PETRA_UNSUPPORTED);
+  petra_progress_thread_destroy(progress);
   petra_wire_destroy(wires[0]);
   petra_wire_destroy(wires[1]);
 }
@@ -240,28 +241,29 @@ END_TEST
 /* The other rank says that it failed. */
 START_TEST(a_rank_that_says_so) {
   petra_wire *wires[2];
-  petra_carrier *carriers[2];
-  petra_way *way;
+  petra_progress_thread *carriers[2];
+  petra_channel *channel;
   const void *data;
   size_t size;
   static const char *const names[] = {"rank 0 (here)", "rank 1 (there)"};
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_carrier_options options = {.wire = wires[r], .name = names[r], .timeout_ns = INT64_C(20000000000)};
-    must(petra_carrier_create(&options, &carriers[r]));
+    const petra_progress_thread_options options = {
+        .wire = wires[r], .name = names[r], .timeout_ns = INT64_C(20000000000)};
+    must(petra_progress_thread_create(&options, &carriers[r]));
   }
-  must(petra_carrier_way_in(carriers[0], 1, 0, 16, &way));
-  must(petra_carrier_fail(carriers[1], 0, PETRA_IO, "the disk is full"));
-  ck_assert_int_eq(petra_way_take(way, 0, "the first message", &data, &size), PETRA_IO);
+  must(petra_channel_open_in(carriers[0], 1, 0, 16, &channel));
+  must(petra_progress_thread_fail(carriers[1], 0, PETRA_IO, "the disk is full"));
+  ck_assert_int_eq(petra_channel_take(channel, 0, "the first message", &data, &size), PETRA_IO);
   ck_assert_logged("rank 1 (there): the disk is full");
   for (int r = 0; r < 2; r++)
-    petra_carrier_destroy(carriers[r]);
+    petra_progress_thread_destroy(carriers[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
 END_TEST
 
-/* What a rank does outside of the carrier, as with a device that hangs. */
+/* What a rank does outside of the progress thread, as with a device that hangs. */
 typedef struct watched {
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -300,34 +302,34 @@ static void wait_for(watched *w, const int *times) {
   pthread_mutex_unlock(&w->lock);
 }
 
-/* The carrier's thread finds the failure while the rank's own waits for something else, has that end, and, as the rank does not
+/* The progress thread's thread finds the failure while the rank's own waits for something else, has that end, and, as the rank does not
  * come back (or comes back: ends), ends the run. */
 static void watch(int fails_at, bool comes_back, petra_status expected, const char *line) {
   petra_wire *wires[2];
-  petra_carrier *carrier;
-  petra_way *way;
+  petra_progress_thread *progress;
+  petra_channel *channel;
   const void *data;
   size_t size;
   watched w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, fails_at, 0, 0, PETRA_OK};
-  const petra_carrier_watch of_device = {.look = look,
-                                         .give_up = on_give_up,
-                                         .stuck = on_stuck,
-                                         .stuck_ns = comes_back ? INT64_C(20000000000) : 20000000,
-                                         .what = "what its device does",
-                                         .context = &w};
+  const petra_progress_thread_watch of_device = {.look = look,
+                                                 .give_up = on_give_up,
+                                                 .stuck = on_stuck,
+                                                 .stuck_ns = comes_back ? INT64_C(20000000000) : 20000000,
+                                                 .what = "what its device does",
+                                                 .context = &w};
   wire_threads_create(2, 1, wires);
-  const petra_carrier_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 700000000};
-  must(petra_carrier_create(&options, &carrier));
-  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  const petra_progress_thread_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 700000000};
+  must(petra_progress_thread_create(&options, &progress));
+  must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   harness_clear();
-  petra_carrier_watch_set(carrier, &of_device);
+  petra_progress_thread_watch_set(progress, &of_device);
   wait_for(&w, &w.gave_up);
   if (!comes_back) {
     wait_for(&w, &w.stuck);
     ck_assert_int_eq(w.status, expected);
   }
-  ck_assert_int_eq(petra_way_take(way, 0, "a message", &data, &size), expected);
-  petra_carrier_destroy(carrier);
+  ck_assert_int_eq(petra_channel_take(channel, 0, "a message", &data, &size), expected);
+  petra_progress_thread_destroy(progress);
   ck_assert_logged(line);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_int_eq(w.gave_up, 1);
@@ -336,34 +338,34 @@ static void watch(int fails_at, bool comes_back, petra_status expected, const ch
   petra_wire_destroy(wires[1]);
 }
 
-/* The rank waits in the carrier, for a rank that is well but waits for this one's device. */
+/* The rank waits in the progress thread, for a rank that is well but waits for this one's device. */
 START_TEST(what_is_watched_while_waiting) {
   petra_wire *wires[2];
-  petra_carrier *carrier;
-  petra_way *way;
+  petra_progress_thread *progress;
+  petra_channel *channel;
   const void *data;
   size_t size;
   watched w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 2, 0, 0, PETRA_OK};
-  const petra_carrier_watch of_device = {.look = look,
-                                         .give_up = on_give_up,
-                                         .stuck = on_stuck,
-                                         .stuck_ns = INT64_C(20000000000),
-                                         .what = "what its device does",
-                                         .context = &w};
+  const petra_progress_thread_watch of_device = {.look = look,
+                                                 .give_up = on_give_up,
+                                                 .stuck = on_stuck,
+                                                 .stuck_ns = INT64_C(20000000000),
+                                                 .what = "what its device does",
+                                                 .context = &w};
   wire_threads_create(2, 1, wires);
-  const petra_carrier_options options = {
+  const petra_progress_thread_options options = {
       .wire = wires[0], .name = "rank 0 (here)", .timeout_ns = INT64_C(100000000000)};
-  must(petra_carrier_create(&options, &carrier));
-  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  must(petra_progress_thread_create(&options, &progress));
+  must(petra_channel_open_in(progress, 1, 0, 16, &channel));
   harness_clear();
-  petra_carrier_watch_set(carrier, &of_device);
-  ck_assert_int_eq(petra_way_take(way, 0, "a message", &data, &size), PETRA_BACKEND);
-  petra_carrier_watch_set(carrier, NULL);
+  petra_progress_thread_watch_set(progress, &of_device);
+  ck_assert_int_eq(petra_channel_take(channel, 0, "a message", &data, &size), PETRA_BACKEND);
+  petra_progress_thread_watch_set(progress, NULL);
   ck_assert_logged("the device is gone");
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_int_eq(w.looks, 2);
   ck_assert_int_eq(w.stuck, 0);
-  petra_carrier_destroy(carrier);
+  petra_progress_thread_destroy(progress);
   petra_wire_destroy(wires[0]);
   petra_wire_destroy(wires[1]);
 }
@@ -381,37 +383,38 @@ END_TEST
 /* Waiting has an end, and so has trying for room: two buffers, and as many messages as the receiver has done with. */
 START_TEST(waiting_until) {
   petra_wire *wires[2];
-  petra_carrier *carriers[2];
-  petra_way *in, *out;
+  petra_progress_thread *carriers[2];
+  petra_channel *in, *out;
   const void *data;
   void *buffer;
   size_t size;
   int64_t came_ns;
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_carrier_options options = {.wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_carrier_create(&options, &carriers[r]));
+    const petra_progress_thread_options options = {
+        .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+    must(petra_progress_thread_create(&options, &carriers[r]));
   }
-  must(petra_carrier_way_in(carriers[0], 1, 0, 16, &in));
-  must(petra_carrier_way_out(carriers[1], 0, 0, 16, &out));
+  must(petra_channel_open_in(carriers[0], 1, 0, 16, &in));
+  must(petra_channel_open_out(carriers[1], 0, 0, 16, &out));
   const int64_t began_ns = petra_clock_ns();
-  must(petra_way_take_until(in, 0, began_ns + 5000000, "a message", &data, &size, &came_ns));
+  must(petra_channel_take_until(in, 0, began_ns + 5000000, "a message", &data, &size, &came_ns));
   ck_assert_ptr_null(data);
   ck_assert(petra_clock_ns() >= began_ns + 5000000);
-  must(petra_way_try_buffer(out, 1, "room", &buffer)); /* none is done with */
+  must(petra_channel_try_buffer(out, 1, "room", &buffer)); /* none is done with */
   ck_assert_ptr_null(buffer);
-  must(petra_way_try_buffer(out, 0, "room", &buffer));
+  must(petra_channel_try_buffer(out, 0, "room", &buffer));
   ck_assert_ptr_nonnull(buffer);
   memcpy(buffer, "seven", 6);
   const int64_t sent_ns = petra_clock_ns();
-  must(petra_way_send(out, 7, 6));
-  must(petra_way_take_until(in, 7, INT64_MAX, "a message", &data, &size, &came_ns));
+  must(petra_channel_send(out, 7, 6));
+  must(petra_channel_take_until(in, 7, INT64_MAX, "a message", &data, &size, &came_ns));
   ck_assert(size == 6 && strcmp(data, "seven") == 0 && came_ns >= sent_ns && came_ns <= petra_clock_ns());
-  must(petra_way_done(in, 7));
+  must(petra_channel_done(in, 7));
   for (buffer = NULL; !buffer;) /* until the word of that has come */
-    must(petra_way_try_buffer(out, 1, "room", &buffer));
+    must(petra_channel_try_buffer(out, 1, "room", &buffer));
   for (int r = 0; r < 2; r++)
-    petra_carrier_destroy(carriers[r]);
+    petra_progress_thread_destroy(carriers[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
@@ -420,30 +423,31 @@ END_TEST
 /* Ranks that begin at a place meet there at the earliest, though one of them has not gone on from it. */
 START_TEST(meeting_where_ranks_begin) {
   petra_wire *wires[2];
-  petra_carrier *carriers[2];
+  petra_progress_thread *carriers[2];
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
-    const petra_carrier_options options = {.wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_carrier_create(&options, &carriers[r]));
+    const petra_progress_thread_options options = {
+        .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+    must(petra_progress_thread_create(&options, &carriers[r]));
   }
-  ck_assert(petra_carrier_unbegun(carriers[0], true));
+  ck_assert(petra_progress_thread_unbegun(carriers[0], true));
   for (int r = 1; r >= 0; r--)
-    petra_carrier_meet(carriers[r], 1000, 5);
-  ck_assert(petra_carrier_may_go(carriers[1], 7) || !petra_carrier_unbegun(carriers[0], false));
+    petra_progress_thread_meet(carriers[r], 1000, 5);
+  ck_assert(petra_progress_thread_may_go(carriers[1], 7) || !petra_progress_thread_unbegun(carriers[0], false));
   for (int r = 0; r < 2; r++) {
     int64_t place;
     petra_meeting_end end;
-    while (petra_carrier_may_go(carriers[r], r == 0 ? 5 : 7))
+    while (petra_progress_thread_may_go(carriers[r], r == 0 ? 5 : 7))
       continue;
-    must(petra_carrier_await_meeting(carriers[r], &place, &end));
+    must(petra_progress_thread_await_meeting(carriers[r], &place, &end));
     ck_assert(place == 5 || place == 7);
     ck_assert_int_eq(end, PETRA_MEETING_GO_ON);
-    ck_assert_int_eq(petra_carrier_meeting(carriers[r], &end), place);
+    ck_assert_int_eq(petra_progress_thread_meeting(carriers[r], &end), place);
   }
   for (int r = 0; r < 2; r++)
-    petra_carrier_met(carriers[r]);
+    petra_progress_thread_met(carriers[r]);
   for (int r = 0; r < 2; r++)
-    petra_carrier_destroy(carriers[r]);
+    petra_progress_thread_destroy(carriers[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
