@@ -61,12 +61,11 @@ typedef struct petra_command {
   { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
 /* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
-#define PETRA_COMMAND_LIST(X)                                                                                          \
-  X(train)                                                                                                             \
-  X(init)                                                                                                              \
-  X(evaluate)                                                                                                          \
-  X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) X(sweep) X(methods) X(data)     \
-      X(info)
+/* clang-format off */
+#define PETRA_COMMAND_LIST(X) \
+  X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) \
+  X(sweep) X(methods) X(data) X(info)
+/* clang-format on */
 #define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 #undef PETRA_COMMAND_DECLARE
