@@ -5,9 +5,9 @@
 
     analysis/petra_export.py RUN --csv DIR
 
-A table is a group of run.h5 and its dimensions: train_by_microbatch.csv. The file itself says which tables there are
-(docs/hdf5-schema.md). The first columns count the dimensions, a stage from 1, all others from 0; then each data set has a column,
-NAME [UNIT], without [UNIT] if that is 1. Reals have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out.
+A table is a group of run.h5 and its dimensions: train_by_microbatch.csv. The set of tables depends on the file (docs/hdf5-schema.md). The first
+columns are the indices of the dimensions: stages count from 1, all others from 0. Then each data set has a column,
+NAME [UNIT], without [UNIT] if that is 1. Real numbers have 17 digits; NaN is an empty cell. Gradients of probes (tensors) are left out.
 Needs h5py and numpy (Debian: python3-h5py).
 """
 
@@ -35,7 +35,7 @@ def quoted(text):
 
 
 class Column:
-    """A data set, or a member of a compound one: one column, or one for each place of its last dimension if these have names."""
+    """A data set, or a member of a compound one. It has one column, or one for each entry of its last dimension if the entries have names."""
 
     def __init__(self, node, name, units, kind, member=None, places=(), values=()):
         self.node, self.name, self.member, self.kind = node, name, member, kind
@@ -48,7 +48,7 @@ class Column:
             yield self.name + place + ("" if unit == "1" else f" [{unit}]")
 
     def cells(self, part):
-        """The texts of a part of the data set: a list for each column."""
+        """Returns the texts of a part of the data set: a list for each column."""
         found = self.node[part]
         found = numpy.asarray(found[self.member] if self.member else found)
         return [[self.text(value) for value in column] for column in found.reshape(-1, max(1, len(self.places))).T.tolist()]
@@ -62,18 +62,18 @@ class Column:
 
 
 class Table:
-    """All columns of the same group and dimensions, those with named places left out."""
+    """All columns of the same group and dimensions, except dimensions with named entries."""
 
     def __init__(self, path, dimensions, shape):
         self.name = path.split("/")[0] + ("_by_" + "_".join(dimensions) if dimensions else "")
         self.dimensions, self.shape, self.columns = dimensions, list(shape), []
 
     def add(self, column):
-        """The column that the rows are counted by comes first."""
+        """Adds a column; the column that counts the rows comes first."""
         self.columns.insert(0 if [column.name] == self.dimensions else len(self.columns), column)
 
     def write(self, file):
-        """Returns how many lines there are."""
+        """Writes the lines and returns their number."""
         rows, inner = (self.shape[0] if self.shape else 1), int(numpy.prod(self.shape[1:]))
         counted = self.columns and [self.columns[0].name] == self.dimensions
         dimensions = [] if counted else self.dimensions
@@ -127,7 +127,7 @@ def tables_of(file, path):
 
 
 def export(table, folder):
-    """Writes a table whole or not at all; returns the name of its file and how many rows it has."""
+    """Writes a complete table or none; returns the name of its file and its number of rows."""
     name = f"{table.name}.csv"
     path, temporary = os.path.join(folder, name), os.path.join(folder, f".{name}.tmp")
     try:

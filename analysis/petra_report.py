@@ -4,8 +4,8 @@
 
     analysis/petra_report.py RUN... [SWEEP]... -o REPORT.html
 
-RUN is a run.h5 or its folder, also of a run that goes on; SWEEP a folder with a summary.csv, or that file. What runs have no data for is left
-out, and said so. Needs h5py, numpy and plotly (Debian: python3-h5py python3-plotly). What the page shows: docs/reports.md.
+RUN is a run.h5 or its folder; the run may still be running. SWEEP is a folder with a summary.csv, or that file. Sections without data are left out,
+and the page says so. Needs h5py, numpy and plotly (Debian: python3-h5py python3-plotly). docs/reports.md describes the page.
 """
 
 import argparse
@@ -25,13 +25,13 @@ import report_page  # noqa: E402
 
 
 def summary_of(place):
-    """The summary of a sweep, None where the place is none."""
+    """Returns the summary of a sweep; None if the path is not that of a sweep."""
     path = os.path.join(place, "summary.csv") if os.path.isdir(place) else place
     return path if path.endswith(".csv") and os.path.isfile(path) else None
 
 
 def write(path, text):
-    """Whole or not at all."""
+    """Writes the complete file or none."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".petra-report-", delete=False) as file:

@@ -2,54 +2,54 @@
 """Reads runs of petra, for notebooks and scripts.
 
     import petra_runs
-    run = petra_runs.Run("runs/mine")           # a folder, or its run.h5; also while the run goes on
+    run = petra_runs.Run("runs/mine")           # a folder, or its run.h5; also while the run continues
     run.config["method.name"], run.complete, run.stages
     run.epochs, run.losses, run.actions         # pandas.DataFrame, the units in .attrs["units"]
     run.peak_memory                             # pandas.DataFrame, stage by category, bytes
     cosine = run.probe("cosine/method_delayed") # Labelled: .values, .dims, .coords; .sel(stage=3), .mean("probe"), .to_xarray()
     run.array("memory/peak_bytes")              # any data set of the log, labelled
 
-Needs h5py and numpy; pandas for DataFrames alone, xarray for to_xarray() alone (Debian: python3-h5py python3-pandas python3-xarray). What is in a
-run is told by docs/hdf5-schema.md. Nothing here ends the process: what is wrong is a petra_runs.Error with one line.
+Needs h5py and numpy; only DataFrames need pandas, and only to_xarray() needs xarray (Debian: python3-h5py python3-pandas python3-xarray).
+docs/hdf5-schema.md describes the contents of a run. No function here ends the process: an error raises petra_runs.Error with one line.
 """
 
 import contextlib
 import os
 import re
 
-# The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded, for it overrides
-# what is asked for each file.
+# The program keeps the file open while it writes; a lock would exclude readers. This must be set before h5py is loaded, because it
+# overrides the request for each file.
 os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
 
 import h5py  # noqa: E402
 import numpy  # noqa: E402
 
-# The attribute that names the places of a dimension of this name.
+# The attribute that names the entries of a dimension with this name.
 LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
 
 
 class Error(ValueError):
-    """A run that has not what was asked for. `status` is the exit status of a script that ends with it (docs/adr/0004-exit-codes.md)."""
+    """A run lacks the requested data. `status` is the exit status of a script that ends with it (docs/adr/0004-exit-codes.md)."""
 
     status = 2
 
 
 class Unreadable(Error):
-    """A file that is missing or no log of a run."""
+    """A file is missing, or is not the log of a run."""
 
     status = 1
 
 
 def open_log(path):
-    """An HDF5 file for reading, without a lock, as far as this h5py can leave it."""
+    """Opens an HDF5 file for reading, without a lock if this h5py can."""
     try:
         return h5py.File(path, "r", locking=False)
-    except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 that cannot
+    except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
         return h5py.File(path, "r")
 
 
 def text_attribute(node, name):
-    """An attribute as text, whatever string type it was written with; "" if it is missing."""
+    """Returns an attribute as text, for any string type; "" if it is missing."""
     value = node.attrs.get(name, "")
     if hasattr(value, "ravel") and not isinstance(value, bytes):
         value = value.ravel()[0] if value.size else ""
@@ -57,7 +57,7 @@ def text_attribute(node, name):
 
 
 def texts_attribute(node, name):
-    """An attribute that is a list of texts; [] if it is missing."""
+    """Returns an attribute that is a list of texts; [] if it is missing."""
     return [text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text) for text in numpy.ravel(node.attrs.get(name, []))]
 
 
@@ -66,7 +66,7 @@ def unquoted(text):
 
 
 def read_config(text):
-    """An expanded config as a dictionary of dotted keys and texts. Block style; a mapping in braces within one line, too."""
+    """Returns an expanded config as a dictionary of dotted keys and texts. It reads block style, and a mapping in braces within one line."""
     values, path = {}, []
     for line in text.splitlines():
         match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
@@ -83,8 +83,8 @@ def read_config(text):
 
 
 class Labelled:
-    """An array whose dimensions have names and whose places have coordinates: a small part of xarray.DataArray, which to_xarray() makes
-    where it is installed. A coordinate is along the dimension of its name, or that of `along`: an epoch is along "probe"."""
+    """An array whose dimensions have names and whose entries have coordinates: a small part of xarray.DataArray. to_xarray() makes one if xarray is
+    installed. A coordinate belongs to the dimension of its name, or to that of `along`: an epoch belongs to "probe"."""
 
     def __init__(self, values, dims, coords=None, units="1", name="", along=None):
         self.values, self.dims, self.coords = numpy.asarray(values), tuple(dims), dict(coords or {})
@@ -99,7 +99,7 @@ class Labelled:
         return Labelled(values, [other for other in self.dims if other != dim], coords, self.units, self.name, self.along)
 
     def sel(self, **places):
-        """The part at these places: sel(stage=3), sel(category="graph"). Error where there is none."""
+        """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error if there is none."""
         result = self
         for dim, place in places.items():
             if dim not in result.dims:
@@ -111,7 +111,7 @@ class Labelled:
         return result
 
     def mean(self, dim):
-        """The mean over a dimension, NaN left out; NaN where nothing is left."""
+        """Returns the mean over a dimension without NaN; NaN if no value remains."""
         return self._without(dim, mean(self.values, self.dims.index(dim)))
 
     def to_xarray(self):
@@ -120,7 +120,7 @@ class Labelled:
 
 
 def mean(values, axis=0):
-    """Over one dimension, NaN left out; NaN where nothing is left."""
+    """Returns the mean over one dimension without NaN; NaN if no value remains."""
     finite = numpy.isfinite(values)
     count = finite.sum(axis=axis)
     sums = numpy.where(finite, values, 0.0).sum(axis=axis)
@@ -128,7 +128,7 @@ def mean(values, axis=0):
 
 
 def optional(name):
-    """A module that is wanted for a part of this one alone."""
+    """Loads a module that only a part of this module needs."""
     try:
         return __import__(name)
     except ImportError as error:
@@ -136,19 +136,19 @@ def optional(name):
 
 
 def log_path(place):
-    """The log of a run: itself or that in its folder."""
+    """Returns the path of the log of a run: the file itself, or the one in the folder."""
     return os.path.join(place, "run.h5") if os.path.isdir(place) else place
 
 
 class Run:
-    """A run as its log says; everything is read when it is asked for, from the file as it then is."""
+    """A run according to its log. Every attribute is read on access, from the current file."""
 
     def __init__(self, place):
         self.path = log_path(os.fspath(place))
         with self._open() as file:
             self.attributes = {name: text_attribute(file, name) for name in ("created", "command", "backend", "petra_version", "git_commit")}
             self.complete = int(file.attrs.get("complete", 0)) == 1
-            self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: not told
+            self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
 
     def __repr__(self):
@@ -163,12 +163,12 @@ class Run:
             raise Unreadable(f"{self.path}: not readable as a run log: {error}") from None
 
     def has(self, name):
-        """Whether the log has this group or data set."""
+        """Returns whether the log has this group or data set."""
         with self._open() as file:
             return name in file
 
     def columns(self, group, names=None):
-        """The data sets of a group that have one dimension, as arrays of one length: the shortest, since a run may be writing them."""
+        """Returns the data sets of a group that have one dimension, cut to the shortest length, because a run may be writing them."""
         with self._open() as file:
             if group not in file:
                 raise Error(f"{self.path}: has no {group}")
@@ -182,20 +182,21 @@ class Run:
         return {name: column[:length] for name, column in columns.items()}
 
     def is_simulated(self):
-        """Of petra simulate; a rehearsal (cluster.stages with run.mode: execute) is not."""
+        """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute) is not simulated."""
         return self.attributes["backend"] == "none: costs only"
 
     def clock(self):
-        """Which one the actions are by: "wall" in an executed run, else "virtual"."""
+        """The clock of the actions: "wall" in an executed run, otherwise "virtual"."""
         return "wall" if self.config.get("run.mode") == "execute" and not self.is_simulated() else "virtual"
 
     def microbatches_per_epoch(self):
-        """As the log tells; of one that does not, those of the first epoch in it, which is whole as soon as a row of another one follows."""
+        """The number in the log. If the log lacks it, the number of rows of the first epoch, which is complete as soon as a row of another epoch
+        follows."""
         epochs = self.columns("train", ["epoch"])["epoch"]
         return self.epoch_microbatches or max(1, int(numpy.count_nonzero(epochs == epochs[:1])))
 
     def array(self, name):
-        """Any data set, labelled; stages count from 1, other dimensions from 0 or by the names that they have."""
+        """Returns any data set as Labelled; stages count from 1, other dimensions count from 0 or have names."""
         with self._open() as file:
             if name not in file:
                 raise Error(f"{self.path}: has no {name}")
@@ -208,7 +209,7 @@ class Run:
             return Labelled(node[()], dims, coords, text_attribute(node, "units") or "1", name)
 
     def frame(self, group, names=None):
-        """Columns of a group as a pandas.DataFrame; their units in .attrs["units"]."""
+        """Returns columns of a group as a pandas.DataFrame, with their units in .attrs["units"]."""
         frame = optional("pandas").DataFrame(self.columns(group, names))
         with self._open() as file:
             frame.attrs["units"] = {name: text_attribute(file[group][name], "units") for name in frame.columns}
@@ -220,7 +221,7 @@ class Run:
 
     @property
     def losses(self):
-        """A row a microbatch."""
+        """The losses, one row per microbatch."""
         return self.frame("train")
 
     def action_columns(self):
@@ -230,7 +231,7 @@ class Run:
         columns = self.columns("trace/actions")
         with self._open() as file:
             letters = numpy.array(texts_attribute(file["trace/actions/kind"], "kinds"))
-        whole = columns["kind"] >= 0  # the last rows of a run that goes on may be fill values
+        whole = columns["kind"] >= 0  # the last rows of a running run may be fill values
         columns = {name: column[whole] for name, column in columns.items()}
         columns["kind"] = letters[columns["kind"]]
         return columns
@@ -241,22 +242,22 @@ class Run:
 
     @property
     def stages(self):
-        """Names of the stages, from the first on; [] of a run without a model."""
+        """Names of the stages, from the first on; [] for a run without a model."""
         with self._open() as file:
             rows = file["model/stages"][:] if "model/stages" in file else numpy.zeros(0, dtype=[("name", "S1")])
         return [name.decode("utf-8", "backslashreplace") for name in rows["name"]]
 
     @property
     def peak_memory(self):
-        """Bytes that each stage held at most, by category and in total, which need not be at the same moment."""
+        """Maximum bytes of each stage, by category and in total; the maxima need not be at the same moment."""
         pandas, peaks = optional("pandas"), self.array("memory/peak_bytes")
         frame = pandas.DataFrame(peaks.values, index=pandas.Index(peaks.coords["stage"], name="stage"), columns=peaks.coords["category"])
         frame["total"] = self.array("memory/total_peak_bytes").values
         return frame
 
     def probe(self, name):
-        """A figure of /probe such as "cosine/method_delayed", (probe, stage), with the coordinates `epoch` and `microbatch` of each
-        probe."""
+        """Returns a figure of /probe such as "cosine/method_delayed", with dimensions (probe, stage) and the coordinates `epoch` and `microbatch` of
+        each probe."""
         if not self.has("probe/epoch"):
             raise Error(f"{self.path}: no probes in it; expected a run with probe.per_epoch > 0")
         found = self.array("probe/" + name)

@@ -5,12 +5,13 @@
     model = petra_torch.of_state_dict(state).eval()
     logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
-A GPT's state_dict does not tell its heads: of_state_dict(state, heads=4); its module goes from tokens (N, T) to logits (N, T, vocabulary).
+The state_dict of a GPT does not contain the number of heads: of_state_dict(state, heads=4). Its module maps tokens (N, T) to logits (N, T,
+vocabulary).
 
-Names of a ResNet's tensors are torchvision's, so that its state_dicts fit both. A RevNet has the same names; where a bottleneck
-has a shortcut for each stream, these are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
-unbiased variance in the running statistics), which are petra's, and convolutions have no bias. A RevNet keeps its activations here, as any
-module does: nothing is reconstructed."""
+The tensors of a ResNet have torchvision's names, so that its state_dicts fit both. A RevNet has the same names; the two shortcuts of a bottleneck,
+one for each stream, are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
+unbiased variance in the running statistics), which are petra's, and convolutions have no bias. Here a RevNet keeps its activations, as any module
+does; nothing is reconstructed."""
 
 import torch
 from torch import nn
@@ -46,7 +47,7 @@ class Block(nn.Module):
             self.conv3, self.bn3 = conv(planes, outputs, 1), nn.BatchNorm2d(outputs)
 
     def path(self, x):
-        """(the output of the first unit behind its ReLU, the output of the last behind its batch norm)"""
+        """Returns (output of the first unit after its ReLU, output of the last unit after its batch norm)."""
         first = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(first))
         return first, self.bn3(self.conv3(F.relu(y))) if self.bottleneck else y
@@ -64,8 +65,8 @@ class ResBlock(Block):
 
 
 class RevBlock(Block):
-    """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. Where the block changes the shape, x2 goes through a shortcut, and y2 is
-    another shortcut of x1 (bottleneck) or the output of F's first unit."""
+    """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. If the block changes the shape, x2 passes through a shortcut, and y2 is another shortcut
+    of x1 (bottleneck) or the output of the first unit of F."""
 
     def __init__(self, inputs, planes, outputs, stride, bottleneck):
         super().__init__(inputs, planes, outputs, stride, bottleneck)
@@ -84,7 +85,7 @@ class RevBlock(Block):
 
 
 class InvertibleBlock(Block):
-    """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth where the block has stride 2, else nothing."""
+    """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth if the block has stride 2, otherwise the identity."""
 
     def forward(self, x1, x2):
         last = self.path(x1)[1]
@@ -140,12 +141,13 @@ class RevNet(Net):
 
 
 def build(network):
-    """The module of a Network or Transformer, with initial weights that are not petra's."""
+    """Builds the module of a Network or Transformer, with initial weights that differ from petra's."""
     return {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT}[network.family](network)
 
 
 def of_state_dict(state, heads=None):
-    """The module that a state_dict is of, with its weights, in their precision; `heads`: of a transformer. plot_common.Error where it is of none."""
+    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a transformer. Raises plot_common.Error if no network
+    fits."""
     state = unwrapped("state_dict", state)
     model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads))
     model.to(next(iter(state.values())).dtype).load_state_dict(state)

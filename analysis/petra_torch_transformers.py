@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPT and RevGPT as plain modules of PyTorch, for petra_torch.py. The tensors of a GPT have the names and shapes of Hugging Face's
-GPT2LMHeadModel, so that its state_dicts fit both; a RevGPT keeps its activations here, as any module does."""
+GPT2LMHeadModel, so that its state_dicts fit both. Here a RevGPT keeps its activations, as any module does."""
 
 import torch
 from torch import nn
@@ -79,7 +79,7 @@ class GPT(nn.Module):
 
 
 class RevGPT(nn.Module):
-    """The same with two streams, which begin equal: y1 = x2 + F(x1), y2 = x1; the head takes their mean."""
+    """The same with two streams that start equal: y1 = x2 + F(x1), y2 = x1. The head takes their mean."""
 
     def __init__(self, network):
         super().__init__()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws accuracy (of trainings on tokens loss) over the accumulation factor k, one line a method, as figure 4 of the paper has it.
+"""Draws accuracy (for tokens: loss) over the accumulation factor k, one line per method, as figure 4 of the paper does.
 
     analysis/plot_accumulation.py FOLDER [RUN.h5 ...] [-o FIGURE.png] [--last N] [--table]
     analysis/plot_accumulation.py SUMMARY.csv [-o FIGURE.png] [--table]
 
-FOLDER is that of a sweep: every run.h5 in it that is complete is read. A run counts with the mean of the evaluations after its
-last N epochs (10, as in the paper). A point is the mean over runs that differ in nothing but the seed, its bar half of the 95 %
-interval (Student's t) where there are several; runs of one method and k that differ in another key of the config are lines of their
-own, named by it. SUMMARY.csv is what `petra sweep` writes beside the runs: means and intervals of the last evaluation. Needs h5py,
+FOLDER is the folder of a sweep; the script reads every complete run.h5 in it. The value of a run is the mean of the evaluations after its last N
+epochs (10, as in the paper). A point is the mean over runs that differ only in the seed. Its bar is half of the 95 % interval (Student's t) if there
+are several. Runs of one method and k that differ in another key of the config are lines of their own, named by this key. `petra sweep` writes
+SUMMARY.csv beside the runs, with means and intervals of the last evaluation. Needs h5py,
 numpy and, for the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
@@ -25,17 +25,17 @@ import plot_common as common  # noqa: E402
 common.start(__name__, wished=["h5py", "numpy", "matplotlib"])
 
 METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
-# Of a run, or of several that differ in the seed: `keys` are those of its config that decide about results, `value` that of a Figure,
-# `evaluations` how many of each run it is the mean of.
+# The result of a run, or of several that differ in the seed: `keys` are the keys of its config that affect results, `value` is that of a
+# Figure, `evaluations` is the number of evaluations per run in its mean.
 Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
-# What is drawn: a column of the log, the factor from its unit, its name in a table and on an axis, and what no value of it is above.
+# What is drawn: a column of the log, the factor from its unit, its name in a table and on an axis, and an upper bound of its values.
 Figure = collections.namedtuple("Figure", "column factor short long ceiling")
 ACCURACY = Figure("eval_top1", 100, "top-1, %", "top-1 accuracy on the evaluation set (%)", 100)
 LOSS = Figure("eval_loss", 1, "loss, nats per token", "loss on the evaluation set (nats per token)", float("inf"))
 
 
 def read_run(path, last):
-    """The Point of one run, and its Figure; None if it is not complete."""
+    """Returns the Point of one run and its Figure; None if the run is not complete."""
     run = common.runs().Run(path)
     if not run.complete:
         return None
@@ -51,12 +51,12 @@ def read_run(path, last):
 
 
 def read_summary(path):
-    """Points of a sweep's summary.csv, and their Figure: its combinations, whose keys are those that the grid varies."""
+    """Returns the Points of a sweep's summary.csv and their Figure. The points are its combinations; their keys are those that the grid varies."""
     points, found = [], common.read_summary(path)
     figure = LOSS if any(row.get("samples") == "tokens" for _, _, row in found) else ACCURACY
     name = figure.column
     for combination, keys, row in found:
-        keys.pop("row", None)  # a name of the values of its keys
+        keys.pop("row", None)  # a name made of the values of its keys
         if FACTOR not in keys or name + "_mean" not in row:
             common.fail(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
         if not row[name + "_mean"]:
@@ -76,7 +76,7 @@ def paths_of(place):
 
 
 def read_runs(places, last):
-    """Points of all complete runs, and their Figure; several that differ in the seed alone become one."""
+    """Returns the Points of all complete runs and their Figure. Runs that differ only in the seed become one point."""
     cells, figures = collections.defaultdict(list), {}
     for path in (path for place in places for path in paths_of(place)):
         found = read_run(path, last)
@@ -102,7 +102,7 @@ def read_runs(places, last):
 
 
 def lines_of(points):
-    """By name, by k: the points. A line is a method; where points of one k differ in further keys it is one value of each."""
+    """Returns the points by name and by k. A line is a method; if points of one k differ in further keys, it is one value of each."""
     lines = {}
     for method in dict.fromkeys(point.method for point in points):
         mine = [point for point in points if point.method == method]
@@ -133,7 +133,7 @@ def spread(counts):
 
 
 def title_of(lines):
-    """What a point and its bar are, by what was read rather than by what was asked for."""
+    """Describes a point and its bar, according to the data that were read rather than the request."""
     points = [point for line in lines.values() for point in line.values()]
     evaluations = spread([count for point in points for count in point.evaluations])
     several = [len(point.seeds) for point in points if len(point.seeds) > 1]
@@ -149,7 +149,7 @@ def draw(lines, figure_drawn=ACCURACY):
     factors = factors_of(lines)
     for number, (name, points) in enumerate(lines.items()):
         mine = sorted(points)
-        # Side by side, so that no bar hides another; bars end where values do.
+        # Points are side by side, so that no bar hides another. Bars end at the bound of the values.
         places = [k * 1.035 ** (number - (len(lines) - 1) / 2) for k in mine]
         below = [min(points[k].half, points[k].value) for k in mine]
         above = [min(points[k].half, figure_drawn.ceiling - points[k].value) for k in mine]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plotting scripts share: their errors, the look of the figures, summaries of sweeps, Student's t.
+"""Shared by the plotting scripts: their errors, the look of the figures, summaries of sweeps, Student's t.
 
-Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""
+It loads only the standard library; modules(...) and pyplot() load the rest, and print one line if it is missing."""
 
 import codecs
 import csv
@@ -17,28 +17,28 @@ import sys
 import unicodedata
 import warnings
 
-# Okabe and Ito's colours: told apart by readers with any kind of colour vision.
+# Okabe and Ito's colours: readers with any kind of colour vision can distinguish them.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 LINES = ["-", "--", ":", "-."]
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 150
-# Keys that change no result: where files go (docs/config.md), and how a run gets to the same results. tests/check_analysis holds
-# them against src/config/keys.c.
+# Keys that change no result: they determine where files go (docs/config.md), or how a run gets to the same results.
+# tests/check_analysis compares them with src/config/keys.c.
 NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
                 "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus", "device.streams"}
-# The same where runs are compared: data at another place may be other data.
+# These keys are for comparing runs: data at another place may be other data.
 UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
 
 
 def loss_unit(labels):
-    """The unit of losses of runs whose labels are of these kinds ("images", "tokens")."""
+    """Returns the unit of losses of runs whose labels have these kinds ("images", "tokens")."""
     return "nats per " + " or ".join(kind.removesuffix("s") for kind in sorted(set(labels)))
 
 
 def shown(text):
-    """A free text (a name of a file or a run, a value of a config) as it is printed, in any figure, table or message: one line in which each byte of a
-    character that could disturb a terminal, and each byte that is not UTF-8, is \\x1b, as the program prints it (src/base/utf8.h)."""
+    """Returns a free text (a name of a file or a run, a value of a config) as every figure, table and message prints it: one line. Each byte of a
+    character that could disturb a terminal, and each byte that is not UTF-8, has the form \\x1b, as in the program (src/base/utf8.h)."""
     def one(character):
         code = ord(character)
         plain = not (code < 0x20 or 0x7f <= code <= 0x9f or code in (0x61c, 0x200e, 0x200f, 0xfeff, 0xfffe, 0xffff) or 0x2028 <= code <= 0x202e or
@@ -47,42 +47,42 @@ def shown(text):
     return "".join(map(one, str(text)))
 
 
-# A stream writes this in place of a byte or a character that its encoding does not have.
+# A stream writes this instead of a byte or a character that its encoding lacks.
 codecs.register_error("petra", lambda error: (shown(error.object[error.start:error.end]) if any(0xd800 <= ord(character) <= 0xdfff for character in
                       error.object[error.start:error.end]) else "?" * (error.end - error.start), error.end))
 
 
 def drawn(text):
-    """A free text as matplotlib draws it as it stands: a $ begins no mathematics, and a leading _ does not keep it out of a legend."""
+    """Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend."""
     text = shown(text).replace("$", r"\$")
     return "\u200b" + text if text.startswith("_") else text
 
 
 def plotted(text):
-    """A free text as Plotly draws it as it stands: it begins no tag such as <b>, and no reference such as &lt;."""
+    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no reference such as &lt;."""
     return html.escape(shown(text), quote=False)
 
 
 def columns_of(text):
-    """How many columns a terminal takes for a text that is shown."""
+    """Returns the number of columns of a terminal that a shown text takes."""
     return sum(0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def padded(text, columns, right=False):
-    """A free text on so many columns, at their left or right."""
+    """Returns a free text padded to this number of columns, aligned left or right."""
     text = shown(text)
     blanks = " " * (columns - columns_of(text))
     return blanks + text if right else text + blanks
 
 
 def cell(text):
-    """A free text in a table of Markdown, of which | would end the cell."""
+    """Returns a free text for a table of Markdown, in which | would end the cell."""
     return shown(text).replace("|", r"\|")
 
 
 class Error(Exception):
-    """What was given is wrong (status 2), or a file or a module is missing or cannot be read (1); the status is the exit status of a
-    script that ends with it (docs/adr/0004-exit-codes.md)."""
+    """An argument is wrong (status 2), or a file or a module is missing or cannot be read (1). The status is the exit status of a script that ends
+    with it (docs/adr/0004-exit-codes.md)."""
 
     def __init__(self, text, status=2):
         super().__init__(text)
@@ -90,12 +90,12 @@ class Error(Exception):
 
 
 def fail(text, status=2):
-    """Raises what ends a script with one line (`end`), and what a notebook that calls its functions can catch."""
+    """Raises an Error: it ends a script with one line (`end`), and a notebook that calls the functions can catch it."""
     raise Error(text, status)
 
 
 def modules(*names):
-    """The modules of these names; one line that says which are missing in which Python, and what brings them."""
+    """Returns the modules with these names. Otherwise fails with one line: which are missing in which Python, and what to install."""
     found, missing, why = [], [], ""
     for name in names:
         try:
@@ -117,8 +117,9 @@ CHOSEN = "PETRA_PYTHON_CHOSEN"
 
 
 def start(name, *needed, wished=()):
-    """At the head of a script, whose __name__ this is; nothing where it is imported. From here on an Error ends it with one line. It runs
-    by the Python that PETRA_PYTHON names in the environment; without that by this one if it has the modules, else by another that has."""
+    """Call this at the head of a script, with its __name__; it does nothing if the script is imported. From here on an Error ends the script with one
+    line. The script runs in the Python that PETRA_PYTHON names in the environment; without this variable, in the current Python if it has the
+    modules, otherwise in another that has them."""
     if name != "__main__":
         return
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -138,7 +139,7 @@ def start(name, *needed, wished=()):
 
 
 def go_on_by(python):
-    """Runs this script from its beginning by another Python."""
+    """Runs this script from its beginning in another Python."""
     os.environ[CHOSEN] = python
     try:
         os.execvp(python, [python, *(["-B"] if sys.dont_write_bytecode else []), *sys.argv])
@@ -147,7 +148,7 @@ def go_on_by(python):
 
 
 def other_pythons():
-    """The one that configure found, of an installed script and of one of the sources that were built in build/; Debian's."""
+    """Returns the Python that configure found, for an installed script and for one of the sources built in build/; then Debian's."""
     own = os.path.dirname(os.path.realpath(__file__))
     for folder in os.path.dirname(os.path.abspath(sys.argv[0])), own, os.path.join(os.path.dirname(own), "build/analysis"):
         try:
@@ -159,7 +160,7 @@ def other_pythons():
 
 
 def has_modules(names, python=None):
-    """Whether this Python, or another, finds modules of these names."""
+    """Returns whether this Python, or another, finds modules with these names."""
     if python is None:
         return all(importlib.util.find_spec(name) for name in names)
     look = "import sys, importlib.util as u; sys.exit(not all(u.find_spec(name) for name in sys.argv[1:]))"
@@ -170,13 +171,13 @@ def has_modules(names, python=None):
 
 
 def runs():
-    """The module petra_runs, with one line where it lacks one."""
+    """Returns the module petra_runs; fails with one line if it lacks a module."""
     modules("h5py", "numpy")
     return importlib.import_module("petra_runs")
 
 
 def stop(error):
-    """Ends the process as an Error says, with one line."""
+    """Ends the process with the line and the status of an Error."""
     warn(error)
     sys.exit(error.status)
 
@@ -187,7 +188,7 @@ def warn(text):
 
 
 def one_line(kind, error, trace):
-    """sys.excepthook of a script."""
+    """Is sys.excepthook of a script."""
     if isinstance(error, Error):
         stop(error)
     sys.__excepthook__(kind, error, trace)
@@ -218,21 +219,22 @@ def pyplot():
 
 
 def style(number):
-    """Colour, marker and line of the number-th curve (from 0): no two of 49 share colour and marker, the first 7 neither."""
+    """Returns colour, marker and line of a curve by its number, from 0. No two of 49 share both colour and marker; no two of the first 7 share
+    either."""
     turn = number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + turn) % len(MARKERS)],
             "linestyle": LINES[turn % len(LINES)]}
 
 
 def legend_below(figure, handles, labels, columns, size=8):
-    """One legend for all panels, below them and off the curves. The figure has layout="constrained"."""
+    """Draws one legend for all panels, below them and not on the curves. The figure must have layout="constrained"."""
     legend = figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size)
     share = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.bbox.height + 0.01
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
 
 
 def save(figure, path):
-    """Writes the figure; its ending names the format. The same figure gives the same bytes."""
+    """Writes the figure; the ending of the file name selects the format. The same figure gives the same bytes."""
     ending = os.path.splitext(path)[1]
     if ending not in FORMATS:
         fail(f"{path}: cannot be drawn; expected a name that ends in {', '.join(FORMATS)}")
@@ -244,9 +246,9 @@ def save(figure, path):
 
 
 def read_summary(path):
-    """Of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column) each. A combination that leaves a
-    key to the base config has the base's value (summaries of earlier versions do not tell it: there the key is missing). A grid with rows
-    has `row` among the keys. The columns are those of docs/sweep.md, *_mean and *_interval95, which are empty if there is none."""
+    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column). A combination
+    that does not set a key has the value of the base config (summaries of earlier versions lack it: there the key is missing). A grid with rows has
+    `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty if there is no value."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -260,21 +262,21 @@ def read_summary(path):
 
 
 def sole(value):
-    """The value of a list of one, such as method.extra_delay: [4], as a grid may write it too."""
+    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may also write."""
     return value[1:-1] if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]" else value
 
 
 def cell_name(keys, values):
-    """What a cell is called by some of its keys: the method by its name alone, others by the last part of the key and the value; by all
-    of the key where two end alike. Keys that it does not set, which it has from the base config, are left out."""
+    """Names a cell by some of its keys: the method by its name alone, others by the last part of the key and the value, or by the whole key if two
+    keys have the same last part. Keys that the cell does not set, and has from the base config, are left out."""
     ends = [key.rsplit(".", 1)[-1] for key in keys]
     words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
     return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or ("base" if keys else "")
 
 
 def run_names(paths):
-    """What runs are called: their folders (what --output said), or their files where they are not called run.h5; with as many
-    folders above as it takes to tell them apart."""
+    """Names runs by their folders (the value of --output), or by their files if these are not called run.h5, with as many parent folders as are
+    needed to distinguish them."""
     parts = []
     for path in paths:
         folder, name = os.path.split(os.path.abspath(path))
@@ -294,7 +296,7 @@ T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
 def half_interval(values):
-    """Half of the 95 % interval of the mean of `values` (Student's t); 0 of a single one, which says nothing of its scatter."""
+    """Returns half of the 95 % interval of the mean of `values` (Student's t); 0 for a single value, which has no scatter."""
     count = len(values)
     if count < 2:
         return 0.0

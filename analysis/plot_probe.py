@@ -37,7 +37,7 @@ class Run:
         self.method = run.config.get("method.name", "method")
         found = {m: {p: run.probe(f"{m}/{p}") for p in PAIRS} for m in MEASURES}
         error = run.probe("reconstruction_error")
-        # The run may be writing: cut all to the shortest.
+        # The run may be writing, so all columns are cut to the shortest.
         length = min(len(of.values) for of in [error, *(p for m in found.values() for p in m.values())])
         self.epoch, self.error = error.coords["epoch"][:length], error.values[:length]
         self.values = {m: {p: of.values[:length] for p, of in pairs.items()} for m, pairs in found.items()}
@@ -47,7 +47,7 @@ class Run:
         self.epochs = numpy.unique(self.epoch)
 
     def by_epoch(self, measure, pair):
-        """(epochs, J): the mean of each epoch's probes."""
+        """Returns the means of the probes of each epoch: (epochs, J)."""
         values = self.values[measure][pair]
         return numpy.array([mean(values[self.epoch == e]) for e in self.epochs])
 
@@ -85,7 +85,7 @@ def print_table(run, epochs):
 
 
 def stage_colours(plt, stages):
-    """Dark to light; without the yellows, which white paper swallows."""
+    """Returns colours from dark to light, without the yellows, which are invisible on white paper."""
     from matplotlib.colors import ListedColormap
     return ListedColormap(plt.get_cmap("viridis")(numpy.linspace(0, 0.88, stages)))
 
@@ -136,7 +136,7 @@ def draw_by_stage(run, epochs):
     for axes, epoch in zip(grid.flat, epochs):
         index = int(numpy.nonzero(run.epochs == epoch)[0][0])
         for number, (pair, name) in enumerate(zip(PAIRS, names)):
-            # Where curves coincide all are seen: the later ones are smaller.
+            # Later markers are smaller, so that all are visible if curves coincide.
             axes.plot(stage, run.by_epoch("cosine", pair)[index], **common.style(number), markersize=7 - 2 * number, label=name,
                       linewidth=2.6 - 0.8 * number)
         axes.set_title(f"epoch {epoch + 1}" + (" (the last)" if epoch == run.epochs[-1] else ""))

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a figure of a sweep over any of its axes, one line a combination of the others, from the sweep's summary.csv.
+"""Draws a figure of a sweep over any of its axes, with one line per combination of the others, from the sweep's summary.csv.
 
     analysis/plot_sweep.py SUMMARY.csv --x KEY [--y FIGURE] [-o FIGURE.png] [--log-x] [--log-y]
 
-KEY is a key that the grid varies, such as method.accumulate, row (the name of a row) or combination; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
-trainings), eval_loss (of trainings on tokens) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
-a line, the band the 95 % interval of that mean; a point of one seed has none. Without -o it prints the points. Needs matplotlib for
+KEY is a key that the grid varies, such as method.accumulate, row (the name of a row) or combination; FIGURE is one of the summary's (docs/sweep.md),
+such as eval_top1 (trainings), eval_loss (trainings on tokens) or time_per_microbatch_s (simulations), which are also the defaults. A point is the
+mean over the seeds. Its bar, and the band along a line, are the 95 % interval of that mean; a point of one seed has none. Without -o the script
+prints the points. Needs matplotlib for
 the figure (Debian: python3-matplotlib).
 """
 
@@ -19,7 +20,7 @@ import plot_common as common  # noqa: E402
 
 common.start(__name__, wished=["matplotlib"])
 
-# What a figure is on an axis: its name with the unit, and the factor from the summary's unit.
+# The text of a figure on an axis: its name with the unit, and the factor from the unit of the summary.
 FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval_top5": ("top-5 accuracy on the evaluation set (%)", 100),
            "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats)", 1),
            "eval_top1_recalibrated": ("top-1 accuracy on the evaluation set, recalibrated (%)", 100),
@@ -31,7 +32,7 @@ DEFAULTS = ["eval_top1", "time_per_microbatch_s"]
 
 
 def default_of(cells, figures):
-    """The figure that is drawn if none is asked for: accuracy, of trainings on tokens loss, of simulations time; None without these."""
+    """Returns the default figure: accuracy; loss for trainings on tokens; time for simulations; None without these."""
     on_tokens = any(row.get("samples") == "tokens" for _, _, row in cells)
     return next((name for name in (["eval_loss"] if on_tokens and "time_per_microbatch_s" not in figures else []) + DEFAULTS if name in figures), None)
 
@@ -44,8 +45,8 @@ def number(text):
 
 
 def read(path, key, figure, quiet=False):
-    """The lines: by name, the list of (value of KEY as text, mean, half of the interval or None); and the name of FIGURE. What has no
-    FIGURE is left out, with a line unless `quiet`."""
+    """Returns the lines by name, each a list of (value of KEY as text, mean, half of the interval or None), and the name of FIGURE. Combinations
+    without FIGURE are left out, with a line unless `quiet`."""
     cells = common.read_summary(path)
     there = [name[:-5] for name in (cells[0][2] if cells else {}) if name and name.endswith("_mean")]
     figure = figure or default_of(cells, there)
@@ -55,7 +56,7 @@ def read(path, key, figure, quiet=False):
     without = next((combination for combination, keys, _ in cells if key not in keys), None)
     if without:
         common.fail(f"{path}: {without} does not set {key}; expected a key that the grid varies: {', '.join(sorted(cells[0][1]))}")
-    # A name stands for the values of other keys: over it a line is not of these.
+    # A name stands for the values of other keys, so a line over names does not have these keys.
     named = {"row", "combination"}
     others = [{other: value for other, value in keys.items() if other not in named | {key}} for _, keys, _ in cells]
     varied = [other for other in dict.fromkeys(other for keys in others for other in keys)
@@ -92,12 +93,12 @@ def draw(lines, key, figure_name, log_x=False, log_y=False):
     for index, (name, points) in enumerate(lines.items()):
         points = sorted(points, key=lambda point: place(point[0]))
         style = common.style(index)
-        # Side by side where the axis has words, so that no bar hides another.
+        # If the axis has words, points are side by side, so that no bar hides another.
         aside = 0 if numeric else 0.5 * (index - (len(lines) - 1) / 2) / len(lines)
         x, means = [place(value) + aside for value, _, _ in points], [factor * mean for _, mean, _ in points]
         axes.plot(x, means, **(style if numeric else {**style, "linestyle": "none"}), label=common.drawn(name))
         halves = [float("nan") if half is None else factor * half for _, _, half in points]
-        if any(half is not None for _, _, half in points):  # Matplotlib 3.6 fails where no bar has a length
+        if any(half is not None for _, _, half in points):  # Matplotlib 3.6 fails if no bar has a length
             axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
         if numeric:
             axes.fill_between(x, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)], color=style["color"],

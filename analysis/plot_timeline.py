@@ -4,9 +4,9 @@
 
     analysis/plot_timeline.py RUN.h5 -o FIGURE.png [--from SECONDS] [--to SECONDS] [--stages FIRST-LAST]
 
-One row a stage, split into two if F and the rest overlap (two engines); colours by kind; the number of the microbatch if there is
-room for it. Actions that are too narrow to be drawn one by one share columns: the height of a colour is the share of the column's time
-that its kind takes. Updates that are too short for a bar are ticks below the row. Without --from and --to the whole run is drawn.
+There is one row per stage, divided into two if F and the other kinds overlap (two engines). Colours show the kind. A bar has the number of its
+microbatch if there is room. Actions that are too narrow for a bar share columns: the height of a colour is the fraction of the column's time that its
+kind takes. Updates that are too short for a bar are ticks below the row. Without --from and --to the whole run is drawn.
 Needs h5py, numpy and matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
@@ -21,20 +21,20 @@ common.start(__name__, "h5py", "numpy", wished=["matplotlib"])
 petra_runs = common.runs()
 import numpy  # noqa: E402
 
-# Okabe and Ito's colours: told apart by readers with any kind of colour vision. Dark enough or light enough for their text.
+# Okabe and Ito's colours: readers with any kind of colour vision can distinguish them. They are dark or light enough for their text.
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
          "U": ("update", "#000000", "white")}
 KIND_LETTERS = list(KINDS)
 # A row has height 1 around its stage. The bars go from TOP to BOTTOM, and the ticks of short updates are below them.
 TOP, BOTTOM, TICK = -0.42, 0.30, 0.41
-WIDE = 1.5  # columns: what is narrower shares them
-LEAST_SHARE = 0.15  # of a row: no kind of a column is drawn lower, so that it can be seen
+WIDE = 1.5  # columns: narrower actions share them
+LEAST_SHARE = 0.15  # of a row: the minimum height of a kind in a column, so that it is visible
 UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 MOST_BARS = 200000
 
 
 def read_actions(path):
-    """The columns of its actions, kinds as letters."""
+    """Returns the columns of the actions of a run, with kinds as letters."""
     return petra_runs.Run(path).action_columns()
 
 
@@ -50,7 +50,7 @@ def select(actions, first_s, last_s, stages):
 
 
 def overlaps(actions):
-    """Whether any stage does two things at once."""
+    """Returns whether any stage does two things at once."""
     for stage in numpy.unique(actions["stage"]):
         mine = (actions["stage"] == stage) & (actions["end_ns"] > actions["start_ns"])
         order = numpy.argsort(actions["start_ns"][mine], kind="stable")
@@ -65,13 +65,13 @@ def unit_of(span_s):
 
 
 def lanes(two):
-    """Of F and of the other kinds: top and height within a row."""
+    """Returns top and height within a row, for F and for the other kinds."""
     height = BOTTOM - TOP
     return ((TOP, height / 2), (TOP + height / 2, height / 2)) if two else ((TOP, height), (TOP, height))
 
 
 def details(actions, limits_ns, columns, two):
-    """What is drawn of actions on so many columns between two times, such that none vanishes:
+    """Returns what to draw of actions on this number of columns between two times, so that none vanishes:
     wide, the indices of the actions that have a bar of their own;
     narrow, {kind: rows of (start_ns, end_ns, top, height)}: the columns that the other actions share, in each of which a kind is as high as
     the share of the column's time that it takes;
@@ -95,7 +95,7 @@ def details(actions, limits_ns, columns, two):
         mine = first + step <= last
         at = (first + step)[mine]
         share = numpy.minimum(end[rest][mine], low + (at + 1) * column) - numpy.maximum(start[rest][mine], low + at * column)
-        # The last column of an action may end where the action does: nothing of it lies there.
+        # The last column of an action may begin where the action ends; nothing of it lies there.
         for i, c, part in zip(rest[mine], at, share):
             if part > 0 or step == 0:
                 cell = shares.setdefault((int(row[i]), int(two and kind[i] > 0), int(c)), {})
@@ -133,14 +133,14 @@ def draw(actions, limits, title, clock="virtual"):
         mine = wide[actions["kind"][wide] == letter]
         top, height = lanes(two)[letter != "F"]
         if len(mine):
-            # White edges part neighbours as long as the bars are wider than a few of them.
+            # White edges separate neighbours if the bars are wider than a few edges.
             share = numpy.median((end - start)[mine]) / (high - low)
             axes.barh(actions["stage"][mine] + top + height / 2, (end - start)[mine], left=start[mine], height=height,
                       color=colour, edgecolor="white", linewidth=0.5 if share > 0.004 else 0)
             label_bars(axes, actions, start, end, mine, top + height / 2, text_colour, width, row * height, (low, high))
         if len(mine) or letter in narrow:
             handles.append(Patch(color=colour, label=f"{letter}: {name}"))
-    for letter, rows in narrow.items():  # after the wide ones, which may lie in part of a column
+    for letter, rows in narrow.items():  # after the wide ones, which may cover a part of a column
         axes.barh(rows[:, 2] + rows[:, 3] / 2, 1e-9 / size * (rows[:, 1] - rows[:, 0]), left=1e-9 / size * rows[:, 0], height=rows[:, 3],
                   color=KINDS[letter][1], linewidth=0)
     if len(tick_stages):
@@ -163,7 +163,7 @@ def draw(actions, limits, title, clock="virtual"):
 
 
 def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, limits):
-    """Microbatch numbers in the bars, all of one kind or none: at 6.5 points a digit is about 0.05 inches wide."""
+    """Writes microbatch numbers into the bars, into all of one kind or none. At 6.5 points a digit is about 0.05 inches wide."""
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
     inches = numpy.percentile((end - start)[chosen], 25) / (high - low) * width * 0.9

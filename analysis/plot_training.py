@@ -4,8 +4,9 @@
 
     analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]
 
-Left: training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). Right: accuracy on the
-evaluation set after each epoch; if a run is on tokens, loss. Runs are called by their folders. Works on a run that is still going on. Needs h5py, numpy and, for
+The left panel shows the training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). The right panel shows the
+accuracy on the evaluation set after each epoch, or the loss if a run is on tokens. Runs are named by their folders. A run may still be running. Needs
+h5py, numpy and, for
 the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
@@ -22,7 +23,7 @@ import numpy  # noqa: E402
 
 
 class Run:
-    """What is drawn of one run.h5."""
+    """The data of one run.h5 that are drawn."""
 
     def __init__(self, path, name):
         run = petra_runs.Run(path)
@@ -36,18 +37,18 @@ class Run:
 
     @staticmethod
     def read_recalibrated(run):
-        """Top-1 with batch-norm statistics estimated anew, by epoch from 0; None for a run without (data.recalibrate: 0)."""
+        """Returns the top-1 accuracy with recalibrated batch-norm statistics, by epoch from 0; None for a run without it (data.recalibrate: 0)."""
         name = "eval_top1_recalibrated"
         columns = run.columns("epoch")
         return {"epoch": columns["epoch"], "top1": columns[name]} if name in columns else None
 
     def label(self):
-        """Name and method; the name alone where the method says no more."""
+        """Returns name and method, or only the name if the method adds nothing."""
         return self.name if self.method in ("", self.name) else f"{self.name} ({self.method})"
 
 
 def smoothed(values, window):
-    """Centred moving mean over at most `window` values; shorter at the ends; NaN is left out."""
+    """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN."""
     finite = numpy.isfinite(values)
     sums = numpy.concatenate([[0.0], numpy.cumsum(numpy.where(finite, values, 0.0))])
     counts = numpy.concatenate([[0], numpy.cumsum(finite)])

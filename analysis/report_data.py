@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What petra_report.py reads of runs and sweeps, as lists that go into the page: rounded to five digits, None where there is no number."""
+"""Reads runs and sweeps for petra_report.py, as lists for the page: rounded to five digits, with None instead of a value that is not a number."""
 
 import os
 
@@ -16,7 +16,7 @@ MOST_BINS = 60  # of a distribution of lags
 
 
 def rounded(values, digits=5):
-    """Nested lists of numbers; None for what is not finite."""
+    """Returns nested lists of rounded numbers, with None for a number that is not finite."""
     if isinstance(values, numpy.ndarray):
         values = values.tolist()
     if isinstance(values, (list, tuple)):
@@ -27,12 +27,12 @@ def rounded(values, digits=5):
 
 
 def spaced(count, most):
-    """At most so many of 0 .. count - 1, evenly spaced, the first and the last among them."""
+    """Returns up to this many of 0 .. count - 1, evenly spaced, including the first and the last."""
     return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).round().astype(int)) if count else numpy.arange(0)
 
 
 class RunData:
-    """A run under the name that it has on the page."""
+    """A run with its name on the page."""
 
     def __init__(self, path, name):
         self.run, self.name = petra_runs.Run(path), common.shown(name)
@@ -46,11 +46,11 @@ class RunData:
         self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
 
     def label(self):
-        """Name and method; the name alone where the method says no more."""
+        """Returns name and method, or only the name if the method adds nothing."""
         return self.name if self.method == self.name else f"{self.name} ({self.method})"
 
     def last(self, name):
-        """The last number of a column of /epoch, None where there is none."""
+        """Returns the last number of a column of /epoch; None if there is none."""
         values = self.epochs[name][numpy.isfinite(self.epochs[name])]
         return float(values[-1]) if len(values) else None
 
@@ -58,7 +58,7 @@ class RunData:
         return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
 
     def number(self, name):
-        """A number of shape (), None where there is none."""
+        """Returns a number of shape (); None if there is none."""
         if not self.run.has(name):
             return None
         value = float(self.run.array(name).values)
@@ -66,7 +66,7 @@ class RunData:
 
 
 def loss_curve(data):
-    """(epochs, nats): means of the microbatches' losses over equal parts of the run, at most MOST_POINTS of them."""
+    """Returns (epochs, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
     loss = data.train["loss"]
     finite = numpy.isfinite(loss)
     if not finite.any():
@@ -77,7 +77,7 @@ def loss_curve(data):
 
 
 def probes(data, measure, pair):
-    """By epoch and by microbatch: (places, J lists of values), or None without probes."""
+    """Returns, by epoch and by microbatch, (positions, J lists of values); None without probes."""
     found = data.run.probe(f"{measure}/{pair}")
     if len(found.values) == 0:
         return None
@@ -89,9 +89,9 @@ def probes(data, measure, pair):
 
 
 def lags(data):
-    """Updates that a stage had made at B of a microbatch since the weights that F read: {stage: array of them}, from the actions; None
-    where none were recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one
-    action (a fused head)."""
+    """Returns the lags {stage: array} from the actions: the updates of the stage between the weights that F of a microbatch read and its B. Returns
+    None if no actions were recorded. A microbatch without a B did not come back and is left out. A stage that has only B does F and B in one action
+    (a fused head)."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -113,7 +113,7 @@ def lags(data):
 
 
 def lag_shares(by_stage):
-    """(lags, stages, share of the microbatches at each): bins of one update, or of several where there would be too many."""
+    """Returns (lags, stages, fraction of the microbatches at each), in bins of one update, or of several if there would be too many."""
     most = int(max(lag.max() for lag in by_stage.values()))
     width = -(-(most + 1) // MOST_BINS)
     bins = numpy.arange(0, most + width + 1, width)
@@ -122,7 +122,8 @@ def lag_shares(by_stage):
 
 
 def windows(data):
-    """Of the timeline: {"beginning", "middle", "end": actions of a part of it}, one alone where all fit; None without actions."""
+    """Returns the windows of the timeline: {"beginning", "middle", "end": actions of this part}, or only one if all actions fit; None without
+    actions."""
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
@@ -138,7 +139,7 @@ def windows(data):
 
 
 def pace(data):
-    """Measured, predicted, low, high: of the microbatch in ms, of the stages in ms (J, 4); None where the run was not executed."""
+    """Returns measured, predicted, low and high: of the microbatch in ms, and of the stages in ms (J, 4); None if the run was not executed."""
     if not data.run.has("pace/microbatch_s"):
         return None
     return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array("pace/stage_s").values
@@ -155,21 +156,21 @@ class SweepData:
             common.fail(f"{path}: has no combination")
 
     def figures(self):
-        """Names of figures that any combination has."""
+        """Returns the names of the figures that any combination has."""
         names = [name[:-5] for name in self.cells[0][2] if name and name.endswith("_mean")]
         names = [name for name in names if any(row[name + "_mean"] for _, _, row in self.cells)]
         default = plot_sweep.default_of(self.cells, names)
         return sorted(names, key=lambda name: (name != default, name == "wall_s"))
 
     def axes(self):
-        """What there is to draw over: the rows of the grid, then the keys that vary, those whose values are numbers first; the
-        combinations if there is no more."""
+        """Returns the possible axes: the rows of the grid, then the keys that vary (those with numbers first); the combinations if there is nothing
+        else."""
         keys = [key for key in self.cells[0][1] if all(key in own for _, own, _ in self.cells) and len({own[key] for _, own, _ in self.cells}) > 1]
         order = {"row": 0}
         return sorted(keys, key=lambda key: order.get(key, 2 if any(plot_sweep.number(own[key]) is None for _, own, _ in self.cells) else 1)) or [
             "combination"]
 
     def progress(self):
-        """How many of the cells are complete, in words."""
+        """Returns the number of complete cells, in words."""
         complete, cells = (sum(int(row[name] or 0) for _, _, row in self.cells) for name in ("complete", "cells"))
         return f"{complete} of {cells} cells complete"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of a report: what is drawn of runs and sweeps, as figures of Plotly (dictionaries of traces and layout).
+"""The sections of a report: figures of runs and sweeps for Plotly (dictionaries of traces and layout).
 
-A section is a dictionary: id, title, text; figures, or `missing`: why there is none. A figure has a caption, controls (a list of
-choices each) and views: one (traces, layout) for each choice, keyed by the numbers of the choices, such as "0/2".
+A section is a dictionary with id, title and text, and with figures or `missing`, the reason why there is none. A figure has a caption, controls (each
+a list of choices) and views: one (traces, layout) for each combination of choices, keyed by the numbers of the choices, such as "0/2".
 """
 
 import itertools
@@ -22,12 +22,12 @@ SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross
 DASHES = ["solid", "dash", "dot", "dashdot"]
 MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
 MB = 1e6  # as the program prints it
-# Of the nine categories of memory, in their order; the last three are told apart from the others by lightness.
+# Colours of the nine categories of memory, in their order; lightness distinguishes the last three from the others.
 CATEGORY_COLOURS = [*common.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
 
 
 def style(number):
-    """Colour, symbol and dash of the number-th run, the same in every figure."""
+    """Returns colour, symbol and dash of a run by its number, the same in every figure."""
     turn = number // len(common.COLOURS)
     return common.COLOURS[number % len(common.COLOURS)], SYMBOLS[(number + turn) % len(SYMBOLS)], DASHES[turn % len(DASHES)]
 
@@ -37,7 +37,7 @@ def axis(title, **more):
 
 
 def stage_axis(stages, most=24, **more):
-    """Ticks at stages and not between them."""
+    """Puts ticks at stages and not between them."""
     return axis("stage", tickvals=stages[::-(-len(stages) // most)], **more)
 
 
@@ -50,7 +50,7 @@ def view(traces, **more):
 
 
 def figure(caption, views, controls=()):
-    """The page finds a view by the choices of all controls: each combination of them has to have one."""
+    """Makes a figure. The page finds a view by the choices of all controls, so each combination must have a view."""
     keys = ["/".join(map(str, places)) for places in itertools.product(*(range(len(one["choices"])) for one in controls))]
     assert sorted(keys) == sorted(views), f"{caption}: has views {sorted(views)}; expected {sorted(keys)}"
     return {"caption": caption, "controls": list(controls), "views": views}
@@ -65,7 +65,7 @@ def control(label, choices, kind="select"):
 
 
 def section(name, title, text, figures, reason, without=()):
-    """`reason`: why there are no figures, or why those do not have the runs `without`."""
+    """Makes a section. `reason` says why there are no figures, or why the figures lack the runs `without`."""
     return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else reason, "reason": reason,
             "without": [run.name for run in without] if figures else []}
 
@@ -75,7 +75,7 @@ def others(runs, those):
 
 
 def lines_of(run, number):
-    """What the lines of a run look like: the same in every figure. Traces of one legend group are hidden together."""
+    """Returns the look of the lines of a run, the same in every figure. Traces of one legend group are hidden together."""
     colour, symbol, dash = style(number)
     return {"type": "scatter", "mode": "lines+markers", "name": plotted(run.label()), "legendgroup": run.name,
             "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}}
@@ -84,7 +84,7 @@ def lines_of(run, number):
 # --- trainings ---
 
 def from_zero(traces):
-    """Whether an axis begins at 0: unless that would press all curves together."""
+    """Returns whether an axis begins at 0; it does not if this would press all curves together."""
     values = [value for trace in traces for value in trace["y"] if value is not None]
     return "tozero" if min(values) < 0.5 * max(values) else "normal"
 
@@ -102,7 +102,7 @@ def training(runs):
         line = lines_of(run, number)
         losses.append({**line, "x": (run.epochs["epoch"] + 0.5).tolist(), "y": rounded(run.epochs["train_loss"])})
         done = numpy.isfinite(run.epochs["eval_loss"])
-        if done.any() and run.labels == "tokens":  # a share of tokens says little: it is the loss that trainings on them go by
+        if done.any() and run.labels == "tokens":  # for tokens the fraction says little; the loss is what counts
             evaluations.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(run.epochs["eval_loss"][done])})
         done = numpy.isfinite(run.epochs["eval_top1"])
         if done.any() and run.labels != "tokens":
@@ -111,7 +111,7 @@ def training(runs):
         if done.any():
             accuracies.append({**line, "name": f"{plotted(run.label())}, statistics estimated anew", "line": {"color": colour, "dash": "dash"},
                                "x": (numpy.flatnonzero(done) + 1).tolist(), "y": rounded(100 * run.recalibrated[done])})
-    # A mark an epoch, or every so many; a legend also of one run of several, for it says which.
+    # There is a marker per epoch, or per several. One run of several also has a legend, which names it.
     longest = max((len(run.epochs["epoch"]) for run in trained), default=1)
     time, legend = axis("epochs trained", rangemode="tozero", tick0=0, dtick=max(1, -(-longest // 10))), len(runs) > 1
     figures = []
@@ -130,8 +130,8 @@ def training(runs):
 # --- fidelity of gradients ---
 
 def heat(x, stages, values, x_title, measure):
-    """Stages downwards. Cosines on all that they can be, with one colour for those above 0 and one for those below. Norm ratios by their logarithm,
-    so that 1/2 and 2 are equally far from 1; hovering tells the ratio."""
+    """Draws a heat map with stages downwards. Cosines use their whole range, with one colour above 0 and one below. Norm ratios use their logarithm,
+    so that 1/2 and 2 are equally far from 1; hovering shows the ratio."""
     trace = {"type": "heatmap", "x": x, "y": stages, "hoverongaps": False,
              "hovertemplate": x_title + " %{x}<br>stage %{y}<br>" + measure.replace("_", " ") + " %{customdata:.4g}<extra></extra>",
              "customdata": rounded(values, 4)}
@@ -163,7 +163,7 @@ def fidelity(runs):
                 stages = list(range(1, len(values) + 1))
                 trace = heat(x, stages, values, place, measure)
                 if place == "epoch" and len(x) < 40:
-                    trace["x"] = [str(e) for e in x]  # a column an epoch, none between
+                    trace["x"] = [str(e) for e in x]  # one column per epoch, none between
                 views[f"{r}/{p}/{o}"] = view([trace], x=axis("epoch (mean of its probes)" if place == "epoch" else "microbatch of the probe",
                                                             type="category" if place == "epoch" and len(x) < 40 else "linear"),
                                              y=stage_axis(stages, autorange="reversed"))
@@ -236,12 +236,12 @@ def memory(runs):
 # --- timeline ---
 
 def timeline_view(actions, clock):
-    """The page draws the actions themselves, in as much detail as its pixels allow (`detail` in report_page.js): the traces say how."""
+    """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its pixels allow (`detail` in report_page.js)."""
     first, last = int(actions["start_ns"].min()), int(actions["end_ns"].max())
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
     traces = []
-    for part in "wide", "narrow":  # the narrow ones later, since a wide one may lie in part of their column
+    for part in "wide", "narrow":  # the narrow ones later, because a wide one may cover a part of their column
         for kind in there:
             name, colour, _ = plot_timeline.KINDS[kind]
             if part == "wide" or kind != "U":
@@ -299,7 +299,7 @@ def pace(runs):
 
 
 def pace_traces(x, rows):
-    """rows: measured, predicted, low, high."""
+    """Returns traces of rows with measured, predicted, low and high."""
     measured = {"type": "scatter", "mode": "markers", "name": "measured", "x": x, "y": rounded(rows[:, 0]),
                 "marker": {"symbol": "circle", "size": 9, "color": common.COLOURS[0]}}
     predicted = {"type": "scatter", "mode": "markers", "name": "predicted", "x": x, "y": rounded(rows[:, 1]),
@@ -327,7 +327,7 @@ def sweep_view(sweep, key, shown):
     for number, (name, points) in enumerate(lines.items()):
         points = sorted(points, key=lambda point: plot_sweep.number(point[0]) if numeric else values.index(point[0]))
         colour, symbol, dash = style(number)
-        # Side by side where the axis has words, so that no bar hides another.
+        # If the axis has words, points are side by side, so that no bar hides another.
         aside = 0.5 * (number - (len(lines) - 1) / 2) / len(lines)
         x = [plot_sweep.number(value) if numeric else values.index(value) + aside for value, _, _ in points]
         means, halves = [factor * mean for _, mean, _ in points], [None if half is None else factor * half for _, _, half in points]
@@ -358,6 +358,6 @@ def sweeps(found):
 
 
 def sections(runs, sweeps_found):
-    """Of what was given alone: without a run none of those that show runs."""
+    """Returns the sections of the given runs and sweeps; without a run, none of those that show runs."""
     of_runs = [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
     return of_runs + ([sweeps(sweeps_found)] if sweeps_found else [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: HTML with its style, its script, its figures and the plotting library in it, so that nothing is fetched."""
+"""The page of a report: HTML that contains its style, its script, its figures and the plotting library, so that it loads nothing."""
 
 import base64
 import gzip
@@ -9,7 +9,7 @@ import os
 
 import plot_common as common
 
-MOST_ROWS = 8  # of a table above the figures that is seen at once
+MOST_ROWS = 8  # of a table above the figures that is visible at once
 HERE = os.path.dirname(os.path.abspath(__file__))
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -49,7 +49,7 @@ def read(name):
 
 
 def table(caption, header, rows, numbers=()):
-    """Columns of `numbers` are set to the right."""
+    """Returns a table; the columns in `numbers` are aligned right."""
     def escape(text):
         return html.escape(common.shown(text))
 
@@ -71,7 +71,7 @@ def number(value, digits):
 
 
 def what_was_run(runs):
-    """Tables of the runs and of what differs between their configs."""
+    """Returns tables of the runs and of the differences between their configs."""
     if not runs:
         return ""
     rows = []
@@ -102,7 +102,7 @@ def what_was_run(runs):
 
 
 def left_out(sections):
-    """A line for each reason: the sections without figures, or the runs that those with figures lack."""
+    """Returns a line for each reason: sections without figures, and runs that sections with figures lack."""
     lines = {}
     for section in sections:
         if section["missing"] or section["without"]:
@@ -128,7 +128,7 @@ def body_of(sections, tables):
 
 
 def page(title, subtitle, runs, sections):
-    """The page as text. The library is packed, which makes a third of it: browsers unpack it (DecompressionStream)."""
+    """Returns the page as text. The library is packed to a third of its size; browsers unpack it (DecompressionStream)."""
     offline, = common.modules("plotly.offline")
     library = base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
     tables = what_was_run(runs)

@@ -4,9 +4,10 @@
 
     analysis/to_tensorboard.py RUN... -o FOLDER
 
-A run becomes a folder in FOLDER, called as the plotting scripts call it. Tags: train/loss, train/top1, train/lr by microbatch; epoch/eval_top1 and the
-other columns of /epoch by epoch, from 1; with probes probe/MEASURE/PAIR/stage_NN by microbatch. What is not a number is left out. Moments are
-those of the run: when it began, and its wall time. A folder that has events already is refused. Needs h5py and numpy, and a SummaryWriter:
+A run becomes a folder in FOLDER, with the name that the plotting scripts use. The tags are train/loss, train/top1 and train/lr by microbatch;
+epoch/eval_top1 and the other columns of /epoch by epoch, from 1; and with probes probe/MEASURE/PAIR/stage_NN by microbatch. Values that are not
+numbers are left out. Times are those of the run: its start and its wall time. A folder that already has events is refused. Needs h5py and numpy, and
+a SummaryWriter:
 that of torch (with tensorboard) or of tensorboardX.
 """
 
@@ -29,7 +30,7 @@ PAIRS = ("method_delayed", "method_end_to_end", "delayed_end_to_end")
 
 
 def summary_writer():
-    """The class SummaryWriter of the first module that has one here."""
+    """Returns the class SummaryWriter of the first installed module that has one."""
     missing = []
     for name in WRITERS:
         try:
@@ -40,7 +41,7 @@ def summary_writer():
 
 
 def began(run):
-    """Seconds since 1970 at which the run began."""
+    """Returns the start of the run in seconds since 1970."""
     try:
         return calendar.timegm(time.strptime(run.attributes["created"], "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
@@ -48,7 +49,7 @@ def began(run):
 
 
 def scalars(run):
-    """(tag, value, step, seconds since the beginning) of all that the log has."""
+    """Yields (tag, value, step, seconds since the beginning) for all values in the log."""
     train = run.columns("train", ["microbatch", "loss", "top1", "lr", "wall_s"])
     for name in "loss", "top1", "lr":
         for row in zip(train[name], train["microbatch"], train["wall_s"]):
@@ -70,7 +71,7 @@ def scalars(run):
 
 
 def convert(run, folder, writer_class):
-    """Returns how many scalars were written."""
+    """Writes the events and returns the number of scalars."""
     start, count = began(run), 0
     writer = writer_class(folder)
     for tag, value, step, wall_s in scalars(run):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns weights.h5 into a state_dict of PyTorch and back; docs/pytorch.md.
+"""Converts weights.h5 to a state_dict of PyTorch and back (docs/pytorch.md).
 
 weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch
 weights_pytorch.py resnet18.pth weights.h5         for petra train --set model.weights=weights.h5
 weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
 
-The network (family, depth, stem, width, classes) is read off the names and shapes of the tensors. A ResNet has the names of
-torchvision; a RevNet has them too, and those of analysis/petra_torch.py where torchvision has no counterpart. GPTs: weights_transformers.py."""
+The network (family, depth, stem, width, classes) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
+has them too, and those of analysis/petra_torch.py if torchvision has no counterpart. weights_transformers.py is for GPTs."""
 
 import argparse
 import json
@@ -20,17 +20,17 @@ import warnings
 import weights_transformers as transformers
 from plot_common import Error, end, fail, modules, shown, start
 
-DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; deeper or shallower ones are not petra's
+DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; petra has no other depths
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
 ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
-# Parts of names that wrappers add: torch.compile and the wrappers of FSDP and of checkpointed activations anywhere, DataParallel in front.
+# Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere, DataParallel at the front.
 WRAPPERS, FRONT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"), "module."
-AVERAGED = "n_averaged"  # how many states an average of weights is of (torch.optim.swa_utils)
+AVERAGED = "n_averaged"  # number of states in an average of weights (torch.optim.swa_utils)
 
 
 class Network:
-    """What the tensors are of, in the words of a config."""
+    """The network of the tensors, in the words of a config."""
 
     def __init__(self, family, depth, width, stem, classes, downsample):
         self.family, self.depth, self.width = family, depth, width
@@ -46,7 +46,8 @@ class Network:
         return " ".join(f"--set model.{key}={value}" for key, value in values.items())
 
     def blocks(self):
-        """(group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs of a stream."""
+        """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs are those of a
+        stream."""
         inputs = self.width
         for group, count in enumerate(BLOCKS[self.depth]):
             for index in range(count):
@@ -57,7 +58,7 @@ class Network:
 
 
 def unit(petra, torch, norm, outputs, inputs, kernel):
-    """A convolution and its batch norm: (name in weights.h5, name in the state_dict, shape) of each tensor."""
+    """Yields (name in weights.h5, name in the state_dict, shape) of each tensor of a convolution and its batch norm."""
     number = re.search(r"\d?$", petra).group()
     own = f"{petra}/conv/weight" if "shortcut" in petra else f"{petra}/weight"
     bn = f"{petra}/bn" if "shortcut" in petra else re.sub(r"conv\d?$", f"bn{number}", petra)
@@ -67,7 +68,7 @@ def unit(petra, torch, norm, outputs, inputs, kernel):
 
 
 def tensors(network):
-    """(name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head."""
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head."""
     if isinstance(network, transformers.Transformer):
         yield from transformers.tensors(network)
         return
@@ -91,7 +92,7 @@ def tensors(network):
 
 
 def network_of(path, counts, shape, has_conv3, has_shortcut, head):
-    """The network with so many blocks by group; shape(name) gives that of a tensor by its name in the state_dict."""
+    """Returns the network with these numbers of blocks by group; shape(name) is the shape of a tensor by its name in the state_dict."""
     if counts not in DEPTHS or (has_conv3 and counts == (2, 2, 2, 2)):
         fail(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18) or 3, 4, 6, 3 (34 or 50)")
     stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
@@ -104,7 +105,7 @@ def network_of(path, counts, shape, has_conv3, has_shortcut, head):
 
 
 def network_of_petra(path, label, shapes):
-    """The network whose tensors in weights.h5 have these shapes; `label`: the file's attribute `model`."""
+    """Returns the network whose tensors in weights.h5 have these shapes; `label` is the attribute `model` of the file."""
     if (found := transformers.network_of_petra(path, label, shapes)) is not None:
         return found
     blocks = {name.split("/")[0] for name in shapes}
@@ -122,7 +123,7 @@ def network_of_petra(path, label, shapes):
 
 
 def network_of_state(path, shapes, heads=None):
-    """The network whose tensors in a state_dict have these shapes; `heads`: of a transformer."""
+    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a transformer."""
     if (network := transformers.network_of_state(path, shapes, heads)) is not None:
         return network
     if heads:
@@ -162,7 +163,7 @@ def check(path, wanted, values, extra=()):
 # --- weights.h5 ---
 
 def read_petra(path):
-    """({name: array} of /parameters, the attribute `model`: "" where there is none)"""
+    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none)."""
     h5py, = modules("h5py")
     values = {}
 
@@ -200,7 +201,7 @@ def write_petra(path, network, values):
 # --- state_dicts ---
 
 def read_safetensors(path):
-    """The format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
+    """Reads the format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
     numpy, = modules("numpy")
     kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
     with open(path, "rb") as file:
@@ -237,7 +238,7 @@ def write_safetensors(path, values):
 
 
 def read_torch(path, key):
-    """The tensors of a state_dict, or of the one that a checkpoint holds under `key`."""
+    """Returns the tensors of a state_dict, or of the one that a checkpoint has under `key`."""
     torch, numpy = modules("torch", "numpy")
     try:
         with warnings.catch_warnings():
@@ -245,7 +246,7 @@ def read_torch(path, key):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # of many classes: pickle's, zipfile's, torch's own
+    except Exception as error:  # errors of many classes: pickle, zipfile, torch
         fail(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}")
     if key:
         if not isinstance(found, dict) or key not in found:
@@ -258,7 +259,7 @@ def read_torch(path, key):
 
 
 def why_not_loaded(text):
-    """One line for what torch.load says, which has many and colours in them."""
+    """Returns one line for an error of torch.load, which prints many lines with colours."""
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
     if kind := re.search(r"GLOBAL ([\w.]+)", text):
         return (f"it holds {kind[1]} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: if you trust "
@@ -268,7 +269,7 @@ def why_not_loaded(text):
 
 
 def array_of(path, name, value):
-    """The numbers of a tensor: those of a narrow type in single precision, integers and truth values as they are."""
+    """Returns the numbers of a tensor: narrow types in single precision, integers and truth values unchanged."""
     torch, numpy = modules("torch", "numpy")
     kind = ("a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}" if value.layout != torch.strided else
             "a tensor without data" if value.is_meta else f"a tensor of {value.dtype}" if value.is_complex() else None)
@@ -283,7 +284,7 @@ def array_of(path, name, value):
 
 
 def unwrapped(path, values):
-    """The values without what wrappers of a module add: parts of names, and a count."""
+    """Returns the values without the additions of wrappers: parts of names, and a count."""
     found, first = {}, {}
     for name, value in values.items():
         plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
@@ -328,14 +329,14 @@ def write_state(path, values):
 
 
 def fold_biases(values, network):
-    """Biases of convolutions, which petra has not got, go into the running means behind them: in evaluation the function is the
-    same; in training a batch norm takes any bias out. Returns how many there were."""
+    """Moves biases of convolutions, which petra lacks, into the running means of the next batch norm. In evaluation the function is the same; in
+    training a batch norm removes any bias. Returns their number."""
     count, names = 0, [name for _, name, _ in tensors(network)]
     for at, name in enumerate(names):
         bias = re.sub(r"\.weight$", ".bias", name)
         if bias == name or bias in names or bias not in values:
             continue
-        mean = names[at + 3]  # behind weight, scale and shift
+        mean = names[at + 3]  # after weight, scale and shift
         if mean in values and values[mean].shape == values[bias].shape:
             values[mean] = values[mean] - values.pop(bias)
             count += 1
@@ -343,7 +344,7 @@ def fold_biases(values, network):
 
 
 def renamed(path, values):
-    """The values by other names: lines of a file, NAME-IN-THE-STATE_DICT NAME-HERE, each of one tensor."""
+    """Renames the values by the lines of a file: NAME-IN-THE-STATE_DICT NAME-HERE, one tensor per line."""
     try:
         with open(path, encoding="utf-8") as file:
             rows = [(number, line.split()) for number, line in enumerate(file, 1) if line.split() and not line.startswith("#")]
@@ -360,7 +361,7 @@ def renamed(path, values):
 # --- both ways ---
 
 def replace(path, write):
-    """Calls write(name) for a file beside `path`, which then takes its place: a whole file or the one that was there."""
+    """Calls write(name) for a file beside `path`, which then replaces it: `path` is the complete new file or the old one."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, f".{name}.tmp{os.path.splitext(name)[1]}")
     try:
@@ -374,7 +375,7 @@ def replace(path, write):
 
 
 def turned(name, value):
-    """A tensor as the state_dict has it, from how weights.h5 does, and back: a matrix may be the transpose."""
+    """Converts a tensor between weights.h5 and the state_dict, in both directions: a matrix may be transposed."""
     return value.T.copy() if transformers.is_transposed(name) else value
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that weights_pytorch.py gives the tensors of a GPT: those of Hugging Face's GPT2LMHeadModel. A RevGPT has the same below
-`reversible` in the place of `transformer`, since nothing else in a state_dict tells the two apart."""
+"""The names that weights_pytorch.py gives the tensors of a GPT: those of Hugging Face's GPT2LMHeadModel. A RevGPT has the same names with
+`reversible` instead of `transformer`, because nothing else in a state_dict distinguishes the two."""
 
 import re
 
@@ -8,13 +8,13 @@ from plot_common import fail
 
 TRUNKS = {"gpt": "transformer", "revgpt": "reversible"}
 HEAD = "lm_head.weight"
-TABLE = "wte.weight"  # of the tokens, below the trunk
+TABLE = "wte.weight"  # the table of the tokens, below the trunk
 # Buffers of a trunk that no longer belong to a state_dict: masks of the attention.
 MASKS = r"h\.\d+\.attn\.(bias|masked_bias)$"
 
 
 class Transformer:
-    """What the tensors are of, in the words of a config."""
+    """The network of the tensors, in the words of a config."""
 
     def __init__(self, family, depth, width, heads, context, classes):
         self.family, self.depth, self.width, self.heads, self.context, self.classes = family, depth, width, heads, context, classes
@@ -36,7 +36,7 @@ def linear(petra, torch, outputs, inputs):
 
 
 def tensors(network):
-    """(name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the embedding to the head."""
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the embedding to the head."""
     trunk, width = TRUNKS[network.family], network.width
     yield "01/tokens/weight", f"{trunk}.{TABLE}", (network.classes, width)
     yield "01/positions/weight", f"{trunk}.wpe.weight", (network.context, width)
@@ -54,12 +54,12 @@ def tensors(network):
 
 
 def is_transposed(name):
-    """Whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's linear map."""
+    """Returns whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's linear map."""
     return re.search(r"\.c_(attn|proj|fc)\.weight$", name) is not None
 
 
 def network_of_petra(path, label, shapes):
-    """The network of weights.h5, whose attribute `model` is `label`; None: of another kind."""
+    """Returns the network of weights.h5, whose attribute `model` is `label`; None for another kind."""
     if "01/tokens/weight" not in shapes:
         return None
     found = re.fullmatch(r"(gpt|revgpt)-(\d+) width (\d+), (\d+) heads, context (\d+), (\d+) classes", label)
@@ -69,8 +69,8 @@ def network_of_petra(path, label, shapes):
 
 
 def rectified(values):
-    """A state_dict with what Hugging Face leaves out: the prefix of a trunk that was saved alone, and the head where it is the table of
-    the tokens. Second: whether that was so."""
+    """Returns a state_dict with the parts that Hugging Face omits: the prefix of a trunk that was saved alone, and the head if it is the table of the
+    tokens. The second value says whether the head was added."""
     values = dict(values)
     if TABLE in values:
         values = {name if name == HEAD else f"{TRUNKS['gpt']}.{name}": value for name, value in values.items()}
@@ -83,7 +83,7 @@ def rectified(values):
 
 
 def network_of_state(path, shapes, heads):
-    """The network of a rectified state_dict of these shapes; None: of another kind."""
+    """Returns the network of a rectified state_dict with these shapes; None for another kind."""
     found = [family for family, trunk in TRUNKS.items() if f"{trunk}.{TABLE}" in shapes]
     if not found:
         return None

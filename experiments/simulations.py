@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the experiments that only simulate share: many runs of `petra simulate`, tables, the look of the figures."""
+"""Shared by the experiments that only simulate: many runs of `petra simulate`, tables, the look of the figures."""
 
 import concurrent.futures
 import csv
@@ -18,7 +18,7 @@ sys.excepthook = common.one_line
 COLOURS, MARKERS = common.COLOURS, common.MARKERS
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
 WINE = "#882255"  # of Paul Tol's muted scheme
-# One look a method in all figures: the colour is its family, the marker the member.
+# Each method has one look in all figures: the colour shows its family, the marker the member.
 METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoint": (BLACK, "^"),
                 "gpipe": (GREEN, "o"), "gpipe-checkpoint": (GREEN, "s"),
                 "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"),
@@ -28,13 +28,13 @@ METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoin
                 "delayed-reversible": (VERMILION, "o"), "approximate-input": (VERMILION, "s"),
                 "petra": (BLUE, "o"), "petra-arrival": (BLUE, "s")}
 TABLES_ONLY = "--tables" in sys.argv  # no matplotlib needed
-DRAW_ONLY = "--draw" in sys.argv  # from the tables that are there
+DRAW_ONLY = "--draw" in sys.argv  # from the existing tables
 _PLACES = [argument for argument in sys.argv[1:] if not argument.startswith("--") and "=" not in argument]
 PETRA = _PLACES[0] if _PLACES else "build/petra"
 
 
 def petra(*arguments):
-    """The JSON object that petra prints."""
+    """Returns the JSON object that petra prints."""
     run = subprocess.run([PETRA, *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True,
                          stdin=subprocess.DEVNULL)
     if run.returncode:
@@ -43,23 +43,23 @@ def petra(*arguments):
 
 
 def methods():
-    """By name, in the order of `petra methods`."""
+    """Returns the methods by name, in the order of `petra methods`."""
     return {method["name"]: method for method in petra("methods")["methods"]}
 
 
 def simulate(config, sets, *more):
-    """One run: `sets` is a dictionary of keys and values."""
+    """Makes one run; `sets` is a dictionary of keys and values."""
     return petra("simulate", config, *[text for key, value in sets.items() for text in ("--set", f"{key}={value}")], *more)
 
 
 def simulate_all(config, jobs):
-    """Runs of all dictionaries of keys, two at a time, in their order."""
+    """Makes the runs of all dictionaries of keys, two at a time, and returns them in their order."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda sets: simulate(config, sets), jobs))
 
 
 def write_table(path, rows):
-    """CSV of a list of dictionaries with the same keys; numbers as short as they stay exact to 7 digits."""
+    """Writes a list of dictionaries with the same keys as CSV; numbers are as short as possible with 7 exact digits."""
     other = next((row for row in rows if list(row) != list(rows[0])), None)
     if other:
         sys.exit(f"{path}: a row has the columns {', '.join(other)}, the first one {', '.join(rows[0])}")
@@ -72,7 +72,7 @@ def write_table(path, rows):
 
 
 def read_table(path):
-    """What write_table wrote, numbers as numbers; ends the script where there is none."""
+    """Reads the table of write_table, with numbers as numbers; ends the script if there is none."""
     if not os.path.exists(path):
         sys.exit(f"{os.path.basename(sys.argv[0])}: {path}: No such file or directory; expected a table (CSV)")
 
@@ -90,7 +90,7 @@ def read_table(path):
 
 
 def markdown(header, rows):
-    """Prints a table as it stands in a README."""
+    """Prints a table in the form of a README."""
     print("\n| " + " | ".join(header) + " |\n|" + "---|" * len(header))
     for row in rows:
         print("| " + " | ".join(str(cell) for cell in row) + " |")
@@ -98,13 +98,13 @@ def markdown(header, rows):
 
 
 def mean_text(values, digits):
-    """The mean as it stands in a table, ± half of its 95 % interval where there are several values."""
+    """Returns the mean for a table, ± half of its 95 % interval if there are several values."""
     half = common.half_interval(values)
     return f"{statistics.fmean(values):.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
 def method_look(name):
-    """Colour and marker of a method of `petra methods`."""
+    """Returns colour and marker of a method of `petra methods`."""
     if name not in METHOD_LOOKS:
         sys.exit(f"simulations.py: method {name} has no look; expected it in METHOD_LOOKS")
     colour, marker = METHOD_LOOKS[name]
@@ -112,9 +112,8 @@ def method_look(name):
 
 
 def plot_all(axis, curves, near, size=5.0):
-    """Draws curves ((x, y, keywords) each) so that none hides another. Those that coincide, which is what near(y, y) says of all
-    their points, share one path: the first is full, the others lie on it in dashes that take turns, and their markers are the smaller
-    the later they come. Returns the groups."""
+    """Draws curves ((x, y, keywords) each) so that none hides another. Curves that coincide (near(y, y) is true for all their points) share one path:
+    the first is solid, the others lie on it in alternating dashes, and later markers are smaller. Returns the groups."""
     groups = []
     for x, y, keywords in curves:
         group = next((g for g in groups if list(g[0][0]) == list(x) and all(near(a, b) for a, b in zip(g[0][1], y))), None)
@@ -151,13 +150,13 @@ def name_ends(axis, groups, step=0.042, width=30):
 
 
 def legend_of(figure, looks, columns, size=8):
-    """One legend below all panels: of a dictionary of names and looks."""
+    """Draws one legend below all panels, from a dictionary of names and looks."""
     from matplotlib.lines import Line2D
     common.legend_below(figure, [Line2D([], [], **look) for look in looks.values()], list(looks), columns, size)
 
 
 def pyplot():
-    """matplotlib.pyplot, set up; a clear line where it is missing."""
+    """Returns matplotlib.pyplot, set up; prints a line if it is missing."""
     return common.pyplot()
 
 

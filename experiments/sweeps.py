@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the experiments that train share: a sweep of the grid beside the script, its cells as rows."""
+"""Shared by the experiments that train: a sweep of the grid beside the script, with its cells as rows."""
 
 import json
 import os
@@ -9,11 +9,11 @@ import sys
 import simulations as sim
 
 WORDS = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
-JOBS = WORDS.get("jobs", "1")  # 0: nothing is run, what is there is read
+JOBS = WORDS.get("jobs", "1")  # 0: runs nothing and reads the existing runs
 
 
 def diverged(cell):
-    """Whether a cell ended so: just now, or when it was run before, which the last line of its log says."""
+    """Returns whether a cell diverged: just now, or in an earlier run, according to the last line of its log."""
     if cell["state"] == "failed":
         return "has diverged" in cell["reason"]
     path = os.path.join(cell["output"], "log.txt")
@@ -25,8 +25,8 @@ def diverged(cell):
 
 
 def cells(grid, output):
-    """Each cell of a grid (its path) that has ended: (the keys that the grid sets, as texts; what petra sweep says of the cell). One that
-    diverged has the state "diverged". Cells that are complete in `output` are not run again; a failure of another kind ends the script."""
+    """Yields each completed cell of a grid (its path): (the keys that the grid sets, as texts; the cell in the output of petra sweep). A cell that
+    diverged has the state "diverged". Complete cells in `output` are not repeated; a failure of another kind ends the script."""
     command = [sim.PETRA, "sweep", grid, "--jobs", JOBS, "--output", output, "--json", "--quiet"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=False)
     if not done.stdout.startswith("{"):
@@ -46,8 +46,8 @@ FIGURES = ["train_loss", "eval_loss", "eval_top1", "eval_loss_recalibrated", "ev
 
 
 def last_epoch(cell, figures=FIGURES):
-    """Of a cell that has ended, the columns that a table of such cells ends with: state, number of the last epoch, its figures, seconds of
-    wall time; empty where the cell diverged."""
+    """Returns the last columns of a table for a completed cell: state, number of the last epoch, its figures, seconds of wall time; empty if the cell
+    diverged."""
     if cell["state"] != "complete":
         return {"state": cell["state"], "epoch": "", **dict.fromkeys(figures, ""), "wall_s": ""}
     columns = sim.common.runs().Run(cell["output"]).columns("epoch")
@@ -56,7 +56,7 @@ def last_epoch(cell, figures=FIGURES):
 
 
 def update_table(path, rows, keys):
-    """Writes `rows` and those of other runs that were in the table before; ends the script where there is none of either."""
+    """Writes `rows`, and those of other runs that the table had before; ends the script if there are no rows."""
     rows = with_earlier(path, rows, keys)
     if not rows:
         sys.exit(f"{os.path.basename(sys.argv[0])}: no cell is complete")
@@ -64,7 +64,8 @@ def update_table(path, rows, keys):
 
 
 def table_and_figure(path, collect, keys, tables, draw=None):
-    """What such a script does: the table of the rows that `collect` yields, those printed by `tables`, and drawn by `draw` where there is a figure."""
+    """Is the main part of such a script: makes the table of the rows that `collect` yields, prints it by `tables`, and draws it by `draw` if there is
+    a figure."""
     if not sim.DRAW_ONLY:
         update_table(path, list(collect()), keys)
     rows = sim.read_table(path)
@@ -74,7 +75,8 @@ def table_and_figure(path, collect, keys, tables, draw=None):
 
 
 def with_earlier(path, rows, keys):
-    """`rows`, and of a table written before those that are of other runs (told by the columns `keys`): runs may have been made elsewhere."""
+    """Returns `rows`, and the rows of other runs in an earlier table (distinguished by the columns `keys`), because runs may have been made
+    elsewhere."""
     def key(row):
         return tuple(str(row[name]) for name in keys)
 

@@ -1,6 +1,6 @@
 dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_CUDA: what the cuda backend is built with: nvcc, the CUDA run time, cuDNN 9.8 or newer and cuBLAS. Optional, all or
-# nothing. Never libcuda, the driver, which a build machine need not have. Sets CUDA_CPPFLAGS, CUDA_LIBS, CUDA_RPATH (apart,
+# nothing. Never libcuda, the driver, which a build machine need not have. Sets CUDA_CPPFLAGS, CUDA_LIBS, CUBLAS_LIBS, CUDA_RPATH (apart,
 # since a bundle has another), NVCC, NVCCFLAGS, NVCC_GENCODE and the conditional HAVE_CUDA; for others petra_found_cuda.
 AC_DEFUN([PETRA_CUDA], [
   PETRA_OPTIONAL([cuda], [CUDA: nvcc, run time, cuDNN, cuBLAS])
@@ -12,7 +12,7 @@ AC_DEFUN([PETRA_CUDA], [
   AC_ARG_VAR([NVCC], [CUDA's compiler])
   AC_ARG_VAR([NVCCFLAGS], [its flags (default: -O3)])
   AC_ARG_VAR([CUDA_ARCHS], [compute capabilities that kernels are built for, without the dot (default: 80 90)])
-  petra_have_cuda=no petra_found_cuda= petra_cuda_missing= CUDA_CPPFLAGS= CUDA_LIBS= CUDA_RPATH= NVCC_GENCODE=
+  petra_have_cuda=no petra_found_cuda= petra_cuda_missing= CUDA_CPPFLAGS= CUDA_LIBS= CUBLAS_LIBS= CUDA_RPATH= NVCC_GENCODE=
   AS_IF([test "x$petra_want_cuda" = xauto && test "x$enable_sanitizers" != xno],
     [petra_want_cuda=no
      petra_report_cuda="not looked for: its run time reserves addresses that the address sanitizer needs (--with-cuda=yes insists)"])
@@ -32,7 +32,7 @@ AC_DEFUN([PETRA_CUDA], [
         [AC_MSG_ERROR([--with-cuda=$with_cuda${with_cudnn:+ --with-cudnn=$with_cudnn}: not found: $petra_cuda_missing; the option's DIR is CUDA's folder, --with-cudnn=DIR cuDNN's, NVCC=FILE the compiler; --with-cuda=no builds without])])
        AC_MSG_NOTICE([CUDA: not found: $petra_cuda_missing; going on without the backend cuda])
        petra_report_cuda="no: not found: $petra_cuda_missing"
-       petra_found_cuda= CUDA_CPPFLAGS= CUDA_LIBS= CUDA_RPATH= NVCC_GENCODE=])
+       petra_found_cuda= CUDA_CPPFLAGS= CUDA_LIBS= CUBLAS_LIBS= CUDA_RPATH= NVCC_GENCODE=])
   ])
   AS_IF([test "x$petra_have_cuda" = xyes], [
     petra_report_cuda="CUDA $petra_cuda_major.$petra_cuda_minor, cuDNN $petra_cudnn_major.$petra_cudnn_minor, cuBLAS in $petra_found_cuda,$petra_cuda_names"
@@ -40,6 +40,7 @@ AC_DEFUN([PETRA_CUDA], [
     AC_DEFINE_UNQUOTED([PETRA_CUDA_ARCHS], ["`echo $petra_cuda_names`"], [what its kernels are built for])])
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LIBS])
+  AC_SUBST([CUBLAS_LIBS])
   AC_SUBST([CUDA_RPATH])
   AC_SUBST([NVCC_GENCODE])
   CUDA_LIBRARY_PATH=`echo "$CUDA_RPATH" | sed 's/-Wl,-rpath,//g; s/ /:/g'`
@@ -151,8 +152,12 @@ AC_DEFUN([PETRA_CUDA_LIBRARIES], [
   petra_cublas_header=yes
   AC_PREPROC_IFELSE([AC_LANG_SOURCE([[#include <cublas_v2.h>]])], [], [petra_cublas_header=no])
   AS_IF([test $petra_cublas_header = no], [PETRA_CUDA_LACKS([cublas_v2.h in $petra_found_cuda/include])], [
+    # petra opens cuBLAS when it needs it; CUBLAS_LIBS is for a program that shall carry it along.
+    petra_save_CUDA_LIBS=$CUDA_LIBS
     PETRA_CUDA_FIND([petra_cublas], [-lcublas], [$petra_found_cuda], [cublas_v2.h], [cublasGetProperty(MAJOR_VERSION, 0)])
-    AS_IF([test -z "$petra_cublas"], [PETRA_CUDA_LACKS([libcublas in $petra_found_cuda])])])
+    AS_IF([test -z "$petra_cublas"], [PETRA_CUDA_LACKS([libcublas in $petra_found_cuda])],
+      [CUBLAS_LIBS="-Wl,--push-state,--no-as-needed -L$petra_cublas_dir $petra_cublas -Wl,--pop-state"])
+    CUDA_LIBS=$petra_save_CUDA_LIBS])
   # A program that calls none of it need not load it.
   CUDA_LIBS="-Wl,--push-state,--as-needed$CUDA_LIBS -Wl,--pop-state"
 ])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # make bundle: an archive that runs on a Linux machine without our libraries; make bundle-dir: the folder alone. With CUDA
-# its libraries are most of a gigabyte: BUNDLE_CUDA=no leaves them out.
+# its libraries take nearly a gigabyte; BUNDLE_CUDA=no omits them.
 BUNDLE_CUDA = yes
 BUNDLE_XZ = xz -T0 -6
 BUNDLE_NAME = $(PACKAGE)-$(VERSION)-linux-@BUNDLE_MACHINE@
@@ -8,10 +8,11 @@ BUNDLE_DIR = bundle/$(BUNDLE_NAME)
 BUNDLE_ARCHIVE = $(BUNDLE_NAME).tar.xz
 EXTRA_DIST += scripts/bundle.sh
 
-# The program once more, with another rpath. DT_RPATH, not DT_RUNPATH: it holds for what the libraries themselves need, and
-# goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another. Without MPI: its library is the machine's own, with
-# parts that it opens while it runs; wire_none.o goes before the archive, whose wire_mpi.o is then not wanted. So does peers_none.o,
-# as NCCL is for runs on several processes alone.
+# The program is linked again with another rpath. This is DT_RPATH, not DT_RUNPATH, because it also applies to the libraries'
+# own needs and precedes the LD_LIBRARY_PATH of a cluster, whose HDF5 may differ. A bundle has no MPI, because that library
+# belongs to the machine and opens parts of itself at run time. wire_none.o precedes the archive, so the linker does not take MPI
+# from it. So does peers_none.o, because NCCL is only for runs on several processes.
+# petra opens cuBLAS itself; it is linked here so that the archive gets it.
 bundle/wire_none.o: src/group/no_mpi.c
 	$(AM_V_at)$(MKDIR_P) bundle
 	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
@@ -27,7 +28,7 @@ bundle/peers_none.o: src/backend/cuda/peers_none.c
 BUNDLE_RPATH = -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)
 	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(BUNDLE_OBJECTS) \
-	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(LIBS) $(BUNDLE_RPATH)
+	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(CUBLAS_LIBS) $(LIBS) $(BUNDLE_RPATH)
 
 # ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
 .PHONY: bundle bundle-dir
@@ -48,12 +49,12 @@ clean-local: clean-bundle clean-html
 clean-bundle:
 	rm -rf bundle gpu-kit gpu-kit.pack
 
-# make gpu-kit: a folder to carry to a machine with a GPU, where its gpu_suite.sh tests and measures; CIFAR_JPEG=PATH takes
-# cifar10-jpeg.tar.xz along. Its programs are linked as the bundle's, so that they need no LD_LIBRARY_PATH for what the kit brings.
+# make gpu-kit makes a folder for a machine with a GPU, on which its gpu_suite.sh tests and measures. CIFAR_JPEG=PATH adds
+# cifar10-jpeg.tar.xz. Its programs are linked as the bundle's, so that they need no LD_LIBRARY_PATH for what the kit brings.
 CIFAR_JPEG =
 KIT_DIR = gpu-kit
 KIT_XZ = xz -T0 --x86 --lzma2=preset=6
-KIT_LIBS = $(filter-out $(MPI_LIBS) -lnccl,$(TESTS_LDADD)) $(LIBS) $(BUNDLE_RPATH)
+KIT_LIBS = $(filter-out $(MPI_LIBS) -lnccl,$(TESTS_LDADD)) $(CUBLAS_LIBS) $(LIBS) $(BUNDLE_RPATH)
 KIT_FILES = bundle/petra bundle/test_device_backend bundle/test_device_training bundle/test_device_identities bundle/test_device_precision \
   bundle/bench_device
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh

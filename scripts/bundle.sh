@@ -16,7 +16,7 @@ die() {
 case $cuda in yes | no) ;; *) die "BUNDLE_CUDA=$cuda: expected yes or no" ;; esac
 [ ! -e "$folder" ] || die "$folder is there already"
 
-# What is never bundled: the C library with its loader, which must fit the kernel and each other, and the driver.
+# Never bundled: the C library with its loader, which must fit the kernel and each other, and the driver.
 is_system() {
   case $1 in
     linux-vdso.so.* | ld-linux*.so.* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.*) return 0 ;;
@@ -32,7 +32,7 @@ is_cuda() {
   return 1
 }
 
-# FILE's libraries as "name path", those that it opens while it runs included: cuDNN its parts, cuDNN and cuBLAS NVRTC.
+# Prints FILE's libraries as "name path", including those that it opens while it runs: cuDNN opens its parts, cuDNN and cuBLAS open NVRTC.
 libraries_of() {
   ldd "$1" >"$work/ldd" 2>&1 || die "ldd $1: $(cat "$work/ldd")"
   if grep 'not found' "$work/ldd" | grep -v '^[[:space:]]*libcuda\.so' >&2; then
@@ -51,7 +51,7 @@ libraries_of() {
   done
 }
 
-# The files that state a library's licence: Debian's copyright file; CUDA's EULA, in the toolkit or as a wheel has it.
+# Prints the files with a library's licence: Debian's copyright file, or CUDA's EULA in the toolkit or in a wheel.
 licenses_of() {
   real=$(readlink -f "$1")
   package=$(awk -v path="$1" -v real="$real" '$2 == path || $2 == real || $2 == "/usr" path || "/usr" $2 == real {
@@ -98,7 +98,7 @@ while [ -s "$work/todo" ]; do
   sort -u "$work/found" | awk 'NR == FNR { seen[$1]; next } !($1 in seen)' "$work/all" - >"$work/todo"
 done
 
-# One question for all, since each takes long: "package:architecture: path" a line. /lib and /usr/lib may be one folder.
+# One query for all files, because each query takes long. Each line is "package:architecture: path". /lib and /usr/lib may be one folder.
 while read -r name path; do
   real=$(readlink -f "$path")
   printf '%s\n' "$path" "$real" "/usr$path" "${real#/usr}"
@@ -122,7 +122,7 @@ done <"$work/all" | sort -u | xargs dpkg-query -S >"$work/packages" 2>/dev/null 
       echo "  $name  $path  no licence file was found beside it"
     fi
   done <"$work/all"
-  # Versions of the C library's symbols: what is used at most is what the machine must have at least.
+  # Versions of the C library's symbols: the machine needs at least the maximum version in use.
   needed=$(for file in "$folder"/bin/petra "$folder"/lib/*; do readelf -V "$file" 2>/dev/null; done |
     grep -o 'GLIBC_[0-9][0-9.]*' | sort -t_ -k2 -V | tail -n 1)
   echo "C library (glibc) needed: ${needed#GLIBC_} or newer"

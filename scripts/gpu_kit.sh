@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpu_kit.sh FOLDER SOURCES CIFAR: fills the new folder FOLDER with what a machine with a GPU needs to run scripts/gpu_suite.sh:
 # programs (those in bundle/, linked to look in $ORIGIN/../lib before anything else) and libraries as one packed file, without those of
-# CUDA, which the machine has or gets from PyTorch's packages. CIFAR: the packed images cifar10-jpeg.tar.xz to take along, or nothing. KIT_XZ:
-# what packs. Run in the build folder; `make gpu-kit` calls it.
+# CUDA, which the machine has or gets from PyTorch's packages. CIFAR is the path of the packed images cifar10-jpeg.tar.xz, or empty. KIT_XZ is the
+# packing command. Run in the build folder; `make gpu-kit` calls it.
 set -eu
 [ $# -eq 3 ] || { echo "usage: gpu_kit.sh FOLDER SOURCES CIFAR" >&2; exit 2; }
 folder=$1 sources=$2 cifar=$3 pack=$1.pack

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gpu_suite.sh: what has to be seen on a machine with a GPU, in calls of less than nine minutes. Lies in a folder made by `make gpu-kit`,
-# from which it takes the programs; needs CUDA's run time, cuDNN and cuBLAS of the major versions that petra was built with (LIBRARIES in
+# gpu_suite.sh tests and measures on a machine with a GPU, in calls of less than nine minutes. It is in a folder made by `make gpu-kit`,
+# from which it takes the programs. It needs CUDA's run time, cuDNN and cuBLAS of the major versions that petra was built with (LIBRARIES in
 # the kit names them), which it looks for in LD_LIBRARY_PATH, the machine's CUDA and pip's packages (a Python with PyTorch for that CUDA has
 # them).
 #
@@ -9,15 +9,15 @@
 #   GPU_SUITE_STEPS="operations sanitizer" gpu_suite.sh      each operation alone; compute-sanitizer, of its slow tools our kernels alone
 #   GPU_SUITE_STEPS=train gpu_suite.sh                       one epoch of RevNet-18 on CIFAR-10 in three precisions
 #
-# Results go to the folder $OUT (gpu-results), whose files of an earlier call are replaced: summary.txt, a line a step as it ends, with figures as
-# they come, and results.tar.gz, logs and run folders without weights, renewed after each group of steps and at the end, also by a signal.
-# Nothing else is written there. Exit status 1 if a step failed; where there is a GPU, also if one was skipped. A step that
-# fails stops no other, and each has a limit of its own.
+# Results go to the folder $OUT (gpu-results) and replace those of an earlier call. summary.txt has one line per completed step, and figures as
+# they come. results.tar.gz has logs and run folders without weights; it is renewed after each group of steps and at the end, also after a signal.
+# Nothing else is written there. The exit status is 1 if a step failed or, with a GPU, if a step was skipped. A failed step
+# stops no other step, and each step has a limit of its own.
 #
-# GPU_SUITE_STEPS: some of info ticks pytorch tests operations sanitizer train, run in this order; all. GPU_SUITE_SECONDS: for all of a call
-# together (520). GPU_SUITE_LIMIT: of no step more. GPU_SUITE_CIFAR: the packed images, train/CLASS/*.jpg and test/CLASS/*.jpg
-# (cifar10-jpeg.tar.xz beside this script). GPU_SUITE_DEVICE: what is there where a GPU is (/dev/nvidia0). GPU_SUITE_SMALL=yes: sizes that try
-# the script alone, on the CPU. PYTHON: the Python to ask (python3).
+# GPU_SUITE_STEPS: some of info ticks pytorch tests operations sanitizer train, run in this order; or all. GPU_SUITE_SECONDS: limit of a whole
+# call (520). GPU_SUITE_LIMIT: limit of each step. GPU_SUITE_CIFAR: the packed images, train/CLASS/*.jpg and test/CLASS/*.jpg
+# (cifar10-jpeg.tar.xz beside this script). GPU_SUITE_DEVICE: a file that exists if there is a GPU (/dev/nvidia0). GPU_SUITE_SMALL=yes: sizes
+# that only try the script, on the CPU. PYTHON: the Python to use (python3).
 set -u
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
 export PATH
@@ -63,7 +63,7 @@ skip() {
   if [ -e "$device" ]; then fail "$1" "skipped, though $device is there: $2"; else say "$1: skipped: $2"; fi
 }
 
-# All that is kept but weights; a log that is too long without its middle.
+# Packs all results except weights; a log that is too long loses its middle.
 FILE_BYTES=16777216
 large=
 pack() {
@@ -115,7 +115,7 @@ unpack() {
 }
 unpack "$here/kit.tar.xz" "$work" 2>"$work/results/kit.log" || { fail start "$here/kit.tar.xz cannot be unpacked (kit.log)"; exit 1; }
 
-# The folders of CUDA's libraries: the machine's first, so that cuDNN and cuBLAS fit its driver; then pip's.
+# Prints the folders of CUDA's libraries: the machine's first, so that cuDNN and cuBLAS fit its driver, then pip's.
 cuda_folders() {
   for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64"} /usr/local/cuda/lib64 /usr/lib/x86_64-linux-gnu; do
     for file in "$folder"/libcudart.so.* "$folder"/libcudnn.so.* "$folder"/libcublas.so.*; do
@@ -132,14 +132,14 @@ for top in [*sys.path, *site.getsitepackages(), site.getusersitepackages()]:
 print("\n".join(seen))
 END_OF_PYTHON
 }
-# What is set stays first: the driver may be found through it alone. The kit's own libraries need no word here, its programs know where they are.
+# An existing value stays first, because only it may lead to the driver. The programs of the kit find its own libraries themselves.
 driver=/usr/local/nvidia/lib64
 machine=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver
 libraries=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(cuda_folders | while read -r folder; do [ -z "$folder" ] || printf '%s:' "$folder"; done)$driver
 petra=$work/bin/petra
 
-# step NAME SECONDS PATTERN COMMAND...: its output in NAME.log, lines of the extended regular expression PATTERN as they come and one for the
-# whole in the summary. Exit status 77 is "skipped". Returns whether it passed.
+# step NAME SECONDS PATTERN COMMAND...: writes its output to NAME.log. The summary gets lines that match the extended regular expression PATTERN
+# as they come, and one line for the whole step. Exit status 77 is "skipped". Returns whether it passed.
 step() {
   name=$1 seconds=$2 pattern=$3
   shift 3
@@ -152,7 +152,7 @@ step() {
   [ "$seconds" -le "$left" ] || seconds=$left
   begin=$(date +%s)
   : >"$work/results/$name.log"
-  # Tests say of each what came out, not at the end alone.
+  # Tests print the result of each test, not only at the end.
   (cd "$work" && exec env LD_LIBRARY_PATH="$libraries" CK_FORK=no CK_TAP_LOG_FILE_NAME=- timeout -k 5 "$seconds" "$@") \
     >"$work/results/$name.log" 2>&1 </dev/null &
   child=$!
@@ -197,7 +197,7 @@ pick() {
 }
 
 backend=$(pick cpu cuda)
-# On a few cores that others use, threads that wait must not take the time of those that work.
+# On a few shared cores, waiting threads must not take time from working threads.
 if [ "$small" = yes ]; then export OMP_WAIT_POLICY=passive; fi
 precisions=$(pick fp32 "tf32 bf16 fp32")
 workers=$(nproc)
@@ -253,7 +253,7 @@ if wants operations; then
   bench operations '^(device|ceiling|sum|failed)/' --no-ticks --graphs "$(pick off on)"
 fi
 
-# A short training, so that every kernel is seen, and the table of cases of all operations.
+# Runs a short training, which uses every kernel, and the table of cases of all operations.
 echo '{}' >"$work/plain.yaml"
 tiny="train $work/plain.yaml --quiet --set data.set=shapes --set model.width=4 --set data.batch=4 --set data.limit=64 --set data.eval_limit=16
   --set run.epochs=1 --set run.max_microbatches=14 --set device.backend=$backend"
@@ -265,10 +265,10 @@ if wants sanitizer; then
   if [ -z "$sanitizer" ]; then
     skip sanitizer "no compute-sanitizer"
   else
-    # Its option to look at kernels with a part of a name alone, which was called otherwise before 2023.
+    # This option selects kernels by a part of their name; it had another name before 2023.
     ours=$(case $(timeout 20 "$sanitizer" --help 2>&1) in *--kernel-regex*) echo --kernel-regex ;; *) echo --kernel-name ;; esac)
     for tool in memcheck racecheck initcheck; do
-      # racecheck finds hazards in cuBLAS's and cuDNN's kernels that are theirs, and takes minutes for them.
+      # racecheck finds hazards within the kernels of cuBLAS and cuDNN, and takes minutes for them.
       filter=$([ $tool = memcheck ] || echo "$ours kns=cuda_")
       # shellcheck disable=SC2086
       step "$tool-train" 75 '^=+ *[A-Z]' "$sanitizer" --tool $tool --error-exitcode 9 $filter "$petra" $tiny --output "$work/out-$tool"
@@ -278,7 +278,7 @@ if wants sanitizer; then
   pack
 fi
 
-# A folder of images a class, in train and val.
+# Makes a folder of images per class, in train and val.
 images() {
   unpack "$1" "$work/images" && mv "$work/images/test" "$work/images/val"
 }
@@ -294,7 +294,7 @@ if wants train; then
   elif ! images "$images" 2>"$work/results/unpack.log"; then
     fail train "no images: $images cannot be unpacked: $(head -n 1 "$work/results/unpack.log")"
   else
-    # Once from JPEG to a file of records; then as data.set: hdf5.
+    # The images are converted once from JPEG to a file of records, then read as data.set: hdf5.
     echo "data: {set: imagefolder, path: $work/images, image_size: 32, resize: 32, workers: $workers}" >"$work/images.yaml"
     if step convert 90 '^petra: ' "$petra" data convert "$work/images.yaml" --quiet --output "$work/images.h5"; then
       for precision in $precisions; do

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the repository root as current folder; POSIX sh.
 
-# Debian's own Python: the one whose h5py and matplotlib the packages bring. Another python3 may come first on PATH.
+# Debian's own Python, for which the packages install h5py and matplotlib. Another python3 may come first on PATH.
 PYTHON=/usr/bin/python3
 export PYTHON
 
@@ -18,12 +18,12 @@ now() {
   date +%s
 }
 
-# Number of jobs for make: the cores that this process may use.
+# Prints the number of jobs for make: the cores that this process may use.
 jobs_count() {
   nproc 2>/dev/null || echo 2
 }
 
-# Of jobs that run tests one more: the longest, of several processes, wait and sleep most of their time.
+# Tests run with one more job, because the longest tests have several processes that mostly wait and sleep.
 test_jobs_count() {
   echo $(($(jobs_count) + 1))
 }
@@ -37,7 +37,7 @@ packages_wanted() {
   fi | sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d'
 }
 
-# The wanted packages that are not installed, on one line.
+# Prints the wanted packages that are not installed, on one line.
 packages_missing() {
   for package in $(packages_wanted "$@"); do
     case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs with an order: how a device reads it, the rules by which an action waits (schedule/program.h), and what a stage
- * exchanges with its replicas before an update. */
+/* Programs with an order: how a device reads it, the rules by which an action waits (schedule/program.h), and what a
+ * stage exchanges with its replicas before an update. */
 #include "base/log.h"
 #include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they query */
 

@@ -38,7 +38,7 @@ static host *host_of(const petra_executor_virtual *executor, int32_t index) {
   return &executor->hosts->hosts[index / executor->hosts->places];
 }
 
-/* Advances to the engine's next action that has to be issued. */
+/* Advances to the engine's next action that must be issued. */
 static void advance(petra_executor_virtual *executor, int32_t index) {
   lane *l = &executor->hosts->lanes[index];
   const int engines = executor->hosts->engines;

@@ -62,7 +62,7 @@ static void begin_round(petra_executor_virtual *executor) {
   }
 }
 
-/* Locked programs: notes that an action has ended. */
+/* Locked programs: records that an action has ended. */
 static petra_status count_round(petra_executor_virtual *executor, int32_t device, int index) {
   const petra_engine *engine = &executor->device[device].engines[index];
   if (engine->waiting && engine->round == executor->round)

@@ -13,7 +13,7 @@
 typedef struct petra_host_options {
   int32_t devices;   /* number of neighbouring devices that share a host; INT32_MAX: all; 0: there are no hosts */
   int64_t action_ns; /* time to issue an action */
-  /* Additional issue time for the kernels of a stage's parts, in the place of their durations, per stage; NULL: none.
+  /* Additional issue time for the kernels of a stage's parts, instead of their durations, per stage; NULL: none.
    * Borrowed. */
   const petra_stage_cost *costs;
   /* 0: an action is issued when it could start; else the maximum number of actions of an engine that are issued but not

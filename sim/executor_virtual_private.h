@@ -91,9 +91,9 @@ static inline int petra_engine_of(const petra_executor_virtual *executor, petra_
 void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader);
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step);
 
-/* Replicas: notes that an action has ended. After the last one before an update, the exchange of the stage begins. */
+/* Replicas: records that an action has ended. After the last one before an update, the exchange of the stage begins. */
 petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_action *ended);
-/* Returns PETRA_SCHEDULE for an update that would wait for ever, as its stage has too few gradients. */
+/* Returns PETRA_SCHEDULE for an update that would wait for ever, because its stage has too few gradients. */
 petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update);
 
 /* Returns true if an update need not wait for replicas. */

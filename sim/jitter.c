@@ -42,9 +42,10 @@ static double gamma_quantile(double u, double s) {
 
 /* --- quantiles of the gamma law without a search for each ---
  *
- * The search takes 0.4 to 5 us. Distances from the nearer end of (0, 1) are cut into octaves and these into cells: in one the
- * quantile is a polynomial up to rounding, as its singularity is at least 8 cells away. A cell is fitted once so many draws have
- * met it. Rounding to whole nanoseconds hides the error of the fit but next to a half, where the quantile is searched for. */
+ * The search takes 0.4 to 5 us. Distances from the nearer end of (0, 1) are cut into octaves and these into cells: in
+ * one the quantile is a polynomial up to rounding, as its singularity is at least 8 cells away. A cell is fitted once
+ * so many draws have met it. Rounding to whole nanoseconds hides the error of the fit but next to a half, where the
+ * quantile is searched for. */
 
 enum { OCTAVES = 11, WIDE_OCTAVES = 3, CELLS = 8, TERMS = 10, MET = 16 };
 
@@ -111,7 +112,7 @@ static void fit(cell *c, double s, bool upper, double middle, double half) {
   }
 }
 
-/* Gets the gamma quantile at u, up to fit_error; returns false if it has to be searched for. */
+/* Gets the gamma quantile at u, up to fit_error; returns false if a search is needed. */
 static bool fitted_quantile(petra_jitter_quantiles *quantiles, double u, double *out) {
   const bool upper = u > 0.5;
   int exponent;

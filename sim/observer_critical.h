@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when
- * the one before it ended, that leads from the start of the run to its last end. It is found
- * afterwards from what an observer was told, about 40 bytes an action and 32 a message that takes time.
+/* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when the one
+ * before it ended, that leads from the start of the run to its last end. It is computed after the run from the records
+ * of an observer, about 40 bytes per action and 32 per message that takes time.
  *
- * Going back from the action that ended last, an action is held to have waited for what became true at the
- * moment of its start:
- *  1. its message, if it arrived at that moment (its sender ended then, where a message takes no time);
+ * The path goes back from the action that ended last. An action has waited for the event at the moment of its start:
+ *  1. its message, if it arrived at that moment (its sender ended then, if a message takes no time);
  *  2. else the action that ended on its engine then;
  *  3. else one that ended on the device's other engine then (the last U, the end of the round);
  *  4. in a locked program (schedule/program.h), else one that ended then on any device: the end of the network's round.
- * Two things that became true at once are thus both on a critical path, and one of these paths is told. */
+ * If two events happen at once there are several critical paths, and one of them is returned. */
 #pragma once
 
 #include "sim/executor_virtual.h"

@@ -114,7 +114,7 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
     c->lag_max = lag;
 }
 
-/* Notes the version that is kept regardless of microbatches in flight. */
+/* Records the version that is kept regardless of microbatches in flight. */
 static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
   int64_t version = c->updates;
   if (options->versions.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that computes nothing: it counts versions, lags and what is kept, as real stages would. Actions may come in
- * any order; a microbatch that is forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
+/* A worker that computes nothing: it counts versions, lags and kept microbatches, as real stages would. Actions may
+ * come in any order; a microbatch that is forwarded twice, or backwarded without its forward, returns
+ * PETRA_SCHEDULE. */
 #pragma once
 
 #include "exec/worker.h"

@@ -116,6 +116,9 @@ tests_test_device_precision_SOURCES = tests/test_precision.c
 tests_test_device_precision_CPPFLAGS = $(AM_CPPFLAGS) -DPETRA_TEST_CUDA
 tests_cuda_plans_SOURCES = tests/cuda_plans.c tests/cuda_host/driver.c
 tests_cuda_plans_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
+tests_cuda_plans_LDADD = $(TESTS_LDADD) $(CUBLAS_LIBS)
+# Its own cuBLAS is found as a library's would be.
+tests_test_cuda_matrix_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 
 # Scripts: the layers, the documents, the analysis scripts. Nothing that is compiled runs in these.
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis \

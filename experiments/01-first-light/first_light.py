@@ -3,8 +3,8 @@
 """Trains a small RevNet-18 on CIFAR-10 at three rates, and at the best of them for longer: first_light.py [PETRA] [--jobs=N]
 [--tables | --draw] [--runs=FOLDER].
 
-Sweeps rates.yaml and ninety.yaml into FOLDER (runs/first-light); cells that are complete are not run again, and with --jobs=0 none is. Writes
-cells.csv, where rows of runs that are not there stay, prints the tables and draws first_light.png; --draw draws from the CSV that is there. The runs of 30
+Sweeps rates.yaml and ninety.yaml into FOLDER (runs/first-light); complete cells are not repeated, and --jobs=0 runs none. Writes
+cells.csv, in which it keeps rows of other runs,  prints the tables and draws first_light.png; --draw draws from the existing CSV. The runs of 30
 epochs are those of experiment 15. Needs h5py and, for the figure, matplotlib."""
 
 import os
@@ -25,7 +25,7 @@ LINES = {"backprop": ("backprop", 1), "petra, k = 1": ("petra", 1), "petra, k = 
 
 
 def collect():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for grid in "rates", "ninety":
         for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
             yield {"method": keys["method.name"], "accumulate": int(keys["method.accumulate"]), "epochs": int(keys.get("run.epochs", EPOCHS)),
@@ -45,7 +45,7 @@ def complete(rows, method, accumulate, epochs):
 
 
 def best(rows, method, accumulate, epochs):
-    """The row with the highest accuracy of the rates that were tried; None: no run has ended."""
+    """Returns the row with the highest accuracy of the rates that were tried; None if no run has ended."""
     return max(complete(rows, method, accumulate, epochs), key=top1, default=None)
 
 

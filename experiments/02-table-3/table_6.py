@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 6 of the paper beside what petra counts, stage by stage: table_6.py [PETRA]. Nothing is checked: README.md here
-says why the two differ."""
+"""Table 6 of the paper beside what petra counts, stage by stage: table_6.py [PETRA]. Nothing is checked: README.md says why the two differ."""
 
 import json
 import os
@@ -16,8 +15,8 @@ PAPER = {
     34: {"1-4": 1.01, "6-8": 0.52, "9": 1.66, "13": 0.71, "14-16": 0.25, "17": 0.11},
 }
 # The paper names RevNet-18's non-reversible stages 3, 5, 7: it counts from 0. Its groups of RevNet-34 fit 18 stages counted
-# from 0 with four blocks in every group, not the 3, 4, 6, 3 of that network (README.md here), so that its values cannot
-# stand beside stages.
+# from 0 with four blocks in every group, not the 3, 4, 6, 3 of that network (README.md), so that its values cannot
+# be compared with stages.
 
 
 def inspect(depth, accounting):
@@ -28,7 +27,8 @@ def inspect(depth, accounting):
 
 
 def compare_buffers():
-    """What a first block of a group holds more in the paper's RevNet-34 than in its RevNet-18 is more delay alone."""
+    """Compares buffers: the additional memory of a first block of a group in the paper's RevNet-34, compared with its RevNet-18, comes only from the
+    delay."""
     _, rows = inspect(18, "strict")
     for group, stage, more in ((3, 5, 8), (4, 7, 4)):
         stages = {3: ("9", "5"), 4: ("13", "7")}[group]

@@ -38,23 +38,24 @@ def stages(method, family, depth):
 
 
 def ratios(found, unit, key):
-    """Of every message that there is: the head sends none up, the stem none down."""
+    """Returns the ratios of all messages; the head sends none up, the stem none down."""
     return {a[key] / b[key] for a, b in zip(found, unit) if b[key]}
 
 
 def flops(method):
-    """Forward passes of one stage for one microbatch: F, a backward pass of twice its work, and F again where B computes it."""
+    """Returns the forward passes of one stage for one microbatch: F, a backward pass of twice its work, and F again if B recomputes it."""
     return 1 + 2 + (1 if method["recomputes"] else 0)
 
 
 def kept(method, stage):
-    """Microbatches whose graph or input a stage keeps at most, the one in work included; older versions of its weights."""
+    """Returns the maximum number of microbatches whose graph or input a stage keeps, including the current one, and that of older versions of its
+    weights."""
     stashes = "stashed" in (method["backward_weights"], method["invert_weights"])
     return 0 if method["keep"] == "nothing" else stage["in_flight_max"], stage["lag_max"] if stashes else 0
 
 
 def storage_and_time(methods):
-    """Prints the other half of the table; how many of its figures are not the expected ones."""
+    """Prints the other half of the table; returns the number of its figures that are not as expected."""
     wrong = 0
     print("\nstorage and time, J equal stages with forward and backward side by side; measured at J = 10, k = 1, stages 1 / 5 / 10")
     print("method      activations: paper     measured    versions: paper  measured older  time: paper  measured (J = 10)  (J = 18)")

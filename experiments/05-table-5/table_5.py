@@ -14,24 +14,24 @@ PAPER = {18: (160.3, 53.4), 34: (235.6, 97.1)}
 PCIE_BPS = 31.5e9  # PCIe 4.0, 16 lanes of 16 GT/s at 128/130, one direction
 # Arithmetic, bytes a second of a link (0: infinite), engines.
 CASES = [("tf32", 0, 1), ("fp32", 0, 1), ("tf32", PCIE_BPS, 1), ("fp32", PCIE_BPS, 1), ("tf32", 0, 2), ("fp32", 0, 2)]
-# Milliseconds that README.md states: reversible, petra, by depth in the order of CASES. Recorded from a run: they guard
-# against change, no more.
+# Milliseconds that README.md states: reversible, petra, by depth in the order of CASES. They were recorded from a run and
+# only guard against change.
 EXPECTED = {
     18: [(12.62, 2.01), (63.31, 8.95), (73.34, 8.52), (124.03, 10.24), (12.62, 1.47), (63.31, 6.67)],
     34: [(23.74, 2.01), (129.93, 8.95), (124.40, 8.52), (230.60, 10.47), (23.74, 1.47), (129.93, 6.67)],
 }
 
 
-# The hypothesis: one host issues the actions of all stages. What is fitted, in the words of petra simulate --vary.
+# The hypothesis: one host issues the actions of all stages. These keys are fitted, in the words of petra simulate --vary.
 EFFICIENCIES = [f"cluster.cost.efficiency.{name}" for name in ("matrix_flops", "matrix_bytes", "elementwise_bytes")]
 VARY = "cluster.host.action_s," + "+".join([*EFFICIENCIES, "cluster.link.bandwidth_Bps"])
 HOST = ["cluster.cost.model=kernels", "cluster.host.action_s=1.8e-3", "run.max_microbatches=160"]
-# Milliseconds with the fitted values, rounded to 0.1: reversible, petra, by depth, for one host and for one a device.
+# Milliseconds with the fitted values, rounded to 0.1: reversible, petra, by depth, for one host and for one host per device.
 EXPECTED_HOST = {"cluster": {18: (148.2, 53.2), 34: (255.1, 97.3)}, "device": {18: (147.7, 12.9), 34: (254.4, 12.9)}}
 
 
 def fit():
-    """The values that fit table 5 best, as settings; prints how well they do."""
+    """Returns the values that fit table 5 best, as settings; prints their errors."""
     command = [PETRA, "simulate", os.path.join(HERE, "revnet18.yaml"), "--fit", os.path.join(HERE, "table-5.csv"), "--vary", VARY]
     for value in ("cluster.cost.arithmetic=tf32", f"cluster.link.bandwidth_Bps={PCIE_BPS}", *HOST):
         command += ["--set", value]
@@ -44,7 +44,7 @@ def fit():
 
 
 def hosts():
-    """Table 5 with one host for all devices and with one for each; how many times differ from the expected ones."""
+    """Prints table 5 with one host for all devices and with one for each; returns the number of times that differ from the expected ones."""
     wrong, values = 0, fit()
     print("hosts        depth  reversible ms  petra ms  speed-up")
     for share, by_depth in EXPECTED_HOST.items():
@@ -57,7 +57,7 @@ def hosts():
 
 
 def simulate(depth, method, arithmetic, bandwidth, engines, *more):
-    """Milliseconds of a microbatch, utilizations of the stages."""
+    """Returns the milliseconds of a microbatch and the utilizations of the stages."""
     command = [PETRA, "simulate", os.path.join(HERE, f"revnet{depth}.yaml"), "--json"]
     for value in (f"method.name={method}", f"cluster.cost.arithmetic={arithmetic}", f"cluster.link.bandwidth_Bps={bandwidth}",
                   f"cluster.engines={engines}", *more):

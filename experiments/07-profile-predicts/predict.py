@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a microbatch, predicted from a cost profile and measured in training: predict.py [PETRA] [--rounds=N] [--draw].
 
-Each round takes a profile and then trains with each method, so that a machine that is busy with other things is as busy for both; all rounds with
-one compute thread, then all with two. With one thread the processor time of training is measured as well, for which load matters less. Writes
-predicted.csv, a row for each round, and prints the tables; --draw prints those of the CSV that is there. Needs h5py and numpy. Judges nothing."""
+Each round makes a profile and then trains with each method, so that other load affects both alike. All rounds use one compute thread, then all use
+two. With one thread the script also measures the processor time of training, which depends less on load. Writes
+predicted.csv, a row for each round, and prints the tables; --draw prints those of the existing CSV. Needs h5py and numpy. It checks nothing."""
 
 import os
 import resource
@@ -24,19 +24,19 @@ START, END = 30, 130  # microbatches of a run: before START the pipeline fills a
 
 
 def sum_of_costs(stages, method):
-    """Seconds of all actions of one microbatch, computed one after another: what emulation does. The fused head rebuilds nothing."""
+    """Returns the seconds of all actions of one microbatch, one after another, as in emulation. The fused head reconstructs nothing."""
     total = sum(stage[part]["median_s"] for stage in stages for part in ("forward", "backward", "update"))
     return total + (0 if method == "backprop" else sum(stage["reconstruct"]["median_s"] for stage in stages[:-1]))
 
 
 def simulated(sets, method, profile):
-    """What `petra simulate` says of one microbatch: sequential methods one at a time, lockstep its tick on J devices."""
+    """Returns the time of one microbatch by `petra simulate`: sequential methods one at a time, lockstep its tick on J devices."""
     return sim.petra("simulate", CONFIG, *sets, "--set", f"method.name={method}", "--set", "cluster.cost.model=profile",
                      "--set", f"cluster.cost.profile={profile}")["time_per_microbatch_s"]
 
 
 def train(sets, method, microbatches, folder):
-    """The run's folder, and the processor time that it took."""
+    """Returns the folder of the run, and its processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     sim.petra("train", CONFIG, "--overwrite", *sets, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}", "--output", folder)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -44,7 +44,7 @@ def train(sets, method, microbatches, folder):
 
 
 def measure():
-    """A row of each number of threads, round and method."""
+    """Yields a row for each number of threads, round and method."""
     with tempfile.TemporaryDirectory() as folder:
         profile = os.path.join(folder, "p.h5")
         for threads in 1, 2:

@@ -10,15 +10,15 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 
 CONFIG = os.path.join(HERE, "scaling.yaml")
-FULL = [2, 4, 8, 16, 32, 64, 128, 256, 512]  # stages, with 16 microbatches a stage
-SHORT = [2, 4, 10, 32, 100, 320, 1000, 3200, 10000, 32000, 100000]  # with SHORT_COUNT microbatches in all
+FULL = [2, 4, 8, 16, 32, 64, 128, 256, 512]  # stages, with 16 microbatches per stage
+SHORT = [2, 4, 10, 32, 100, 320, 1000, 3200, 10000, 32000, 100000]  # with SHORT_COUNT microbatches in total
 SHORT_COUNT = 64
 FLUSH = ["gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1"]
 CREDIT = 2  # microbatches in flight of petra-arrival, times J, less 1
 
 
 def job(name, stages, count, flush):
-    """`flush`: microbatches per flush, of the methods that flush."""
+    """Returns a run; `flush` is the number of microbatches per flush, for methods that flush."""
     sets = {"method.name": name, "cluster.stages": stages, "run.max_microbatches": count, "run.drain": "auto"}
     if name in FLUSH:
         sets["method.accumulate"] = flush
@@ -32,11 +32,11 @@ def job(name, stages, count, flush):
 
 
 def closed_form(name, j, flush):
-    """Time per microbatch with the pipeline full, or over whole flushes (docs/semantics/methods.md); None: it has none."""
+    """Returns the time per microbatch with a full pipeline, or over whole flushes (docs/semantics/methods.md); None if there is no closed form."""
     if name in ("backprop", "reversible", "checkpoint"):
         return 3 * j if name == "backprop" else 4 * j - 1
     if name == "interleaved":
-        return 3 * (flush + (j // 2 - 1) / 2) * 2 / flush  # two unit stages a device
+        return 3 * (flush + (j // 2 - 1) / 2) * 2 / flush  # two unit stages per device
     if name == "zb-h1":
         return (3 * flush + j - 1) / flush
     if name in FLUSH:
@@ -49,7 +49,7 @@ def closed_form(name, j, flush):
 
 
 def kept(method, found):
-    """Microbatches whose graph or input the first stage keeps at most."""
+    """Returns the maximum number of microbatches whose graph or input the first stage keeps."""
     return 0 if method["keep"] == "nothing" else found["stages"][0]["in_flight_max"]
 
 

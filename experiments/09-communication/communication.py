@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Time per microbatch against the bandwidth and the latency of the links: communication.py [PETRA] [--tables | --draw].
-Exit status 1 if a time lies below what the links or the stages allow."""
+Exit status 1 if a time is below the bound of the links or the stages."""
 
 import math
 import os
@@ -19,7 +19,7 @@ BANDWIDTHS = [10 ** (8 + i / 4) for i in range(21)]  # bytes per second and dire
 LATENCIES = [10 ** (-6 + i / 4) for i in range(17)]  # 1 us to 10 ms
 # Nominal, one direction: Ethernet 10 Gbit/s, 100 Gbit/s; PCIe 4.0 with 16 lanes at 128/130; NVLink 3 of an A100, 12 links of 25 GB/s.
 LINKS = [("10 GbE", 1.25e9), ("100 GbE", 12.5e9), ("PCIe 4", 31.5e9), ("NVLink 3", 300e9)]
-BITES = 1.05  # the links bite where they make a microbatch take 5 % longer
+BITES = 1.05  # links cost time if a microbatch takes 5 % longer
 KEYS = {"bandwidth": "bandwidth_Bps", "latency": "latency_s"}  # what each sweep changes
 BISECTIONS = 8  # from a quarter of a decade to 0.2 %
 
@@ -64,7 +64,8 @@ def row_of(entry, result):
 
 
 def bracket(rows, depth, name, sweep):
-    """The neighbouring points of the sweep between which the time passes BITES of that with free links: (harmless, harmful); None: nowhere."""
+    """Returns the neighbouring points of the sweep between which the time exceeds BITES times that with free links: (harmless, harmful); None if
+    there are none."""
     free = pick(rows, depth, name, "free")[0]["time_per_microbatch_s"]
     points = sorted((r[KEYS[sweep]], r["time_per_microbatch_s"] / free) for r in pick(rows, depth, name, sweep))
     if sweep == "bandwidth":
@@ -76,7 +77,8 @@ def bracket(rows, depth, name, sweep):
 
 
 def bites(presets, rows, entries):
-    """Where links bite, by bisection between points of the sweep: the time has a kink there, which interpolation would cut off."""
+    """Finds the point at which links cost time, by bisection between points of the sweep: the time has a kink there, which interpolation would
+    miss."""
     open_ones = []
     for depth, name, stages, largest, point in entries:
         if point[0] != "free":
@@ -104,12 +106,12 @@ def pick(rows, depth, name, sweep):
 
 
 def check(rows):
-    """No method is faster than with free links, nor than its largest message lets it be."""
+    """Checks that no method is faster than with free links, or than its largest message allows."""
     wrong = 0
     for r in rows:
         free = pick(rows, r["depth"], r["method"], "free")[0]["time_per_microbatch_s"]
         sent = max(r["largest_forward_bytes"], r["largest_backward_bytes"]) / r["bandwidth_Bps"] if r["bandwidth_Bps"] else 0
-        # petra-arrival is no fixed order: it may fall into a slightly better one with other links.
+        # petra-arrival has no fixed order: with other links it may happen to have a slightly better one.
         low = max(free * (0.98 if r["method"] == "petra-arrival" else 1), sent)
         if r["time_per_microbatch_s"] < low * (1 - 1e-6):
             wrong += 1
@@ -118,7 +120,7 @@ def check(rows):
 
 
 def knee(rows, depth, name, sweep):
-    """Where the time is BITES of that with free links; None: nowhere in the sweep."""
+    """Returns the point at which the time is BITES times that with free links; None if there is none in the sweep."""
     found = pick(rows, depth, name, sweep + "_bites")
     return found[0][KEYS[sweep]] if found else None
 

@@ -20,7 +20,7 @@ SEEDS = range(1, 11)
 SCALES = [0, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
 SLOW_STAGE = 5
-# What is compared: label, method, microbatches in flight at most (arrival), seconds per microbatch without scatter.
+# The rows: label, method, maximum number of microbatches in flight (arrival), seconds per microbatch without scatter.
 KINDS = [("lockstep", "petra", 0, 4), ("arrival, credit 10", "petra-arrival", 10, None), ("arrival, credit 19", "petra-arrival", 19, None),
          ("arrival, credit 38", "petra-arrival", 38, None), ("1f1b-async", "pipedream", 0, 3)]
 LOOKS = {kind[0]: sim.common.style(index) for index, kind in enumerate(KINDS)}
@@ -48,7 +48,7 @@ def compute():
 
 
 def mean_and_interval(values):
-    """The mean and half of its 95 % interval over the seeds."""
+    """Returns the mean and half of its 95 % interval over the seeds."""
     if len(values) == 1:
         return float(values[0]), 0.0
     return statistics.fmean(values), sim.common.half_interval(values)
@@ -67,7 +67,7 @@ def summary(cell, results):
 
 
 def lags(kind, scale):
-    """How many microbatches came back to stage 1 how many updates late, over all seeds, from traces."""
+    """Counts from traces, over all seeds, the microbatches that came back to stage 1 with each lag."""
     counts = collections.Counter()
     for seed in SEEDS if scale else [1]:
         with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,7 @@ def tables(rows):
 
 
 def draw(rows, histogram, path):
-    """A colour and a marker is a program, in all panels."""
+    """Draws the figure; each program has the same colour and marker in all panels."""
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(10.5, 8), layout="constrained")
     (time, slow), (lag, shares) = axes
@@ -134,7 +134,7 @@ def draw(rows, histogram, path):
             curves.append(([r["factor"] for r in points], [r["time_per_microbatch_s"] / r["factor"] for r in points],
                            {**look, "linestyle": "-" if scale else ":", "markerfacecolor": look["color"] if scale else "white"}))
     for curves in slowed.values():
-        for place, (x, y, look) in enumerate(curves):  # the later the smaller, as many coincide
+        for place, (x, y, look) in enumerate(curves):  # later markers are smaller, because many coincide
             slow.plot(x, y, **look, markersize=8 - 1.3 * place)
     for key, line in ("lag_mean_stage_1", None), ("lag_max_stage_1", ":"):
         curves = []
@@ -155,7 +155,7 @@ def draw(rows, histogram, path):
 
 
 def draw_shares(axis, histogram):
-    """The lags of one program by scatter: of one colour, as all else of it; bars beside each other in three shades."""
+    """Draws the lags of one program by scatter, in the colour of the program: bars beside each other in three shades."""
     label = "arrival, credit 19"
     found = {scale: [r for r in histogram if r["program"] == label and r["scale"] == scale] for scale in TRACED}
     width = 0.28

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a network without strided convolutions learns and keeps: invertible_downsampling.py [PETRA] [--jobs=N] [--draw] [--runs=FOLDER].
+"""Trains a network without strided convolutions and counts its memory: invertible_downsampling.py [PETRA] [--jobs=N] [--draw] [--runs=FOLDER].
 
-Sweeps invertible-downsampling.yaml into FOLDER (runs/invertible-downsampling); cells that are complete are not run again, and with --jobs=0 none is.
-Memory is counted by petra simulate. Writes cells.csv, where rows of runs that are not there stay, and memory.csv, and prints their tables; --draw prints those of the CSVs that are there. Needs
+Sweeps invertible-downsampling.yaml into FOLDER (runs/invertible-downsampling); complete cells are not repeated, and --jobs=0 runs none.
+Memory is counted by petra simulate. Writes cells.csv, in which it keeps rows of other runs,  and memory.csv, and prints their tables; --draw prints
+those of the existing CSV files. Needs
 h5py."""
 
 import os
@@ -21,7 +22,7 @@ CONFIG = os.path.join(HERE, "base.yaml")
 
 
 def train():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "invertible-downsampling.yaml"), RUNS):
         kind = keys["model.downsample"]
         yield {"downsample": kind, "method": keys["method.name"], "seed": cell["seed"],
@@ -30,7 +31,7 @@ def train():
 
 
 def count_memory():
-    """What every stage of petra holds at most, in tensors without padding (cpu pads 8 channels to 16)."""
+    """Returns the maximum memory of every stage of petra, in tensors without padding (cpu pads 8 channels to 16)."""
     for kind in KINDS:
         found = sim.simulate(CONFIG, {"method.name": "petra", "model.downsample": kind, "device.backend": "ref"})
         for stage in found["stages"]:
@@ -38,7 +39,7 @@ def count_memory():
 
 
 def shown(rows, column, scale, digits):
-    """Of the rows of one network and method."""
+    """Returns the text for the rows of one network and method."""
     diverged = sum(row["state"] != "complete" for row in rows)
     if diverged or not rows:
         return f"{diverged} of {len(rows)} diverged" if rows else "–"

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the gradients of petra are from exact ones over 90 epochs: fig_5_6.py [PETRA] [--draw] [--runs=FOLDER].
 
-Reads the log of petra-k1 in the folder of experiment 01 (runs/first-light), in FOLDER where it says so, and draws figures 5 and 6 and writes probes.csv from
-it; then trains 150 microbatches more from its weights, at two rates and in two precisions, into FOLDER/from-weights (runs that are there are not made
-again), and writes from_weights.csv; scales.csv has the batch-norm scales of these weights and of those of the other long runs. Prints the tables; --draw prints them from the CSV that are there. Needs h5py, numpy and matplotlib."""
+Reads the log of petra-k1 in the folder of experiment 01 (runs/first-light, or FOLDER), draws figures 5 and 6 and writes probes.csv. It then trains
+150 further microbatches from the weights of this run, at two rates and in two precisions, into FOLDER/from-weights (existing runs are not repeated),
+and writes from_weights.csv. scales.csv has the batch-norm scales of these weights and of those of the other long runs. Prints the tables;
+--draw prints them from the existing CSV files. Needs h5py, numpy and matplotlib."""
 
 import os
 import subprocess
@@ -24,13 +25,13 @@ LONG_RUN = os.path.join(RUNS, "ninety", "{}_epochs=90_seed=1")
 RUN = LONG_RUN.format("petra-k1")
 LONG = {"backprop": "`backprop`", "petra-k1": "`petra`, k = 1", "petra-k4": "`petra`, k = 4", "petra-k16": "`petra`, k = 16"}
 PAIRS = [("method_delayed", "PETRA and delayed"), ("method_end_to_end", "PETRA and end-to-end"), ("delayed_end_to_end", "delayed and end-to-end")]
-# The training from the weights: precisions, and rates of which the first moves nothing.
+# The training from the weights: precisions, and rates, of which the first changes nothing.
 PRECISIONS, RATES = ["bf16", "fp32"], [1e-6, 0.25]
 MICROBATCHES, PROBED = 150, 15
 
 
 def probes(path):
-    """Of each epoch, the names of quantities with their values: arrays of (probes, stages)."""
+    """Yields, for each epoch, the names of quantities with their values: arrays of (probes, stages)."""
     run = petra_runs.Run(path)
     quantities = {"cosine_" + pair: run.probe("cosine/" + pair) for pair, _ in PAIRS} | {"reconstruction_error": run.probe("reconstruction_error")}
     epoch = quantities["reconstruction_error"].coords["epoch"] + 1
@@ -38,7 +39,7 @@ def probes(path):
 
 
 def of_epochs(path):
-    """A row of each epoch and stage: means, and the number of probes at which the method is the nearer to end-to-end."""
+    """Yields a row for each epoch and stage: means, and the number of probes at which the method is closer to end-to-end."""
     for epoch, found in probes(path).items():
         nearer = found["cosine_method_end_to_end"] > found["cosine_delayed_end_to_end"]
         for stage in range(nearer.shape[1]):
@@ -48,7 +49,7 @@ def of_epochs(path):
 
 
 def train_on(precision, rate):
-    """The folder of a run from the weights of the long one, at one rate."""
+    """Returns the folder of a run from the weights of the long run, at one rate."""
     output = os.path.join(RUNS, "from-weights", f"{precision}_{rate:g}")
     sets = {"run.epochs": 1, "data.limit": MICROBATCHES * 64, "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": PROBED, "optim.lr": rate,
             "device.precision": precision, "model.weights": os.path.join(RUN, "weights.h5")}
@@ -59,7 +60,7 @@ def train_on(precision, rate):
 
 
 def from_weights():
-    """A row of each of these runs and each stage: means over the second half of its probes."""
+    """Yields a row for each of these runs and each stage: means over the second half of its probes."""
     for precision in PRECISIONS:
         for rate in RATES:
             for found in probes(train_on(precision, rate)).values():
@@ -69,7 +70,7 @@ def from_weights():
 
 
 def scales():
-    """Of each long run that has ended and each stage, the root mean square of the scales of its last batch norm."""
+    """Yields, for each completed long run and each stage, the root mean square of the scales of its last batch norm."""
     import h5py
     for name in LONG:
         path = os.path.join(LONG_RUN.format(name), "weights.h5")
@@ -84,7 +85,7 @@ def scales():
 
 
 def steps():
-    """The epochs after which the rate drops."""
+    """Returns the epochs after which the rate drops."""
     with open(CONFIG, encoding="utf-8") as file:
         config = petra_runs.read_config(file.read())
     return [int(part) for part in config["lr.milestones"].strip("[]").split(",")]

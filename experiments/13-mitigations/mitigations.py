@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with and without mitigations of delay: mitigations.py [PETRA] [--tables | --draw] [--runs=FOLDER].
 
-Runs that are complete in FOLDER (runs/mitigations) already are read, not run again. Prints the table, writes mitigations.csv and draws
-mitigations.png beside itself; --draw draws the figure from the CSV that is there. Needs h5py and, for the figure, matplotlib."""
+Complete runs in FOLDER (runs/mitigations) are read and not repeated. Prints the table, writes mitigations.csv and draws
+mitigations.png beside itself; --draw draws the figure from the existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ MITIGATIONS = {
     "stage_momentum": {"stage_momentum": 0.99},
 }
 STASHED = [name for name in MITIGATIONS if "discrepancy_correction" not in MITIGATIONS[name]]
-# Method, stages, what is tried.
+# Method, stages, mitigations.
 GROUPS = [
     ("backprop", 10, ["none"]),
     ("petra", 10, list(MITIGATIONS)),
@@ -45,7 +45,7 @@ SEEDS = {("petra", 10, "none"): [1, 2, 3], ("petra", 10, "weight_prediction: dif
 
 
 def train(method, stages, name, seed):
-    """The figures of the last epoch by column; "diverged" in place of each of a run that diverged."""
+    """Returns the figures of the last epoch by column; "diverged" instead of each if the run diverged."""
     h5py, = sim.common.modules("h5py")
     folder = os.path.join(RUNS, f"{method}-{stages}-{name}".replace(" ", "-").replace(":", "") + (f"-seed-{seed}" if seed != 1 else ""))
     settings = [f"method.name={method}", f"run.seed={seed}"]
@@ -84,7 +84,7 @@ def tables(rows):
 
 
 def draw(rows):
-    """Each run is a point: the colour is the method, the marker tells J, hollow ones are further seeds."""
+    """Draws each run as a point: the colour shows the method, the marker shows J, and hollow points are further seeds."""
     plt = sim.pyplot()
     from matplotlib.lines import Line2D
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mitigations of delay on CIFAR-10, each at three rates: mitigations_cifar10.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps petra-cifar10.yaml and pipedream-cifar10.yaml into FOLDER (runs/mitigations-cifar10); cells that are complete are not run again, and with
---jobs=0 none is. Writes cells.csv, where rows of runs that are not there stay, prints the tables and draws mitigations-cifar10.png; --draw draws from
-the CSV that is there. `backprop` is that of experiment 01. Needs h5py and, for the figure, matplotlib."""
+Sweeps petra-cifar10.yaml and pipedream-cifar10.yaml into FOLDER (runs/mitigations-cifar10); complete cells are not repeated, and --jobs=0 runs none.
+Writes cells.csv, in which it keeps rows of other runs,  prints the tables and draws mitigations-cifar10.png; --draw draws from the existing CSV.
+`backprop` is that of experiment 01. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import statistics
@@ -22,7 +22,7 @@ METHODS = ["petra", "pipedream"]
 
 
 def collect():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for method in METHODS:
         for keys, cell in sweeps.cells(os.path.join(HERE, method + "-cifar10.yaml"), os.path.join(RUNS, method)):
             yield {"method": method, "mitigation": os.path.basename(cell["output"]).split("_lr=")[0], "lr": float(keys["optim.lr"]), "seed": cell["seed"],
@@ -30,18 +30,18 @@ def collect():
 
 
 def top1(rows, method, mitigation, rate):
-    """Of each seed that has ended, in percent; None in the place of one that diverged."""
+    """Returns the top-1 accuracy of each completed seed in percent; None for one that diverged."""
     return [100 * r["eval_top1_recalibrated"] if r["state"] == "complete" else None for r in rows
             if (r["method"], r["mitigation"], r["lr"]) == (method, mitigation, rate)]
 
 
 def mean(values):
-    """None where there is no value, or one that diverged."""
+    """Returns the mean; None if there is no value, or if one diverged."""
     return statistics.fmean(values) if values and None not in values else None
 
 
 def best(rows, method, mitigation):
-    """(mean, rate) of the rate with the highest mean; None: no run has ended well."""
+    """Returns (mean, rate) of the rate with the highest mean; None if no run ended well."""
     means = [(mean(top1(rows, method, mitigation, rate)), rate) for rate in sorted({r["lr"] for r in rows})]
     return max((pair for pair in means if pair[0] is not None), default=None)
 
@@ -51,7 +51,7 @@ def methods(rows):
 
 
 def mitigations(rows, method):
-    """Of a method, none first."""
+    """Returns the mitigations of a method, with none first."""
     names = dict.fromkeys(r["mitigation"] for r in rows if r["method"] == method)
     return sorted(names, key=lambda name: (name != "none", name))
 

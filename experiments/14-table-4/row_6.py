@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...] [--draw]. Trains `delayed` and `delayed-reversible` from the same weights for a few
-microbatches, writes row-6.csv: how far apart their weights are over how far they moved, and prints it as a table; --draw prints that of
-the CSV that is there. Exit status 1 where a distance is more than the rounding of the inversion can explain."""
+microbatches, writes row-6.csv (the distance of their weights over the distance that these moved), and prints it as a table; --draw prints that of the
+existing
+CSV. Exit status 1 if a distance is larger than the rounding of the inversion can explain."""
 
 import os
 import sys
@@ -23,7 +24,7 @@ LARGEST = {"fp64": 1e-11, "fp32": None}
 
 
 def parameters(path):
-    """All trained weights as one vector (statistics of batch norms are no weights)."""
+    """Returns all trained weights as one vector (statistics of batch norms are not weights)."""
     found = []
     with h5py.File(path, "r") as file:
         file["parameters"].visititems(
@@ -32,7 +33,7 @@ def parameters(path):
 
 
 def measure():
-    """A row of each precision and length."""
+    """Yields a row for each precision and length."""
     with tempfile.TemporaryDirectory() as folder:
         for precision in LARGEST:
             common = [*SIZE, *SETS, "--set", f"device.precision={precision}", "--set", "run.eval_every=0"]

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import simulations as sim  # noqa: E402
 
-# Row of the grid, its number in the paper (6: not there), what is buffered, the paper's top-1 of RevNet-18 on CIFAR-100 in %.
+# Row of the grid, its number in the paper (6 is not there), buffered data, the paper's top-1 of RevNet-18 on CIFAR-100 in %.
 ROWS = [("no-delay", 1, "no delay", "77.5"), ("inputs-and-weights", 2, "inputs and weights", "76.5"), ("inputs", 3, "inputs", "76.4"),
         ("weights", 4, "weights; inverted with the latest", "75.4"), ("neither", 5, "neither", "75.9"),
         ("weights-exact-inverse", 6, "weights; inverted with them", "-")]
@@ -27,7 +27,7 @@ def shown(values, digits, factor=1.0):
 
 
 def read(folder):
-    """By row: by seed: the figures of its cell, of depth 18 where the grid has several."""
+    """Returns the figures of the cells by row and by seed, for depth 18 if the grid has several depths."""
     path = os.path.join(folder, "summary.json")
     try:
         with open(path, encoding="utf-8") as file:

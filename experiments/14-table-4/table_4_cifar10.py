@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Table 4 on CIFAR-10 with 30 epochs: table_4_cifar10.py [PETRA] [--jobs=N] [--tables] [--runs=FOLDER].
 
-Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv,
-where rows of runs that are not there stay, and prints the table. Needs h5py."""
+Sweeps table-4-cifar10.yaml into FOLDER (runs/table-4-cifar10); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
+keeps rows of other runs,  and prints the table. Needs h5py."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ RUNS = sweeps.WORDS.get("runs", "runs/table-4-cifar10")
 
 
 def collect():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "table-4-cifar10.yaml"), RUNS):
         yield {"row": os.path.basename(cell["output"]).split("_")[0], "method": keys["method.name"], "lr": float(keys["optim.lr"]), "seed": cell["seed"],
                **sweeps.last_epoch(cell)}

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figure 4 on CIFAR-10 with 30 epochs: fig_4.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv, where
-rows of runs that are not there stay, prints its table and that of other-rates.csv, which has runs of an earlier grid, and draws fig-4-cifar10.png; --draw
-draws from the CSV that is there. Needs h5py and, for the figure, matplotlib."""
+Sweeps fig-4-cifar10.yaml into FOLDER (runs/fig-4-cifar10); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
+keeps rows of other runs,  prints its table and that of other-rates.csv, which has runs of an earlier grid, and draws fig-4-cifar10.png; --draw draws
+from the existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import sys
@@ -20,14 +20,14 @@ METHODS = ["backprop", "petra"]
 
 
 def collect():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "fig-4-cifar10.yaml"), RUNS):
         yield {"method": keys["method.name"], "accumulate": int(keys["method.accumulate"]), "epochs": int(keys["run.epochs"]),
                "lr": float(keys["optim.lr"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
 
 
 def lines(rows):
-    """By method, by k: top-1 in percent of each seed."""
+    """Returns the top-1 accuracy of each seed in percent, by method and k."""
     found = {method: {} for method in METHODS}
     for row in rows:
         if row["state"] == "complete":
@@ -40,7 +40,7 @@ def shown(values):
 
 
 def top1(row):
-    """In percent, of a row that there is and that did not diverge."""
+    """Returns the top-1 accuracy in percent, if the row exists and did not diverge."""
     return [100 * row["eval_top1_recalibrated"]] if row and row["state"] == "complete" else []
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same runs: lag_under_jitter.py
-[PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it only lags are
-remade. Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
+[PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it the script only remakes the lags.
+Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
 
 import collections
 import json
@@ -19,13 +19,13 @@ CONFIG = os.path.join(HERE, "base-mini.yaml")
 STAGES = 10
 MICROBATCHES = 250  # of the small trainings: two passes of 125
 SEEDS = [1, 2, 3]
-# Row of the grid, method, microbatches in flight at most (arrival).
+# Row of the grid, method, maximum number of microbatches in flight (arrival).
 ROWS = [("petra", "petra", 0), ("arrival-10", "petra-arrival", 10), ("arrival-19", "petra-arrival", 19), ("arrival-38", "petra-arrival", 38),
         ("pipedream", "pipedream", 0)]
 LOOKS = {row[0]: sim.common.style(index) for index, row in enumerate(ROWS)}
 CONDITIONS = [(0, 1), (0.5, 1), (0, 3), (0.5, 3)]  # scatter, factor of the slow stage
 SLOW_STAGE = 5
-ORDERED = {"petra": 2 * (STAGES - 1), "pipedream": STAGES - 1}  # largest lag of the programs with an order of their own
+ORDERED = {"petra": 2 * (STAGES - 1), "pipedream": STAGES - 1}  # largest lag of the programs with a fixed order
 RUNS = next((text.split("=", 1)[1] for text in sys.argv[1:] if text.startswith("--runs=")), None)
 
 
@@ -34,7 +34,7 @@ def spoken(scale, factor):
 
 
 def lags_of(row, scale, factor, seed):
-    """What `petra simulate` says, and how many microbatches came back to each stage how many updates late, from the trace."""
+    """Returns the output of `petra simulate`, and from the trace the number of microbatches with each lag at each stage."""
     _, method, credit = row
     keys = {"method.name": method, "method.credit": credit, "run.seed": seed, "run.max_microbatches": MICROBATCHES,
             "cluster.jitter.scale": scale, "cluster.stragglers.factor": factor}
@@ -72,7 +72,7 @@ def simulate():
 
 
 def check_lags(summary, histogram):
-    """Bounds of the lag; and that the trace, counted here, agrees with the largest lag that the simulation gives."""
+    """Checks the bounds of the lag, and that the trace agrees with the largest lag of the simulation."""
     wrong = 0
     for r in summary:
         bound = ORDERED[r["row"]] if r["row"] in ORDERED else next(credit for name, _, credit in ROWS if name == r["row"]) - 1
@@ -84,7 +84,7 @@ def check_lags(summary, histogram):
 
 
 def accuracies(folder):
-    """Rows of the table from the sweep's summary."""
+    """Returns rows of the table from the summary of the sweep."""
     path = os.path.join(folder, "summary.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -102,7 +102,7 @@ def accuracies(folder):
 
 
 def check_weights(folder):
-    """Programs with an order of their own must end with bit-identical weights, whatever the timing."""
+    """Checks that programs with a fixed order end with bit-identical weights for any timing."""
     h5py, = sim.common.modules("h5py")
 
     def weights(name):
@@ -125,7 +125,7 @@ def check_weights(folder):
 
 
 def spread(values, digits=2):
-    """The mean, and the range where there are several."""
+    """Returns the mean, and the range if there are several values."""
     return f"{statistics.fmean(values):.{digits}f}" + (f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else "")
 
 
@@ -149,7 +149,7 @@ def tables(summary, trained):
 
 
 def draw(summary, histogram, trained, path):
-    """A colour and a marker is a row of the grid, in all panels."""
+    """Draws the figure; each row of the grid has the same colour and marker in all panels."""
     plt = sim.pyplot()
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
     for panel, condition in zip([axes[0][0], axes[0][1], axes[1][0], axes[1][1]], CONDITIONS):
@@ -159,7 +159,7 @@ def draw(summary, histogram, trained, path):
     for name, look in LOOKS.items():
         points = pick(summary, row=name, scale=0.5, factor=1)
         curves.append(([r["stage"] for r in points], [r["lag_mean"] for r in points], look))
-    for place, (x, y, look) in enumerate(curves):  # the later the smaller, as some lie close to others
+    for place, (x, y, look) in enumerate(curves):  # later markers are smaller, because some are close to others
         stages.plot(x, y, **look, markersize=7 - place)
     stages.set(title=f"Mean lag by stage, scatter 0.5, {len(SEEDS)} seeds", xlabel="stage", ylabel="updates between F and B",
                xticks=range(1, STAGES + 1), ylim=(0, None))
@@ -181,7 +181,7 @@ def draw(summary, histogram, trained, path):
 
 
 def draw_shares(axis, histogram, scale, factor):
-    """How many microbatches were how late, each row of the grid on a line of its own: none hides another."""
+    """Draws the number of microbatches at each lag, with each row of the grid on a line of its own, so that none hides another."""
     for place, (name, look) in enumerate(LOOKS.items()):
         rows = pick(histogram, row=name, scale=scale, factor=factor, stage=1)
         total = sum(r["microbatches"] for r in rows)

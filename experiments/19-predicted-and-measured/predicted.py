@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
-[--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the table that is there. Exit
-status 1 where a run fails; the figures are judged by the reader."""
+[--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the existing table. Exit status 1 if a run fails; the
+figures are not checked."""
 
 import json
 import os
@@ -22,19 +22,19 @@ RANKS = 2
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive",
        "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-# Two hosts of this machine, with 1 Gbit/s from each to the other and, where the kernel can delay, 1 ms.
+# Two hosts of this machine, with 1 Gbit/s in each direction and, if the kernel can delay, 1 ms.
 TWO_HOSTS = os.path.join(HERE, "two_hosts.sh")
 DELAYED, LIMITED = "netem delay 1ms rate 1gbit limit 100000", "tbf rate 1gbit burst 64kb limit 64mb"
 TCP = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "10.9.0.0/24"}
 CASES = [("balanced", []), ("unbalanced", ["--set", "cluster.placement=[7, 3]"]), ("slow link", [])]
-SLEEPS = [(4, 400), (16, 400), (64, 512)]  # stages and microbatches that are slept, for the runtime alone
+SLEEPS = [(4, 400), (16, 400), (64, 512)]  # stages and microbatches of the rehearsals, for the runtime alone
 SLEEP = ["--set", "cluster.cost.model=constant", "--set", "cluster.cost.forward_s=0.01", "--set", "cluster.cost.backward_s=0.02",
          "--set", "cluster.cost.reconstruct_s=0.01", "--set", "cluster.message.forward_bytes=65536", "--set",
          "cluster.message.backward_bytes=131072"]
 
 
 def discipline():
-    """Of a slow link; None, with the reason told, where the rights or the programs are not there."""
+    """Returns the tc discipline of a slow link; None if rights or programs are missing, with a line that says so."""
     for words in DELAYED, LIMITED:
         tried = subprocess.run([TWO_HOSTS, words, "true"], stderr=subprocess.PIPE, text=True, check=False)
         if tried.returncode == 0:
@@ -65,7 +65,7 @@ def row(case, number, folder):
 
 
 def compute():
-    """A profile before every run: the machine's speed drifts."""
+    """Measures; makes a profile before every run, because the speed of the machine drifts."""
     rows, slow = [], discipline()
     with tempfile.TemporaryDirectory() as folder:
         profile, out = os.path.join(folder, "p.h5"), os.path.join(folder, "run")

@@ -3,8 +3,8 @@
 """Trains one network as one stage and as ten, each with gradients that come later and later: depth_or_delay.py [PETRA] [--jobs=N]
 [--tables | --draw] [--runs=FOLDER].
 
-Sweeps depth-or-delay.yaml into FOLDER (runs/depth-or-delay); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv,
-where rows of runs that are not there stay, prints the table and draws depth_or_delay.png; --draw draws from the CSV that is there. Needs matplotlib for
+Sweeps depth-or-delay.yaml into FOLDER (runs/depth-or-delay); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv, in which it
+keeps rows of other runs,  prints the table and draws depth_or_delay.png; --draw draws from the existing CSV. Needs matplotlib for
 the figure."""
 
 import os
@@ -18,19 +18,19 @@ import sweeps  # noqa: E402
 
 CELLS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "depth_or_delay.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/depth-or-delay")
-# Cuts of the network: stages, and how many ticks late the first of them and their mean is without extra delay, 2 (J - 1) and J - 1.
+# Cuts of the network: number of stages, and the delay in ticks of the first stage and of the mean without extra delay, 2 (J - 1) and J - 1.
 CUTS = {"one stage": (1, 0, 0), "ten stages": (10, 18, 9)}
 
 
 def collect():
-    """A row of each cell that has ended, after its last epoch."""
+    """Yields a row for each completed cell, after its last epoch."""
     for keys, cell in sweeps.cells(os.path.join(HERE, "depth-or-delay.yaml"), RUNS):
         stages = 1 if keys["stages.partition"] == "balanced" else 10
         yield {"stages": stages, "extra_delay": int(keys["method.extra_delay"]), "seed": cell["seed"], **sweeps.last_epoch(cell)}
 
 
 def points(rows, stages):
-    """Of one cut: (extra delay, top-1 in percent, mean over the seeds), by delay."""
+    """Returns the points of one cut by delay: (extra delay, top-1 in percent, mean over the seeds)."""
     found = {}
     for row in rows:
         if row["stages"] == stages and row["state"] == "complete":

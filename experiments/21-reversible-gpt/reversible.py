@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses and memory of an ordinary and of a reversible GPT: reversible.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps training.yaml into FOLDER (runs/reversible-gpt); cells that are complete are not run again, and with --jobs=0 none is. Memory by depth is
-counted by petra simulate. Writes losses.csv and memory.csv, prints the tables and draws reversible.png; --draw draws from the CSV that is
-there. Needs h5py and, for the figure, matplotlib."""
+Sweeps training.yaml into FOLDER (runs/reversible-gpt); complete cells are not repeated, and --jobs=0 runs none. Memory by depth is
+counted by petra simulate. Writes losses.csv and memory.csv, prints the tables and draws reversible.png; --draw draws from the existing CSV. Needs
+h5py and, for the figure, matplotlib."""
 
 import os
 import statistics
@@ -18,7 +18,7 @@ import sweeps  # noqa: E402
 LOSSES, MEMORY, FIGURE = (os.path.join(HERE, name) for name in ("losses.csv", "memory.csv", "reversible.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/reversible-gpt")
 ROWS = {"gpt": ("gpt", "backprop"), "revgpt": ("revgpt", "backprop"), "revgpt-rebuilt": ("revgpt", "reversible"),
-        "gpt-checkpoint": ("gpt", "checkpoint")}  # the last: memory alone
+        "gpt-checkpoint": ("gpt", "checkpoint")}  # the last only for memory
 NAMES = {"gpt": "gpt, graphs kept", "revgpt": "revgpt, graphs kept", "revgpt-rebuilt": "revgpt, inputs rebuilt",
          "gpt-checkpoint": "gpt, inputs of blocks kept"}
 SETS = {"text": "tiny Shakespeare, bytes", "grammar": "grammar"}
@@ -27,7 +27,7 @@ STATE = ("parameters", "gradients", "momentum")
 
 
 def train():
-    """Losses by epoch of every cell, and the memory that it held."""
+    """Yields the losses of every cell by epoch, and its memory."""
     petra_runs = sim.common.runs()
     for keys, cell in sweeps.cells(os.path.join(HERE, "training.yaml"), RUNS):
         row = next(name for name, value in ROWS.items() if value == (keys["model.family"], keys.get("method.name", "backprop")))
@@ -40,7 +40,8 @@ def train():
 
 
 def count_memory():
-    """What the stage of all blocks holds at most, with AdamW, by depth: all of it, and without what every method holds of the weights."""
+    """Yields, by depth, the maximum memory of the stage of all blocks with AdamW: in total, and without the memory that every method needs for the
+    weights."""
     jobs = [(row, depth) for row in ROWS for depth in DEPTHS]
     sets = [{"model.family": ROWS[row][0], "method.name": ROWS[row][1], "model.depth": depth, "data.set": "grammar",
              "stages.blocks": f"[{2 * depth + 1}, 1]"} for row, depth in jobs]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with five optimisers and four methods, and draws what delay costs each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
+"""Trains with five optimisers and four methods, and draws the cost of delay for each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
 [--runs=FOLDER].
 
-Sweeps the three grids beside itself into FOLDER (runs/optimisers-under-delay); cells that are complete are not run again, and with --jobs=0
-none is. Writes cells.csv and cosines.csv, where rows of runs that are not there stay, prints the tables and draws optimisers.png; --draw draws from the
-CSV that is there. Needs h5py and, for the figure, matplotlib."""
+Sweeps the three grids beside itself into FOLDER (runs/optimisers-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
+cells.csv and cosines.csv, in which it keeps rows of other runs,  prints the tables and draws optimisers.png; --draw draws from the existing CSV.
+Needs h5py and, for the figure, matplotlib."""
 
 import math
 import os
@@ -19,7 +19,7 @@ import sweeps  # noqa: E402
 
 CELLS, COSINES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "cosines.csv", "optimisers.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/optimisers-under-delay")
-# Grid, and what of a cell's method and stages it does not say.
+# Grid, and the method and stages of its cells that it does not state.
 GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-late": ("pipedream-2bw", 4)}
 OPTIMISERS = ["sgd", "adamw", "nadamw", "muon", "basis-rotation"]
 METHODS = ["petra", "delayed", "pipedream"]
@@ -31,7 +31,7 @@ KEYS = ["optimiser", "rate", "method", "stages", "seed"]
 # --- runs ---
 
 def collect(grid):
-    """A row of each cell that has ended."""
+    """Yields a row for each completed cell."""
     method, stages = GRIDS[grid]
     for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
         diverged = cell["state"] == "diverged"
@@ -41,8 +41,9 @@ def collect(grid):
 
 
 def cosines(rows, outputs):
-    """Of those cells of `rows` whose folders are in `outputs`: by stage, of each method with most stages and each optimiser at its best rate: the mean over the probes of the last epoch and over the
-    seeds of the cosine between the method's gradient and the one at the weights of now."""
+    """Yields, by stage, the cosine between the method's gradient and the one at the current weights: for each method with the maximum number of
+    stages and each optimiser at its best rate, as the mean over the probes of the last epoch and over the seeds. It covers the cells of `rows` whose
+    folders are in `outputs`."""
     petra_runs = sim.common.runs()
     for method, stages in [(method, STAGES[-1]) for method in METHODS] + [("pipedream-2bw", 4)]:
         for optimiser in OPTIMISERS:
@@ -61,20 +62,20 @@ def cosines(rows, outputs):
 # --- figures of the cells ---
 
 def losses(rows, optimiser, method, stages, rate):
-    """Evaluation losses, one a seed; infinite where it diverged."""
+    """Returns the evaluation losses, one per seed; infinite if the run diverged."""
     return [math.inf if r["eval_loss"] == "diverged" else r["eval_loss"] for r in rows
             if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
 
 
 def best_rate(rows, optimiser, method, stages):
-    """With the lowest mean evaluation loss of those that were tried; None: none was."""
+    """Returns the rate with the lowest mean evaluation loss of those that were tried; None if none was."""
     rates = sorted({r["rate"] for r in rows if r["optimiser"] == optimiser})
     means = {rate: statistics.fmean(found) for rate in rates if (found := losses(rows, optimiser, method, stages, rate))}
     return min(means, key=means.get) if means else None
 
 
 def place(method, stages):
-    """One stage has no delay, whatever the method."""
+    """Returns the method and stages of a cell; one stage has no delay with any method."""
     return ("backprop", 1) if stages == 1 else (method, stages)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""By how much rebuilt inputs of a reversible GPT are off, by block: reconstruction.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
+"""Measures the errors of reconstructed inputs of a reversible GPT, by block: reconstruction.py [PETRA] [--jobs=N] [--tables | --draw]
+[--runs=FOLDER].
 
-Sweeps depths.yaml into FOLDER (runs/reconstruction); cells that are complete are not run again, and with --jobs=0 none is. Writes errors.csv, prints
-the table and draws reconstruction.png; --draw draws from the CSV that is there. Needs h5py and, for the figure, matplotlib."""
+Sweeps depths.yaml into FOLDER (runs/reconstruction); complete cells are not repeated, and --jobs=0 runs none. Writes errors.csv, prints
+the table and draws reconstruction.png; --draw draws from the existing CSV. Needs h5py and, for the figure, matplotlib."""
 
 import os
 import statistics
@@ -20,8 +21,8 @@ METHODS = {"reversible": "the same weights", "petra": "weights of later"}
 
 
 def collect():
-    """By depth, method, precision, epoch (the first and the last) and half of a block, from the input on: the mean over probes and seeds of the
-    relative error. A stage is half a block; embedding and head rebuild nothing."""
+    """Yields the mean relative error over probes and seeds, by depth, method, precision, epoch (the first and the last) and half of a block, from the
+    input on. A stage is half a block; embedding and head reconstruct nothing."""
     petra_runs, found = sim.common.runs(), {}
     for keys, cell in sweeps.cells(os.path.join(HERE, "depths.yaml"), RUNS):
         if cell["state"] == "diverged":
@@ -41,7 +42,7 @@ def errors_of(rows):
 
 
 def probed(found, depth, method, precision):
-    """The first and the last epoch that has probes: one that is not complete at the end of the run is none."""
+    """Returns the first and the last epoch that have probes; a probe that is not complete at the end of the run does not count."""
     return sorted({key[3] for key in found if key[:3] == (depth, method, precision)})
 
 

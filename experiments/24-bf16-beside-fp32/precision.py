@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with bf16 and with fp32, and compares: precision.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps precision.yaml into FOLDER (runs/precision); cells that are complete are not run again, and with --jobs=0 none is. Writes cells.csv and
-epochs.csv, where rows of runs that are not there stay, prints the table and draws precision.png; --draw draws from the CSV that is there. Needs matplotlib for the figure."""
+Sweeps precision.yaml into FOLDER (runs/precision); complete cells are not repeated, and --jobs=0 runs none. Writes cells.csv and epochs.csv, in which
+it keeps rows of other runs,  prints the table and draws precision.png; --draw draws from the existing CSV. Needs matplotlib for the figure."""
 
 import os
 import statistics
@@ -17,14 +17,14 @@ import sweeps  # noqa: E402
 CELLS, EPOCHS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "epochs.csv", "precision.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/precision")
 METHODS, PRECISIONS = ["petra", "backprop"], ["fp32", "bf16"]
-# Of an epoch's columns: what the table says, its factor, decimals.
+# Columns of an epoch: text in the table, factor, decimals.
 FIGURES = {"train_loss": ("train loss", 1, 4), "eval_loss": ("evaluation loss", 1, 4), "eval_top1": ("top-1, %", 100, 2),
            "eval_loss_recalibrated": ("evaluation loss, statistics estimated anew", 1, 4),
            "eval_top1_recalibrated": ("top-1, %, statistics estimated anew", 100, 2)}
 
 
 def collect():
-    """Rows of the cells that have ended, after their last epoch, and of all their epochs."""
+    """Returns rows of the completed cells, after their last epoch, and rows of all their epochs."""
     petra_runs = sim.common.runs()
     cells, epochs = [], []
     for keys, cell in sweeps.cells(os.path.join(HERE, "precision.yaml"), RUNS):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a reversible GPT on 8 stages with two optimisers for four and for sixteen epochs: longer.py [PETRA] [--jobs=N] [--tables | --draw] [--runs=FOLDER].
 
-Sweeps rates.yaml and long.yaml into FOLDER (runs/longer-under-delay); cells that are complete are not run again, and with --jobs=0 none is. Writes
-cells.csv, where rows of runs that are not there stay, prints the tables and draws longer.png; --draw draws from the CSV that is there. The runs of 1,960
+Sweeps rates.yaml and long.yaml into FOLDER (runs/longer-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
+cells.csv, in which it keeps rows of other runs,  prints the tables and draws longer.png; --draw draws from the existing CSV. The runs of 1,960
 updates are those of experiment 22. Needs h5py and, for the figure, matplotlib."""
 
 import math
@@ -26,7 +26,7 @@ METHODS = ["backprop", "petra", "delayed", "pipedream"]
 
 
 def collect():
-    """A row of each cell that has ended."""
+    """Yields a row for each completed cell."""
     for grid, updates in UPDATES.items():
         for keys, cell in sweeps.cells(os.path.join(HERE, grid + ".yaml"), os.path.join(RUNS, grid)):
             found = {name: "diverged" if cell["state"] == "diverged" else cell[name] for name in ("train_loss", "eval_loss")}
@@ -34,27 +34,27 @@ def collect():
 
 
 def with_short(rows):
-    """And the runs of experiment 22, whose backprop is on one stage."""
+    """Adds the runs of experiment 22, whose backprop is on one stage."""
     names = ["optimiser", "rate", "method", "seed", "train_loss", "eval_loss"]
     return [{**{name: row[name] for name in names}, "updates": 1960} for row in sim.read_table(SHORT)
             if row["optimiser"] in OPTIMISERS and row["method"] in METHODS and row["stages"] == (1 if row["method"] == "backprop" else STAGES)] + rows
 
 
 def losses(rows, optimiser, method, updates, rate):
-    """Evaluation losses, one a seed; infinite where it diverged."""
+    """Returns the evaluation losses, one per seed; infinite if the run diverged."""
     return [math.inf if r["eval_loss"] == "diverged" else r["eval_loss"] for r in rows
             if (r["optimiser"], r["method"], r["updates"], r["rate"]) == (optimiser, method, updates, rate)]
 
 
 def best(rows, optimiser, method, updates):
-    """(rate with the lowest mean evaluation loss of those that were tried, its losses); None: no run has ended well."""
+    """Returns (rate with the lowest mean evaluation loss of those that were tried, its losses); None if no run ended well."""
     found = {rate: losses(rows, optimiser, method, updates, rate) for rate in sorted({r["rate"] for r in rows})}
     rate = min((rate for rate, values in found.items() if values and math.inf not in values), key=lambda rate: statistics.fmean(found[rate]), default=None)
     return None if rate is None else (rate, found[rate])
 
 
 def behind(rows, optimiser, method, updates):
-    """Mean loss beyond that of backprop, each at its best rate; None where one of the two is not there."""
+    """Returns the mean loss beyond that of backprop, each at its best rate; None if one of the two is missing."""
     pair = best(rows, optimiser, "backprop", updates), best(rows, optimiser, method, updates)
     return statistics.fmean(pair[1][1]) - statistics.fmean(pair[0][1]) if all(pair) and method != "backprop" else None
 

@@ -23,10 +23,10 @@ enum { SCHEMA_VERSION = 5, MAX_GROUPS = 8 };
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;              /* what file.path is; of a part that is written, its stem */
-  char *temporary;         /* of a part that is written: the file that it is written to; NULL once it has its name */
+  char *path;              /* path in messages (file.path); of a part that is written, its stem */
+  char *temporary;         /* of a part that is written: its temporary file; NULL once it is renamed */
   bool lost;               /* HDF5 failed to write to a file on the disk */
-  char *config;            /* of one that is read */
+  char *config;            /* of an archive that is read */
   hid_t group[MAX_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
@@ -38,7 +38,7 @@ static petra_status part_path(const char *stem, uint64_t digest, char **out) {
   return PETRA_OK;
 }
 
-/* Its name ends as that of a part does, so that a part that was not finished is removed with those that are not needed. */
+/* The name ends like that of a part, so that an unfinished part is removed with those that are not needed. */
 static petra_status part_temporary(const char *stem, char **out) {
   const size_t size = strlen(stem) + sizeof ".h5";
   char *path;
@@ -49,7 +49,7 @@ static petra_status part_temporary(const char *stem, char **out) {
   return status;
 }
 
-/* To be returned after a failure of HDF5 to write. */
+/* Is returned if HDF5 fails to write. */
 static petra_status fail_write(checkpoint *c) {
   c->lost = true;
   return petra_hdf5_fail_write(c->file.path, &c->file.errors);
@@ -114,7 +114,7 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading)
-    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* an image grows by as much */
+    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* increment of an image */
   petra_hdf5_begin(&c->file.errors);
   if (base->reading)
     status = read_values(c, &item, host);
@@ -140,7 +140,7 @@ static petra_status allocate(const char *path, bool reading, checkpoint **out) {
   return PETRA_OK;
 }
 
-/* What every file of a checkpoint has. */
+/* Writes the attributes of every file of a checkpoint. */
 static bool put_head(const checkpoint *c, const char *config) {
   const char *const texts[][2] = {
       {"petra_version", petra_version()}, {"git_commit", petra_version_git_commit()}, {"config", config}};
@@ -185,7 +185,7 @@ petra_status petra_checkpoint_write(petra_archive *base) {
   return status;
 }
 
-/* The file, which is HDF5's no more, gets its seal. */
+/* Seals the file, which HDF5 has closed. */
 static petra_status seal_part(const checkpoint *c) {
   int fd = open(c->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   int failure = fd < 0 ? errno : petra_seal_finish(fd, NULL, 0);
@@ -264,7 +264,7 @@ void petra_checkpoint_destroy(petra_archive *base) {
   petra_hdf5_begin(&c->file.errors);
   while (c->groups)
     H5Gclose(c->group[--c->groups]);
-  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* else HDF5 would try to write again */
+  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* otherwise HDF5 would try to write again */
     H5Fclose(c->file.id);
   petra_hdf5_end();
   if (c->temporary)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h5 and its parts: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory (a part:
- * on the disk, beside), synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
+/* checkpoint.h5 and its parts: an archive (base/archive.h) in an HDF5 file that is always whole. It is built in memory
+ * (a part: in a temporary file), synced, and renamed. Schema: docs/hdf5-schema.md. */
 #pragma once
 
 #include "base/archive.h"
@@ -17,19 +17,19 @@ petra_status petra_checkpoint_write(petra_archive *archive);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);
 
-/* Removes from a folder of parts all that none of these stems and digests names, as far as that can be done; a digest of 0
+/* Removes from a folder of parts, as far as possible, all that none of these stems and digests names; a digest of 0
  * names none. */
 void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count);
 
-/* Whether a file of this name in a folder of parts is one, whole or half written. */
+/* Returns true if a file with this name in a folder of parts is one, complete or not. */
 bool petra_checkpoint_is_part(const char *name);
 
-/* Opens one for reading. PETRA_IO: cannot be opened; PETRA_DATA: not a checkpoint, without a seal that holds, of another
- * schema. */
+/* Opens a checkpoint for reading. PETRA_IO: cannot be opened. PETRA_DATA: not a checkpoint, without a valid seal,
+ * another schema. */
 petra_status petra_checkpoint_open(const char *path, petra_archive **out);
 
-/* The config that it was written with. */
+/* Returns the config with which it was written. */
 const char *petra_checkpoint_config(const petra_archive *archive);
 
-/* Closes either. NULL is allowed. */
+/* Closes a checkpoint or a part. NULL is allowed. */
 void petra_checkpoint_destroy(petra_archive *archive);

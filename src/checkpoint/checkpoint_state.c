@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in a checkpoint: one walk over the state of a run, which writes it or reads it back. */
+/* The content of a checkpoint: one walk over the state of a run writes it or reads it back. */
 #include "checkpoint/checkpoints.h"
 
 #include "base/log.h"
@@ -10,17 +10,17 @@
 
 #include <string.h>
 
-/* What the walk goes with. */
+/* The context of the walk. */
 typedef struct walk {
   const petra_checkpoint_state *state;
   petra_tensor_archive tensors;
-  petra_account **accounts; /* of the stages of each replica, then of the probe; NULL: elsewhere */
-  int64_t *digests;         /* of the parts; 0: there is none */
+  petra_account **accounts; /* of the stages of each replica, then of the probes; NULL: elsewhere */
+  int64_t *digests;         /* of the parts; 0: none */
   int32_t stages;
-  int probes; /* the part of the probes: the last one */
+  int probes; /* the part of the probes, which is the last */
 } walk;
 
-/* A pipeline that is here: replica 0's, where all are. */
+/* Returns a pipeline that is here: replica 0's, if all are. */
 static const petra_pipeline *any_pipeline(const petra_checkpoint_state *state) {
   int i = 0;
   while (!state->pipelines[i])
@@ -28,12 +28,13 @@ static const petra_pipeline *any_pipeline(const petra_checkpoint_state *state) {
   return state->pipelines[i];
 }
 
-/* The pipeline of a part that is not the probes'; NULL: elsewhere. */
+/* Returns the pipeline of a part of a stage; NULL: elsewhere. */
 static const petra_pipeline *pipeline_of(const walk *w, int part) {
   return w->state->pipelines[part / w->stages];
 }
 
-/* Returns whether this process writes a part. Rank 0 writes that of the probes, which all processes know and read. */
+/* Returns true if this process writes a part. Rank 0 writes that of the probes, which all processes have in common and
+ * read. */
 static bool has_part(const walk *w, int part) {
   if (part == w->probes)
     return w->state->probe && w->state->runlog;
@@ -64,7 +65,7 @@ static void end_walk(walk *w) {
   petra_free(w->digests);
 }
 
-/* The content of a part. */
+/* Reads or writes the content of a part. */
 static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
   petra_probe *probe = w->state->probe;
   petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
@@ -77,7 +78,7 @@ static petra_status archive_part(walk *w, petra_archive *archive, int part, cons
   return petra_execution_archive(w->state->execution, stage, begin->clock_ns, archive);
 }
 
-/* Parts that checkpoint.h5 does not name. */
+/* Removes the parts that checkpoint.h5 does not name. */
 static void remove_others(const walk *w) {
   const petra_checkpoint_files *files = w->state->files;
   petra_checkpoint_remove_parts(files->folder, files->stem, (const uint64_t *)w->digests, files->parts);
@@ -128,7 +129,7 @@ done:
   return status;
 }
 
-/* checkpoint.h5, when all parts are there; those of earlier checkpoints go afterwards. */
+/* Writes checkpoint.h5 when all parts are there; then removes those of earlier checkpoints. */
 static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;
@@ -136,7 +137,7 @@ static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
-  begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions that are in it */
+  begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions of the checkpoint */
   PETRA_TRY(petra_checkpoint_create(files->path, false, w->state->config, &archive));
   petra_status status = fill(w, archive, begin, measured_ns);
   if (status == PETRA_OK)
@@ -156,7 +157,7 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
   if (status == PETRA_OK)
     status = write_parts(&w, begin);
   status = petra_execution_collect(state->execution, status, w.digests);
-  if (status == PETRA_OK) { /* after an agreement that failed, or did not come to its end, there is no other */
+  if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other one */
     if (state->runlog)
       status = write_last(&w, begin, measured_ns);
     status = petra_execution_agree_on(state->execution, status);
@@ -190,13 +191,13 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
-  if (w->state->runlog) /* what a run left that was stopped while it wrote parts */
+  if (w->state->runlog) /* of a run that was stopped while it wrote parts */
     remove_others(w);
   return PETRA_OK;
 }
 
-/* No rank goes on, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed what it does
- * not name. */
+/* No rank resumes, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed the
+ * parts that it does not name. */
 
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
                                    petra_archive *archive) {

@@ -16,38 +16,38 @@
 
 typedef struct checkpoints {
   petra_observer base;
-  petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
+  petra_worker again; /* for the executor: counts the actions of the checkpoint again, then passes others on */
   petra_checkpoints_options options;
-  petra_worker *counting; /* of `again`; NULL: the run begins at its beginning */
+  petra_worker *counting; /* of `again`; NULL: the run was not resumed */
   int64_t done;           /* actions done */
-  int64_t resumed;        /* of these, those that the checkpoint has done */
-  int64_t resumed_order;  /* petra_checkpoint_begin's */
-  int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
+  int64_t resumed;        /* of these, those in the checkpoint */
+  int64_t resumed_order;  /* of petra_checkpoint_begin */
+  int64_t *measured;      /* of all actions done, if durations are measured; else NULL */
   int64_t measured_capacity;
   XXH64_state_t *order;    /* of all actions done */
-  int64_t every, every_ns; /* options.every: microbatches that stage 1 reads, or time; 0: not so */
+  int64_t every, every_ns; /* options.every in microbatches that stage 1 reads, or in time; 0: unused */
   int64_t read;            /* microbatches that stage 1 has read */
-  int64_t written;         /* of these, at the last checkpoint */
-  int64_t written_done;    /* `done` then */
-  int64_t began, began_ns; /* by arrival: `written` and its clock when the run goes on */
+  int64_t written;         /* value of `read` at the last checkpoint */
+  int64_t written_done;    /* value of `done` then */
+  int64_t began, began_ns; /* by arrival: `written` and its clock when the run is resumed */
 } checkpoints;
 
-/* Of an action: a month. */
+/* Limit of the duration of an action: a month. */
 static const int64_t LONGEST_NS = INT64_C(2592000000000000);
-/* Of a period, in microbatches or nanoseconds: no run is as long. */
+/* Limit of a period, in microbatches or nanoseconds: no run is as long. */
 static const double LONGEST = 1e18;
 
 static const petra_program_options *program_of(const checkpoints *c) {
   return &c->options.plan->program;
 }
 
-/* Whether stage 1 reads a microbatch with an action of this kind. */
+/* Returns true if stage 1 reads a microbatch in an action of this kind. */
 static bool is_first(const checkpoints *c, petra_action_kind kind) {
   bool fused = petra_program_fused(program_of(c), 1);
   return kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
 }
 
-/* Microbatches that stage 1 reads with these actions. */
+/* Counts the microbatches that stage 1 reads in these actions. */
 static int64_t reads(const checkpoints *c, const petra_action *actions, int count) {
   int64_t found = 0;
   for (int i = 0; i < count; i++)
@@ -62,13 +62,13 @@ static void add_to_order(XXH64_state_t *order, const petra_action *actions, int 
   }
 }
 
-/* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
+/* Returns true if stage 1 is about to read the first microbatch after a checkpoint is due. */
 static bool is_due(const checkpoints *c, const petra_action *actions, int count) {
   return !c->options.by_arrival && c->every > 0 && c->read > 0 && c->read % c->every == 0 && c->read != c->written &&
          reads(c, actions, count) > 0;
 }
 
-/* The line that a signal prints: what the run does next is not known then. */
+/* Sets the line that a signal prints, when it is not known what the run does next. */
 static void prepare_line(const checkpoints *c) {
   if (c->options.every.count == 0)
     petra_stop_say("stopped; the run writes no checkpoints (run.checkpoint_every: 0), so it cannot be resumed");
@@ -81,7 +81,7 @@ static void prepare_line(const checkpoints *c) {
                    "checkpoint");
 }
 
-/* The last line of a run that a signal ends. */
+/* Prints the last line of a run that a signal ends. */
 static petra_status stop(const checkpoints *c) {
   const char *command = c->options.command;
   if (c->written == 0)
@@ -96,7 +96,7 @@ static petra_status stop(const checkpoints *c) {
 }
 
 static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
-  PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
+  PETRA_TRY(petra_worker_finish(c->options.worker)); /* the checkpoint contains the log */
   const int64_t began_ns = petra_clock_ns();
   petra_training_log_pause(c->options.state.log);
   PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
@@ -105,7 +105,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
   c->written = begin->read;
   c->written_done = c->done;
   prepare_line(c);
-  if (*c->options.aside) /* not if a meeting is under way, which ends as it was decided */
+  if (*c->options.aside) /* not during a meeting, which ends as it was decided */
     petra_execution_unbegun(c->options.state.execution, false);
   return PETRA_OK;
 }
@@ -116,7 +116,8 @@ static petra_status write_here(checkpoints *c) {
              .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(c->order)});
 }
 
-/* Before `count` actions that start together: writes a checkpoint if one is due by time or by a signal. Ranks may meet again at once. */
+/* Is called before `count` actions that start together: writes a checkpoint if one is due by time or requested by a
+ * signal. Ranks may meet again at once. */
 static petra_status write_requested(checkpoints *c, int count) {
   for (;;) {
     bool meets;
@@ -161,7 +162,7 @@ petra_executor_cuts petra_checkpoints_cuts(petra_observer *base) {
   return c ? (petra_executor_cuts){c->began, c->began_ns, c->every, write_cut, c} : (petra_executor_cuts){0};
 }
 
-/* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
+/* Stores measured durations, which cannot be measured again: actions before the checkpoint keep theirs. */
 static petra_status remember(checkpoints *c, int count, const petra_action_result *results) {
   PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++)
@@ -187,10 +188,9 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   return PETRA_OK;
 }
 
-/* --- a run that goes on from a checkpoint ---
- * The actions that the checkpoint has done are counted and nothing else, up to where it was written; from there on the
- * worker does them. The virtual clock, messages under way and all random draws are then as they were, and nothing of the
- * executor is in the file. */
+/* --- a run that is resumed ---
+ * The actions of the checkpoint are only counted; then the worker performs the others. So the virtual clock, messages
+ * under way and all random draws are as they were, and the file contains nothing of the executor. */
 
 static checkpoints *of_worker(petra_worker *again) {
   return (checkpoints *)((char *)again - offsetof(checkpoints, again));
@@ -251,7 +251,7 @@ static petra_status resume(checkpoints *c) {
   return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
 }
 
-/* --- whether a run does what another one did --- */
+/* --- check if a run does the actions of another one --- */
 
 typedef struct order_check {
   petra_observer base;
@@ -265,7 +265,7 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
   (void)now_ns, (void)results;
   add_to_order(c->order, actions, count);
   c->left -= count;
-  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
 }
 
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
@@ -300,8 +300,8 @@ static void set_period(checkpoints *c) {
     c->every_ns = (int64_t)fmax(fmin(60e9 * every->count, LONGEST), every->count > 0);
 }
 
-/* From here on signals have checkpoints written. One that came before has said that the run has not begun, and ends it here; of
- * several processes at the first meeting. */
+/* From here on signals request checkpoints. One that came before has reported that the run has not begun, and ends it
+ * here; with several processes at the first meeting. */
 static petra_status begin_watch(checkpoints *c) {
   petra_execution *execution = c->options.state.execution;
   const bool writes = c->options.every.count > 0;

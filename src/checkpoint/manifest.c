@@ -63,7 +63,7 @@ petra_status petra_checkpoint_find(const char *path, const petra_config *config,
   return status;
 }
 
-/* What is under way in one has no place in the other. */
+/* Messages under way in one kind of run have no place in the other. */
 static petra_status check_arrival(const petra_archive *archive, const petra_config *config,
                                   const petra_program_options *program, bool by_arrival,
                                   const petra_checkpoint_begin *begin) {
@@ -81,7 +81,7 @@ static petra_status check_arrival(const petra_archive *archive, const petra_conf
   return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
 }
 
-/* Of the run that wrote it. */
+/* Returns the length of the run that wrote the checkpoint. */
 static petra_status length_of(petra_archive *archive, const petra_plan *plan, int64_t *microbatches) {
   const char *text = petra_checkpoint_config(archive);
   petra_config *config;

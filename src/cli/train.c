@@ -145,7 +145,7 @@ done:
     petra_run_destroy(run);
     run = NULL;
   }
-  petra_run_put_back(run); /* before the program ends there */
+  petra_run_restore(run); /* before the program ends there */
   const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)

@@ -28,7 +28,7 @@ struct petra_best {
   bool in_weights;             /* weights.h5 has its weights, and there is no best.h5 */
   bool changed;                /* since the file was written */
   copy *kept;                  /* the weights that are here; NULL: they are in a file, or there are none */
-  copy *first, **last;         /* evaluations whose result is not known here, in their order */
+  copy *first, **last;         /* evaluations without a known result, in their order */
 };
 
 static void destroy_copy(copy *c) {
@@ -47,12 +47,12 @@ static petra_weights_moment moment_of(const petra_best *best, int64_t microbatch
       .epoch = epoch_of(best, microbatch), .by_loss = by_loss, .value = by_loss ? evaluation->loss : evaluation->top1};
 }
 
-/* Whether `moment` is to be kept in the place of `best`, which came before it. */
+/* Returns true if `moment` replaces `best`, which came before it. */
 static bool beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
   return best->epoch == 0 || (moment->by_loss ? moment->value < best->value : moment->value > best->value);
 }
 
-/* In one process. */
+/* Writes better weights at once, in one process. */
 static petra_status write_better(petra_best *best, const petra_weights_moment *moment,
                                  petra_snapshot *const *snapshots) {
   if (!beats(moment, &best->moment))
@@ -78,7 +78,7 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
   return petra_network_copy_weights(best->network, snapshots, &c->values, &c->count);
 }
 
-/* The first evaluation that waits turned out so. */
+/* The result belongs to the first evaluation that waits for one. */
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   petra_best *best = (petra_best *)base;
   const petra_weights_moment moment = moment_of(best, microbatch, evaluation);
@@ -108,7 +108,7 @@ petra_status petra_best_resume(petra_best *best) {
 
 petra_status petra_best_save(petra_best *best) {
   bool changed = best->changed;
-  PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know */
+  PETRA_TRY(petra_ranks_share(best->ranks, &changed, sizeof changed)); /* other replicas do not know it */
   if (!changed)
     return PETRA_OK;
   PETRA_TRY(petra_network_write_copies(best->network, best->kept ? best->kept->values : NULL,
@@ -129,8 +129,8 @@ petra_status petra_best_check(const petra_config *config, int64_t epochs) {
   return PETRA_OK;
 }
 
-/* What best.h5 has at the beginning or, of a run that had come to its end, weights.h5, which stays where it is. Weights of a later
- * epoch than the checkpoint's are found again on the way there. */
+/* Finds the moment of best.h5 at the beginning or, of a run that was complete, of weights.h5, which stays. Weights of a
+ * later epoch than the checkpoint's are found again on the way there. */
 static petra_status find(petra_best *best, const petra_plan *plan, int64_t logged) {
   const int64_t epochs = plan->program.microbatches / plan->program.batches;
   best->in_weights = access(best->path, F_OK) != 0;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { RECORDS = 16 }; /* windows or images that are compared, from the first one to the last */
+enum { RECORDS = 16 }; /* windows or images that are compared, from the first to the last */
 
 static void print_about(const char *name, const petra_dataset *set, FILE *out) {
   fprintf(out, "%s set: %lld %s, ", name, (long long)set->count, petra_sample_words_of(set->samples)->samples);
@@ -23,7 +23,7 @@ static void print_about(const char *name, const petra_dataset *set, FILE *out) {
             set->deviation[0], set->deviation[1], set->deviation[2]);
 }
 
-/* Each with its labels. */
+/* Hashes the samples, each with its labels. */
 static petra_status hash_samples(const petra_dataset *set, const petra_sampler *sampler, XXH64_state_t *hash) {
   petra_sample_place place = {0};
   petra_status status;
@@ -58,7 +58,7 @@ static petra_status print_set(const char *name, const petra_dataset *set, FILE *
   return status;
 }
 
-/* A file that a key names; "" or a missing `path`: nothing. */
+/* Prints a file that a key names; nothing for "" or a missing `path`. */
 static petra_status print_file(const char *key, const char *path, FILE *out) {
   char block[4096];
   XXH64_state_t *hash;
@@ -82,7 +82,7 @@ static petra_status print_file(const char *key, const char *path, FILE *out) {
   return status;
 }
 
-/* What the order of actions and the stages of each rank follow from. */
+/* Prints what determines the order of actions and the stages of each rank. */
 static void print_costs(const petra_consistency *d, FILE *out) {
   const petra_executor_virtual_options *options = &d->cluster->executor;
   for (int32_t j = 0; j < options->cost_count; j++) {

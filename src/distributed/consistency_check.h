@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of an executed run have to have alike: program, backend, data, files that they read, the whole config. */
+/* Compares what must be the same on all ranks of an executed run: program, backend, data, files that they read, the
+ * whole config. */
 #pragma once
 
 #include "data/dataset.h"
@@ -8,10 +9,11 @@
 
 typedef struct petra_consistency {
   const petra_network *network;
-  const petra_cluster *cluster;            /* whose costs decide the order */
+  const petra_cluster *cluster;            /* its costs determine the order */
   const petra_dataset *train, *evaluation; /* evaluation NULL: none */
-  bool resumes, traces;                    /* --resume, --trace: all ranks do together what they ask for */
+  bool resumes, traces;                    /* --resume, --trace: all ranks act on them together */
 } petra_consistency;
 
-/* As lines of text, a petra_text_printer of a petra_consistency: files and images by a hash. Fails where one cannot be read. */
+/* Prints the lines of text to compare, as a petra_text_printer of a petra_consistency: files and images by a hash.
+ * Fails if one cannot be read. */
 petra_status petra_consistency_print(const void *digest, FILE *out);

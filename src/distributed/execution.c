@@ -21,11 +21,11 @@ struct petra_execution {
   const petra_placement *placement;
   petra_rank_times *times; /* of the actions of this rank */
   petra_rank_links links;
-  int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
+  int64_t *forward_bytes, *backward_bytes; /* sizes of the messages of each stage */
   petra_loss_relay *relay;
   petra_probe *probe;        /* borrowed; NULL: none */
   petra_best *best;          /* borrowed; NULL: run.keep: last */
-  petra_action_log *actions; /* borrowed; NULL: nobody records them */
+  petra_action_log *actions; /* borrowed; NULL: not recorded */
   petra_worker *exchange;    /* of replicas; NULL: there are none */
   petra_worker *counting;    /* without a progress thread, in a resumed run */
   /* With a progress thread. */
@@ -34,16 +34,16 @@ struct petra_execution {
   petra_executor *executor;   /* of `arrival`, borrowed; else NULL */
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
-  int64_t resumed_ns;                  /* the clock of rank 0 when the run went on from a checkpoint */
-  petra_progress_thread_counts before; /* the training */
-  /* Without a progress thread: the meetings of a process that is alone. */
-  int64_t every_ns, since_ns, last; /* as of a progress thread; where the last one was, -1: nowhere */
+  int64_t resumed_ns;                  /* the clock of rank 0 when the run was resumed from a checkpoint */
+  petra_progress_thread_counts before; /* before the training */
+  /* The meetings of a process without a progress thread, which is alone. */
+  int64_t every_ns, since_ns, last; /* as in the progress thread; place of the last one, -1: none */
   bool discards;
 };
 
 static const int64_t MESSAGE_MAX = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
-/* Ways numbered behind those of the boundaries; behind them are those of the probes. */
+/* Channels after those of the boundaries; those of the probes come last. */
 enum { CHANNEL_LOSSES, CHANNEL_LINKS, CHANNEL_REPLICAS, CHANNEL_PROBES };
 
 bool petra_execution_alone(const petra_execution *e) {
@@ -133,7 +133,7 @@ void petra_execution_destroy(petra_execution *e) {
 
 /* --- before the run --- */
 
-/* A prediction for other hosts than those that were measured. */
+/* Warns if the profile was measured on another number of hosts. */
 static petra_status check_hosts(petra_execution *e) {
   const petra_profile *profile = e->plan->profile;
   int32_t hosts;
@@ -159,7 +159,7 @@ const char *petra_execution_link_name(const petra_execution *e) {
   return e->links.name;
 }
 
-/* NULL where messages go through the hosts. */
+/* *out is NULL if messages go through the hosts. */
 static petra_status create_peers(petra_execution *e, const petra_network *network, petra_transport *local,
                                  const petra_dataset *evaluation, petra_transport_peers **out) {
   *out = NULL;
@@ -167,11 +167,11 @@ static petra_status create_peers(petra_execution *e, const petra_network *networ
     return PETRA_OK;
   const petra_transport_peers_options options = {.stages = petra_network_stages(network),
                                                  .backend = network->backend,
-                                                 .channel = petra_rank_links_peers(&e->links),
+                                                 .link = petra_rank_links_peers(&e->links),
                                                  .local = local,
                                                  .rank_of = e->placement->rank_of,
-                                                 .lane_out = e->links.lane_out,
-                                                 .lane_in = e->links.lane_in,
+                                                 .connection_out = e->links.connection_out,
+                                                 .connection_in = e->links.connection_in,
                                                  .batch = (int32_t)e->plan->config->data.batch,
                                                  .evaluation_images = evaluation ? evaluation->count : 0,
                                                  .recalibrate = e->plan->config->data.recalibrate};
@@ -237,7 +237,7 @@ static petra_status poll_between(void *context) {
   return petra_loss_relay_poll(e->relay);
 }
 
-/* Whether other ranks send losses or evaluations to this one. */
+/* Returns true if other ranks send losses or evaluations to this one. */
 static bool receives(const petra_execution *e) {
   return e->ranks->rank == 0 || e->best;
 }
@@ -248,12 +248,12 @@ petra_status petra_execution_drain(petra_execution *e) {
   return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
-petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *did) {
+petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *this_rank) {
   petra_progress_thread *progress = e->ranks->progress;
   if (!progress)
     return petra_execution_drain(e);
-  const petra_executor_wall_times wall =
-      e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
+  const petra_executor_arrival_times wall =
+      e->executor ? petra_executor_arrival_took(e->executor) : (petra_executor_arrival_times){0};
   petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
   if (e->executor) /* evaluations are beside the actions */
     took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
@@ -262,13 +262,13 @@ petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *did) 
                                       petra_transport_ranks_copying_ns(e->transport)};
   PETRA_TRY(petra_execution_drain(e));
   const petra_progress_thread_counts counts = petra_progress_thread_counts_now(progress);
-  did->wall_ns += petra_clock_ns();
-  did->copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  did->computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
-  did->waiting_ns = counts.wait_ns - e->before.wait_ns;
-  did->messages = counts.messages_sent - e->before.messages_sent;
-  did->bytes = counts.bytes_sent - e->before.bytes_sent;
-  petra_transport_ranks_count_direct(e->transport, &did->messages, &did->bytes);
+  this_rank->wall_ns += petra_clock_ns();
+  this_rank->copying_ns = petra_transport_ranks_copying_ns(e->transport);
+  this_rank->computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
+  this_rank->waiting_ns = counts.wait_ns - e->before.wait_ns;
+  this_rank->messages = counts.messages_sent - e->before.messages_sent;
+  this_rank->bytes = counts.bytes_sent - e->before.bytes_sent;
+  petra_transport_ranks_count_direct(e->transport, &this_rank->messages, &this_rank->bytes);
   return petra_rank_links_close(&e->links);
 }
 
@@ -326,7 +326,7 @@ static petra_status create_worker(petra_execution *e, const petra_pipeline *pipe
 }
 
 petra_status petra_execution_worker(petra_execution *e, petra_pipeline *const *pipelines, petra_action_log *actions,
-                                    petra_runlog_rank *did, petra_worker **out) {
+                                    petra_runlog_rank *this_rank, petra_worker **out) {
   const petra_pipeline *own = pipelines[e->placement->replica];
   *out = own->worker;
   if (e->placement->replicas > 1) {
@@ -335,8 +335,8 @@ petra_status petra_execution_worker(petra_execution *e, petra_pipeline *const *p
   }
   if (petra_execution_alone(e))
     return PETRA_OK;
-  snprintf(did->host, sizeof did->host, "%s", e->ranks->host);
-  did->wall_ns = -petra_clock_ns();
+  snprintf(this_rank->host, sizeof this_rank->host, "%s", e->ranks->host);
+  this_rank->wall_ns = -petra_clock_ns();
   PETRA_TRY(create_worker(e, own, *out, actions));
   *out = e->worker;
   return PETRA_OK;
@@ -344,17 +344,17 @@ petra_status petra_execution_worker(petra_execution *e, petra_pipeline *const *p
 
 petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
                                       const petra_executor_cuts *cuts, petra_executor **out) {
-  int64_t began_ns = petra_clock_ns(); /* that of rank 0 */
+  int64_t began_ns = petra_clock_ns(); /* the time of rank 0 */
   PETRA_TRY(petra_ranks_share(e->ranks, &began_ns, sizeof began_ns));
-  const petra_executor_wall_options options = {.stages = petra_network_stages(network),
-                                               .transport = e->transport,
-                                               .progress = e->ranks->progress,
-                                               .evaluating = stages,
-                                               .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
-                                               .cuts = *cuts,
-                                               .between = receives(e) ? poll_between : NULL,
-                                               .context = e};
-  PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
+  const petra_executor_arrival_options options = {.stages = petra_network_stages(network),
+                                                  .transport = e->transport,
+                                                  .progress = e->ranks->progress,
+                                                  .evaluating = stages,
+                                                  .origin_ns = began_ns + e->origin_ns - cuts->begin_ns,
+                                                  .cuts = *cuts,
+                                                  .between = receives(e) ? poll_between : NULL,
+                                                  .context = e};
+  PETRA_TRY(petra_executor_arrival_create(&options, &e->executor));
   *out = e->executor;
   return PETRA_OK;
 }
@@ -377,7 +377,7 @@ bool petra_execution_unbegun(petra_execution *e, bool unbegun) {
   return petra_execution_alone(e) || petra_progress_thread_unbegun(e->ranks->progress, unbegun);
 }
 
-/* A process that is alone meets nobody, at once. */
+/* A process that is alone has its meeting at once. */
 static bool meets_alone(petra_execution *e, int64_t done, petra_meeting_end *end) {
   if (petra_stop_signalled())
     *end = e->discards ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP;
@@ -457,14 +457,14 @@ petra_status petra_execution_counting(petra_execution *e, petra_worker **out) {
 
 /* --- what rank 0 gets from the others --- */
 
-/* An element of `size` bytes for each stage of each of so many replicas, in their order. */
+/* An element of `size` bytes for each stage of each replica, in their order. */
 typedef struct of_stages {
   const petra_execution *execution;
   void *elements;
   size_t size;
 } of_stages;
 
-/* Takes those of the stages that the rank has. */
+/* Copies the elements of the stages that the rank has. */
 static petra_status take_elements(void *context, int rank, const void *data, size_t size) {
   const of_stages *of = context;
   const int32_t stages = of->execution->plan->stages, count = (int32_t)(size / of->size);

@@ -16,7 +16,7 @@ typedef struct arrived {
   int64_t number, came_ns;
 } arrived;
 
-/* Messages of stages of this rank, in the order in which they came. */
+/* Messages for stages of this rank, in the order in which they arrived. */
 typedef struct queue {
   arrived *items;
   int64_t count, capacity;
@@ -28,39 +28,39 @@ typedef struct stage_state {
   int64_t forwards, backwards, evaluations; /* done */
 } stage_state;
 
-typedef struct executor_wall {
+typedef struct executor_arrival {
   petra_executor base;
-  petra_executor_wall_options options;
-  petra_executor_wall_times took;
+  petra_executor_arrival_options options;
+  petra_executor_arrival_times took;
   int32_t first, last; /* of the stages that are here */
-  /* Below: of the run in progress. */
+  /* State of the run in progress. */
   const petra_program_options *program;
   petra_worker *worker;
   petra_observer *observers;
   stage_state *state; /* per stage of the network, from 0 */
   petra_arrival_source source;
   int64_t limit;               /* microbatches up to the next cut, or to the end */
-  bool held;                   /* stage 1 reads nothing until the place of a meeting is known */
+  bool awaits_place;           /* stage 1 reads nothing until the place of a meeting is known */
   bool meets;                  /* the next cut is a meeting */
-  petra_meeting_end end;       /* of that */
+  petra_meeting_end end;       /* of that meeting */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
-  int64_t evaluation_since_ns; /* where stage 1 is here: since when its next batch can go */
-} executor_wall;
+  int64_t evaluation_since_ns; /* if stage 1 is here: the time from which its next batch can go */
+} executor_arrival;
 
-/* What a rank can do: an action, or the next batch of an evaluation. */
+/* The next work of a rank: an action, or the next batch of an evaluation. */
 typedef struct candidate {
   petra_action action;
   bool batch;
   int64_t came_ns; /* INT64_MAX: nothing */
 } candidate;
 
-static bool here(const executor_wall *x, int32_t stage) {
+static bool here(const executor_arrival *x, int32_t stage) {
   return stage >= x->first && stage <= x->last;
 }
 
-static stage_state *state_of(const executor_wall *x, int32_t stage) {
+static stage_state *state_of(const executor_arrival *x, int32_t stage) {
   return &x->state[stage - 1];
 }
 
@@ -77,22 +77,22 @@ static void drop_first(queue *q) {
 
 /* --- what can be done --- */
 
-/* Where the message of a pass waits that comes from this rank itself: of a split head's B its own F. NULL: it comes from
- * another rank, or from the source. */
-static queue *own_queue(const executor_wall *x, int32_t stage, bool backward) {
+/* Returns the queue of a pass whose message comes from this rank itself: for B of a split head, from its own F. NULL if
+ * the message comes from another rank, or from the source. */
+static queue *own_queue(const executor_arrival *x, int32_t stage, bool backward) {
   if (backward)
     return stage == x->program->stages || here(x, stage + 1) ? &state_of(x, stage)->backward : NULL;
   return stage > 1 && here(x, stage - 1) ? &state_of(x, stage)->forward : NULL;
 }
 
-/* The first message that waits for a pass of the stage; came_ns INT64_MAX: none. */
-static arrived first_message(const executor_wall *x, int32_t stage, bool backward) {
+/* Returns the first message that waits for a pass of the stage; came_ns is INT64_MAX if there is none. */
+static arrived first_message(const executor_arrival *x, int32_t stage, bool backward) {
   const queue *own = own_queue(x, stage, backward);
   arrived found = {-1, INT64_MAX};
   if (own)
     return own->count > 0 ? own->items[0] : found;
   if (stage == 1 && !backward)
-    return x->source.offered < x->limit && !x->held && petra_arrival_offers(&x->source, x->program)
+    return x->source.offered < x->limit && !x->awaits_place && petra_arrival_offers(&x->source, x->program)
                ? (arrived){x->source.offered, x->free_since_ns}
                : found;
   petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD,
@@ -100,8 +100,8 @@ static arrived first_message(const executor_wall *x, int32_t stage, bool backwar
   return found;
 }
 
-/* Whether what the pass sends finds room. */
-static bool has_room(const executor_wall *x, int32_t stage, bool backward) {
+/* Returns true if there is room for what the pass sends. */
+static bool has_room(const executor_arrival *x, int32_t stage, bool backward) {
   const int32_t to = backward ? stage - 1 : stage + 1;
   if (to < 1 || to > x->program->stages)
     return true;
@@ -111,8 +111,8 @@ static bool has_room(const executor_wall *x, int32_t stage, bool backward) {
                                     backward ? PETRA_MESSAGE_BACKWARD : PETRA_MESSAGE_FORWARD);
 }
 
-/* Puts a pass in the place of *best if its message came earlier. */
-static void consider_pass(const executor_wall *x, int32_t stage, bool backward, candidate *best) {
+/* Replaces *best by a pass if its message arrived earlier. */
+static void consider_pass(const executor_arrival *x, int32_t stage, bool backward, candidate *best) {
   const arrived message = first_message(x, stage, backward);
   const bool fused = petra_program_fused(x->program, stage);
   if (message.came_ns >= best->came_ns || !has_room(x, stage, backward || fused))
@@ -122,8 +122,8 @@ static void consider_pass(const executor_wall *x, int32_t stage, bool backward, 
                       message.came_ns};
 }
 
-/* The next batch of an evaluation. */
-static void consider_batch(const executor_wall *x, candidate *best) {
+/* Considers the next batch of an evaluation. */
+static void consider_batch(const executor_arrival *x, candidate *best) {
   int64_t number, came_ns = x->evaluation_since_ns;
   if (!petra_worker_stage_evaluates(x->options.evaluating))
     return;
@@ -136,8 +136,8 @@ static void consider_batch(const executor_wall *x, candidate *best) {
     *best = (candidate){.batch = true, .came_ns = came_ns};
 }
 
-/* U, and E unless the snapshot before is in use, before anything else; then what came first. */
-static candidate choose(const executor_wall *x) {
+/* Chooses U first, and E unless the snapshot before is in use; then what arrived first. */
+static candidate choose(const executor_arrival *x) {
   candidate best = {.came_ns = INT64_MAX};
   petra_action due;
   for (int32_t j = x->last; j >= x->first; j--) {
@@ -160,8 +160,8 @@ static candidate choose(const executor_wall *x) {
 
 /* --- doing it --- */
 
-/* The message that the action took is no longer first. */
-static void take(executor_wall *x, const petra_action *action) {
+/* Removes the message that the action takes from its queue. */
+static void take(executor_arrival *x, const petra_action *action) {
   stage_state *s = state_of(x, action->stage);
   const bool fused = petra_program_fused(x->program, action->stage);
   const bool forward = action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused);
@@ -176,8 +176,8 @@ static void take(executor_wall *x, const petra_action *action) {
     x->source.offered++;
 }
 
-/* What the end of the action brings about. */
-static petra_status end_action(executor_wall *x, const petra_action *action, int64_t end_ns) {
+/* Records the results of an action at its end. */
+static petra_status end_action(executor_arrival *x, const petra_action *action, int64_t end_ns) {
   const int32_t stage = action->stage, last = x->program->stages;
   const bool forward = action->kind == PETRA_ACTION_FORWARD, backward = action->kind == PETRA_ACTION_BACKWARD;
   petra_arrival_count(&state_of(x, stage)->due, x->program, action);
@@ -198,15 +198,15 @@ static petra_status end_action(executor_wall *x, const petra_action *action, int
   return PETRA_OK;
 }
 
-/* Whether the action has stage 1 read a microbatch. */
-static bool reads(const executor_wall *x, const petra_action *action) {
+/* Returns true if stage 1 reads a microbatch in this action. */
+static bool reads(const executor_arrival *x, const petra_action *action) {
   const bool fused = petra_program_fused(x->program, 1);
   return action->stage == 1 && action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
 }
 
-static petra_status perform(executor_wall *x, const petra_action *action) {
-  x->held = reads(x, action) && !petra_progress_thread_may_go(x->options.progress, x->source.offered + 1);
-  if (x->held)
+static petra_status perform(executor_arrival *x, const petra_action *action) {
+  x->awaits_place = reads(x, action) && !petra_progress_thread_may_go(x->options.progress, x->source.offered + 1);
+  if (x->awaits_place)
     return PETRA_OK;
   petra_trace_row row = {.action = *action, .start_ns = petra_clock_ns() - x->options.origin_ns};
   take(x, action);
@@ -220,7 +220,7 @@ static petra_status perform(executor_wall *x, const petra_action *action) {
   return PETRA_OK;
 }
 
-static petra_status evaluate(executor_wall *x) {
+static petra_status evaluate(executor_arrival *x) {
   bool ended;
   const int64_t begin_ns = petra_clock_ns();
   PETRA_TRY(petra_worker_stage_evaluate(x->options.evaluating, &ended));
@@ -230,8 +230,8 @@ static petra_status evaluate(executor_wall *x) {
   return PETRA_OK;
 }
 
-/* Waits for what may bring something to do, and names it. */
-static petra_status wait_for_message(executor_wall *x, int64_t events) {
+/* Waits for a message or for room, and names what it waits for. */
+static petra_status wait_for_message(executor_arrival *x, int64_t events) {
   const int64_t begin_ns = petra_clock_ns();
   const stage_state *low = state_of(x, x->first), *high = state_of(x, x->last);
   char forward[96] = "", backward[96] = "", what[200];
@@ -246,8 +246,8 @@ static petra_status wait_for_message(executor_wall *x, int64_t events) {
   return status;
 }
 
-/* All that stage 1 may read up to the next cut. */
-static bool is_done(const executor_wall *x) {
+/* Returns true if all that stage 1 may read up to the next cut is done. */
+static bool is_done(const executor_arrival *x) {
   petra_action due;
   for (int32_t j = x->first; j <= x->last; j++) {
     const stage_state *s = state_of(x, j);
@@ -257,18 +257,18 @@ static bool is_done(const executor_wall *x) {
   return true;
 }
 
-/* No rank has read more than the place of a meeting. One at the next cut, or at the end, comes behind that on all ranks, however
- * late they hear of it. */
-static void look_for_meeting(executor_wall *x) {
+/* No rank has read more than the place of a meeting. A meeting at the next cut, or at the end, comes after it on all
+ * ranks, however late they receive the message. */
+static void look_for_meeting(executor_arrival *x) {
   const int64_t place = petra_progress_thread_meeting(x->options.progress, &x->end);
   if (place < 0 || place >= x->limit)
     return;
   x->limit = place;
   x->meets = true;
-  x->held = false;
+  x->awaits_place = false;
 }
 
-static petra_status run_to_limit(executor_wall *x) {
+static petra_status run_to_limit(executor_arrival *x) {
   for (;;) {
     int64_t events;
     PETRA_TRY(petra_progress_thread_look(x->options.progress, &events));
@@ -285,8 +285,8 @@ static petra_status run_to_limit(executor_wall *x) {
   }
 }
 
-/* What the ranks wait for each other meanwhile is between actions. */
-static petra_status cut(executor_wall *x) {
+/* The ranks wait for each other meanwhile; that counts as waiting between actions. */
+static petra_status cut(executor_arrival *x) {
   const int64_t waited_ns = petra_progress_thread_counts_now(x->options.progress).wait_ns;
   PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns, x->meets,
                                   x->meets ? x->end : PETRA_MEETING_GO_ON));
@@ -296,7 +296,7 @@ static petra_status cut(executor_wall *x) {
   return PETRA_OK;
 }
 
-static petra_status run_all(executor_wall *x) {
+static petra_status run_all(executor_arrival *x) {
   const int64_t all = x->program->microbatches, every = x->options.cuts.every;
   for (;;) {
     const int64_t next = every > 0 ? (x->limit / every + 1) * every : all;
@@ -308,8 +308,8 @@ static petra_status run_all(executor_wall *x) {
   }
 }
 
-/* The state of a stage when it has done the first microbatches and nothing else. */
-static stage_state drained(const executor_wall *x, int64_t microbatches) {
+/* The state of a stage that has done the first microbatches and nothing else. */
+static stage_state drained(const executor_arrival *x, int64_t microbatches) {
   stage_state s = {.due = petra_arrival_stage_new(), .forwards = microbatches, .backwards = microbatches};
   s.due.backwards = microbatches % x->program->accumulate;
   return s;
@@ -317,7 +317,7 @@ static stage_state drained(const executor_wall *x, int64_t microbatches) {
 
 static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
                         petra_worker *worker, petra_observer *observers) {
-  executor_wall *x = (executor_wall *)base;
+  executor_arrival *x = (executor_arrival *)base;
   const size_t stages = (size_t)options->stages;
   if (!program->arrival)
     return petra_fail(PETRA_UNSUPPORTED, "program %s has a fixed order; expected a program by arrival", program->name);
@@ -342,16 +342,16 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
 }
 
 static int64_t now_ns(const petra_executor *base) {
-  return ((const executor_wall *)base)->last_end_ns;
+  return ((const executor_arrival *)base)->last_end_ns;
 }
 
 static void destroy(petra_executor *base) {
   petra_free(base);
 }
 
-petra_status petra_executor_wall_create(const petra_executor_wall_options *options, petra_executor **out) {
+petra_status petra_executor_arrival_create(const petra_executor_arrival_options *options, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
-  executor_wall *x;
+  executor_arrival *x;
   PETRA_TRY(petra_allocate(&x, 1, sizeof *x));
   x->base.ops = &ops;
   x->options = *options;
@@ -361,6 +361,6 @@ petra_status petra_executor_wall_create(const petra_executor_wall_options *optio
   return PETRA_OK;
 }
 
-petra_executor_wall_times petra_executor_wall_took(const petra_executor *base) {
-  return ((const executor_wall *)base)->took;
+petra_executor_arrival_times petra_executor_arrival_took(const petra_executor *base) {
+  return ((const executor_arrival *)base)->took;
 }

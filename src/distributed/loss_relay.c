@@ -16,10 +16,10 @@ typedef struct item {
   petra_evaluation evaluation;
 } item;
 
-/* Where items of a replica come from, and who is notified of them here. */
+/* The source of the items of a replica, and the observers to notify here. */
 typedef struct source {
   petra_channel *channel; /* NULL: nothing comes from another process */
-  int64_t marks;          /* that came, less those that were waited for */
+  int64_t marks;          /* marks received, less those that were waited for */
   petra_stage_observer *observers;
 } source;
 
@@ -123,7 +123,8 @@ petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
   PETRA_TRY(send_item(relay, true, &(const item){.kind = ITEM_MARK}));
   for (int i = 0; i < relay->replicas; i++) {
     source *from = &relay->source[i];
-    for (from->marks -= from->channel != NULL; from->marks < 0;) { /* it may have come before this rank is here */
+    /* The mark may have arrived before this rank is here. */
+    for (from->marks -= from->channel != NULL; from->marks < 0;) {
       PETRA_TRY(petra_channel_next(from->channel, "the losses of the last stage", &number, &data, &size));
       PETRA_TRY(receive(from, number, data));
     }
@@ -133,7 +134,7 @@ petra_status petra_loss_relay_drain(petra_loss_relay *relay) {
 
 /* --- creation --- */
 
-/* The channels of one replica, whose last stage is at rank `last`. */
+/* Opens the channels of one replica, whose last stage is on rank `last`. */
 static petra_status open_channels(petra_loss_relay *relay, petra_progress_thread *progress, int own, int replica,
                                   int last, int to, int channel) {
   for (int r = 0; r < to; r++)

@@ -24,27 +24,27 @@ static void drop(petra_peers_wire *p, int64_t i) {
   p->parcels[i] = p->parcels[--p->count];
 }
 
-/* Lets go of what has left. */
+/* Releases tensors that have been sent. */
 static void drop_sent(petra_peers_wire *p) {
   for (int64_t i = p->count - 1; i >= 0; i--)
     if (p->parcels[i].sends && petra_progress_thread_over(p->progress, &p->parcels[i].request))
       drop(p, i);
 }
 
-static petra_status begin(petra_peers_wire *p, int lane, petra_tensor *tensor) {
-  const bool sends = lane % 2;
+static petra_status begin(petra_peers_wire *p, int connection, petra_tensor *tensor) {
+  const bool sends = connection % 2;
   PETRA_TRY(p->backend->ops->settle(p->backend, tensor, !sends));
   PETRA_TRY(petra_array_reserve(&p->parcels, &p->capacity, p->count + 1, sizeof *p->parcels));
   parcel *out = &p->parcels[p->count];
   *out = (parcel){.sends = sends, .request = PETRA_WIRE_NONE};
-  PETRA_TRY(
-      petra_progress_thread_begin(p->progress, lane / 2, p->id, sends, tensor->data, tensor->bytes, &out->request));
+  PETRA_TRY(petra_progress_thread_begin(p->progress, connection / 2, p->id, sends, tensor->data, tensor->bytes,
+                                        &out->request));
   out->tensor = petra_tensor_retain(tensor);
   p->count++;
   return PETRA_OK;
 }
 
-/* Receives first: they wait for no work that this group sends. */
+/* Begins to receive first: a receive waits for no work that this group sends. */
 static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
   petra_peers_wire *p = context;
   drop_sent(p);
@@ -63,7 +63,7 @@ static petra_status await(void *context, petra_tensor *tensor, const char *what)
       drop(p, i);
       return PETRA_OK;
     }
-  return PETRA_OK; /* it came before */
+  return PETRA_OK; /* it arrived before */
 }
 
 static petra_status settle(void *context) {
@@ -74,7 +74,7 @@ petra_peer_link petra_peers_wire_peers(petra_peers_wire *peers) {
   return (petra_peer_link){.exchange = exchange, .await = await, .settle = settle, .context = peers};
 }
 
-/* Receives that the run ended before, of messages that nobody takes, come as well. */
+/* Also waits for receives of messages that the run ended without taking. */
 petra_status petra_peers_wire_close(petra_peers_wire *p) {
   while (p->count > 0) {
     PETRA_TRY(

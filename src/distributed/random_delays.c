@@ -12,7 +12,7 @@ typedef struct delays {
   unsigned seed, max_us;
 } delays;
 
-/* Half of the actions wait for nothing, and of the others few for long. */
+/* Half of the actions are not delayed, and few of the others for long. */
 static void pause_randomly(delays *p) {
   const double share = (double)rand_r(&p->seed) / RAND_MAX;
   if (rand_r(&p->seed) % 2 == 0)

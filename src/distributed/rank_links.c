@@ -9,17 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const int64_t STUCK_NS = 5000000000; /* between giving up the device's work and ending the run */
+static const int64_t STUCK_NS = 5000000000; /* between cancelling the device's work and ending the run */
 
-/* What a rank tells rank 0 of itself. */
+/* The report of a rank to rank 0. */
 typedef struct report {
   char name[128];   /* "rank 1 (host)" */
-  char device[128]; /* other than that of any other rank with another device */
+  char device[128]; /* differs from that of any other rank with another device */
   char why_not[96]; /* why it has no NCCL; "" if it has */
   int32_t wire;     /* MPI reads the memory of its device */
 } report;
 
-/* What rank 0 says. */
+/* The decision of rank 0. */
 typedef struct verdict {
   int32_t status, kind;
 } verdict;
@@ -46,7 +46,7 @@ static petra_status describe(const petra_rank_links *links, report *out) {
 
 typedef struct choice {
   report *reports;
-  char why_not[400]; /* why not NCCL; "": it can be */
+  char why_not[400]; /* why NCCL is not possible; "": it is */
   bool wire;         /* MPI reads the memory of all devices */
 } choice;
 
@@ -96,17 +96,17 @@ static petra_status choose(petra_rank_links *links, const petra_plan *plan) {
   petra_free(c.reports);
   PETRA_TRY(status);
   PETRA_TRY(petra_ranks_share(ranks, &v, sizeof v));
-  ranks->agreed = v.status != PETRA_OK; /* rank 0 has told, and all end together */
+  ranks->agreed = v.status != PETRA_OK; /* rank 0 has reported it, and all end together */
   links->kind = ranks->count > 1 ? (petra_link_kind)v.kind : PETRA_LINKS_HOSTS;
   return (petra_status)v.status;
 }
 
 /* --- connecting --- */
 
-static petra_status wait_connected(petra_rank_links *links, int lane, int other) {
+static petra_status wait_connected(petra_rank_links *links, int connection, int other) {
   const int64_t until_ns = petra_clock_ns() + (int64_t)(1e9 * links->ranks->timeout_s);
   for (bool is = false; !is;) {
-    PETRA_TRY(links->backend->peers->connected(links->backend, lane, &is));
+    PETRA_TRY(links->backend->peers->connected(links->backend, connection, &is));
     if (!is && petra_clock_ns() > until_ns)
       return petra_fail(PETRA_CHILD, "no connection to rank %d by %s within %g s", other, links->name,
                         links->ranks->timeout_s);
@@ -115,11 +115,11 @@ static petra_status wait_connected(petra_rank_links *links, int lane, int other)
   return PETRA_OK;
 }
 
-/* One direction between this rank and another one; both are here at the same time. */
-static petra_status connect_lane(petra_rank_links *links, int lane, int other, bool sends) {
+/* Connects one direction between this rank and another one; both call this at the same time. */
+static petra_status connect_direction(petra_rank_links *links, int connection, int other, bool sends) {
   petra_backend *backend = links->backend;
   unsigned char id[PETRA_PEER_ID_BYTES];
-  if (lane >= PETRA_PEER_LANES)
+  if (connection >= PETRA_PEER_LANES)
     return petra_fail(PETRA_INTERNAL, "more than %d directions to and from neighbours", PETRA_PEER_LANES);
   if (sends) {
     PETRA_TRY(backend->peers->make_id(id));
@@ -127,12 +127,12 @@ static petra_status connect_lane(petra_rank_links *links, int lane, int other, b
   } else {
     PETRA_TRY(petra_progress_thread_get(links->ranks->progress, other, id, sizeof id));
   }
-  PETRA_TRY(backend->peers->connect(backend, lane, id, sends));
-  (sends ? links->lane_out : links->lane_in)[other] = lane;
-  return wait_connected(links, lane, other);
+  PETRA_TRY(backend->peers->connect(backend, connection, id, sends));
+  (sends ? links->connection_out : links->connection_in)[other] = connection;
+  return wait_connected(links, connection, other);
 }
 
-/* Whether a stage of rank `from` is beside one of rank `to`. */
+/* Returns true if a stage of rank `from` is a neighbour of one of rank `to`. */
 static bool neighbours(const petra_placement *placement, const petra_plan *plan, int from, int to) {
   for (int j = 1; j < plan->stages; j++)
     if ((placement->rank_of[j - 1] == from && placement->rank_of[j] == to) ||
@@ -141,21 +141,22 @@ static bool neighbours(const petra_placement *placement, const petra_plan *plan,
   return false;
 }
 
-/* In one order of all directions: the first that is not connected finds both of its ends waiting. */
+/* Connects all directions in one order: both ends of the first one that is not connected wait for it. */
 static petra_status connect_all(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
   const int here = links->ranks->rank;
-  int lane = 0;
+  int connection = 0;
   for (int from = 0; from < links->ranks->count; from++)
     for (int to = 0; to < links->ranks->count; to++) {
       if (from == to || (from != here && to != here) || !neighbours(placement, plan, from, to))
         continue;
-      PETRA_TRY(connect_lane(links, lane++, from == here ? to : from, from == here));
+      PETRA_TRY(connect_direction(links, connection++, from == here ? to : from, from == here));
     }
   return PETRA_OK;
 }
 
-/* A small message on every lane, which has a library set up what it uses for the first: later nobody waits for that. */
-static petra_status try_lanes(petra_rank_links *links) {
+/* Sends a small message on every connection. A library then sets up what it needs for the first message, and later
+ * nobody waits for that. */
+static petra_status try_connections(petra_rank_links *links) {
   petra_backend *backend = links->backend;
   petra_peer_operation operations[PETRA_PEER_LANES];
   petra_tensor *tensors[PETRA_PEER_LANES] = {NULL};
@@ -164,8 +165,8 @@ static petra_status try_lanes(petra_rank_links *links) {
   int count = 0;
   for (int r = 0; r < links->ranks->count; r++)
     for (int sends = 0; sends < 2; sends++)
-      if ((sends ? links->lane_out : links->lane_in)[r] >= 0)
-        operations[count++].lane = (sends ? links->lane_out : links->lane_in)[r];
+      if ((sends ? links->connection_out : links->connection_in)[r] >= 0)
+        operations[count++].lane = (sends ? links->connection_out : links->connection_in)[r];
   for (int i = 0; i < count && status == PETRA_OK; i++) {
     status = petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensors[i]);
     operations[i].tensor = tensors[i];
@@ -196,27 +197,28 @@ static void stuck(void *context, petra_status status) {
   petra_ranks_end_all(links->ranks, status);
 }
 
-static petra_status allocate_lanes(petra_rank_links *links) {
+static petra_status allocate_connections(petra_rank_links *links) {
   const size_t count = (size_t)links->ranks->count;
-  PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));
-  PETRA_TRY(petra_allocate(&links->lane_in, count, sizeof *links->lane_in));
+  PETRA_TRY(petra_allocate(&links->connection_out, count, sizeof *links->connection_out));
+  PETRA_TRY(petra_allocate(&links->connection_in, count, sizeof *links->connection_in));
   for (size_t r = 0; r < count; r++)
-    links->lane_out[r] = links->lane_in[r] = -1;
+    links->connection_out[r] = links->connection_in[r] = -1;
   return PETRA_OK;
 }
 
-/* Nothing to connect: MPI has. */
+/* MPI is connected already. */
 static petra_status open_wire(petra_rank_links *links, int id) {
   snprintf(links->name, sizeof links->name, "MPI, from device to device");
-  PETRA_TRY(allocate_lanes(links));
+  PETRA_TRY(allocate_connections(links));
   for (int r = 0; r < links->ranks->count; r++) {
-    links->lane_out[r] = petra_peers_wire_lane(r, true);
-    links->lane_in[r] = petra_peers_wire_lane(r, false);
+    links->connection_out[r] = petra_peers_wire_connection(r, true);
+    links->connection_in[r] = petra_peers_wire_connection(r, false);
   }
   return petra_peers_wire_create(links->ranks->progress, links->backend, id, &links->wire);
 }
 
-static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
+static petra_status open_connections(petra_rank_links *links, const petra_placement *placement,
+                                     const petra_plan *plan) {
   const petra_progress_thread_watch watch = {.look = look,
                                              .give_up = give_up,
                                              .stuck = stuck,
@@ -224,10 +226,10 @@ static petra_status open_lanes(petra_rank_links *links, const petra_placement *p
                                              .what = "what its GPU does",
                                              .context = links};
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
-  PETRA_TRY(allocate_lanes(links));
+  PETRA_TRY(allocate_connections(links));
   petra_progress_thread_watch_set(links->ranks->progress, &watch);
   PETRA_TRY(connect_all(links, placement, plan));
-  return try_lanes(links);
+  return try_connections(links);
 }
 
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
@@ -239,7 +241,8 @@ petra_status petra_rank_links_init(petra_rank_links *links, const petra_placemen
   if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   return petra_ranks_agree(
-      links->ranks, links->kind == PETRA_LINKS_NCCL ? open_lanes(links, placement, plan) : open_wire(links, id), NULL);
+      links->ranks, links->kind == PETRA_LINKS_NCCL ? open_connections(links, placement, plan) : open_wire(links, id),
+      NULL);
 }
 
 static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
@@ -259,7 +262,7 @@ petra_status petra_rank_links_close(petra_rank_links *links) {
   if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(links->backend));
-  PETRA_TRY(petra_ranks_agree(links->ranks, PETRA_OK, NULL)); /* nobody closes what another one still uses */
+  PETRA_TRY(petra_ranks_agree(links->ranks, PETRA_OK, NULL)); /* no rank closes what another one still uses */
   petra_status status = links->backend->peers->close(links->backend);
   petra_progress_thread_watch_set(links->ranks->progress, NULL);
   links->kind = PETRA_LINKS_HOSTS;
@@ -272,7 +275,7 @@ void petra_rank_links_fini(petra_rank_links *links) {
     petra_progress_thread_watch_set(links->ranks->progress, NULL);
     links->backend->peers->give_up(links->backend);
   }
-  petra_free(links->lane_out);
-  petra_free(links->lane_in);
+  petra_free(links->connection_out);
+  petra_free(links->connection_in);
   *links = (petra_rank_links){0};
 }

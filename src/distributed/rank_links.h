@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How messages go between the ranks of a run: through the hosts, by the progress thread, or from device to device. */
+/* The ways to send messages between the ranks of a run: through the hosts, by the progress thread, or from device to
+ * device. */
 #pragma once
 
 #include "distributed/peers_wire.h"
@@ -7,7 +8,7 @@
 
 typedef enum petra_link_kind {
   PETRA_LINKS_HOSTS,       /* by the channels of the progress thread */
-  PETRA_LINKS_MPI_DEVICES, /* an MPI library that reads memory of devices */
+  PETRA_LINKS_MPI_DEVICES, /* by an MPI library that reads memory of devices */
   PETRA_LINKS_NCCL,
 } petra_link_kind;
 
@@ -15,22 +16,22 @@ typedef struct petra_rank_links {
   petra_ranks *ranks; /* borrowed, as the backend is */
   petra_backend *backend;
   petra_link_kind kind;
-  petra_peers_wire *wire;      /* MPI_DEVICES */
-  int32_t *lane_out, *lane_in; /* not of HOSTS: to and from each rank; -1: not a neighbour */
-  char name[48];               /* "NCCL 2.28.9", "MPI"; "MPI, through host memory" where a device computes */
+  petra_peers_wire *wire;                  /* of MPI_DEVICES */
+  int32_t *connection_out, *connection_in; /* to and from each rank; -1: not a neighbour; NULL: HOSTS */
+  char name[48];                           /* "NCCL 2.28.9", "MPI"; on a GPU "MPI, through host memory" */
 } petra_rank_links;
 
-/* How tensors go from device to device; not of HOSTS. */
+/* Returns how tensors are sent from device to device; not for HOSTS. */
 petra_peer_link petra_rank_links_peers(petra_rank_links *links);
 
-/* All ranks come here at once, after they agreed: rank 0 chooses by cluster.transport, the same for all, and neighbours connect.
- * `id` is that of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a failure everywhere, with one line.
- * petra_rank_links_fini is due whatever comes back. */
+/* All ranks call this together, after they agreed. Rank 0 chooses by cluster.transport, the same for all, and
+ * neighbours connect. `id` is that of a channel of the progress thread that nobody else uses. PETRA_CONFIG or a failure
+ * on all ranks, with one line. Call petra_rank_links_fini even on failure. */
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
                                    petra_backend *backend, int id);
 
-/* After the training, at all ranks: waits for what is under way. */
+/* Waits for what is under way. Call this after the training, on all ranks. */
 petra_status petra_rank_links_close(petra_rank_links *links);
 
-/* Gives up what was not closed. */
+/* Cancels what was not closed. */
 void petra_rank_links_fini(petra_rank_links *links);

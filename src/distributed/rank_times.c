@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PER_STAGE = 4 }; /* numbers of a stage, one block of each after the other from forward_ns on */
+enum { PER_STAGE = 4 }; /* one block of each number per stage, in this order from forward_ns on */
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   petra_rank_times_add((petra_rank_times *)base, &row->action, row->start_ns, row->end_ns, row->end_ns - row->start_ns);
@@ -74,7 +74,7 @@ void petra_rank_times_add(petra_rank_times *times, const petra_action *action, i
     times->half_ns = end_ns - times->paused_ns;
 }
 
-/* Rank 0 has stage 1, and with it the steady state. */
+/* Rank 0 has stage 1, and so the times of the steady state. */
 static petra_status add_rank(void *context, int rank, const void *data, size_t size) {
   petra_rank_times *sum = context;
   int64_t first_ns, last_ns;

@@ -13,37 +13,37 @@ _Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward mess
 
 struct petra_transport_peers {
   petra_transport_peers_options options;
-  petra_peer_operation *operations; /* named, not given to the device yet */
+  petra_peer_operation *operations; /* named, not passed to the device yet */
   int64_t count, capacity;
-  petra_message *leaving; /* those of them that are sent */
+  petra_message *leaving; /* messages of operations that send */
   int64_t leaving_count, leaving_capacity;
   int64_t messages, bytes;
 };
 
-static petra_status name(petra_transport_peers *p, int lane, petra_message *message) {
+static petra_status name(petra_transport_peers *p, int connection, petra_message *message) {
   petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
                                       message->gradients.tensor[0], message->gradients.tensor[1]};
   PETRA_TRY(petra_array_reserve(&p->operations, &p->capacity, p->count + PARTS, sizeof *p->operations));
   for (int i = 0; i < PARTS; i++)
     if (parts[i])
-      p->operations[p->count++] = (petra_peer_operation){lane, parts[i]};
+      p->operations[p->count++] = (petra_peer_operation){connection, parts[i]};
   return PETRA_OK;
 }
 
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = p->options.channel.exchange(p->options.channel.context, p->operations, (int)p->count);
+    status = p->options.link.exchange(p->options.link.context, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
   return status;
 }
 
-static petra_status add_leaving(petra_transport_peers *p, int lane, petra_message *message) {
+static petra_status add_leaving(petra_transport_peers *p, int connection, petra_message *message) {
   PETRA_TRY(petra_array_reserve(&p->leaving, &p->leaving_capacity, p->leaving_count + 1, sizeof *p->leaving));
   const int64_t before = p->count;
-  PETRA_TRY(name(p, lane, message));
+  PETRA_TRY(name(p, connection, message));
   for (int64_t i = before; i < p->count; i++)
     p->bytes += (int64_t)p->operations[i].tensor->bytes;
   p->messages++;
@@ -53,7 +53,7 @@ static petra_status add_leaving(petra_transport_peers *p, int lane, petra_messag
 }
 
 petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_address *to, petra_message *message) {
-  petra_status status = add_leaving(p, p->options.lane_out[p->options.rank_of[to->stage - 1]], message);
+  petra_status status = add_leaving(p, p->options.connection_out[p->options.rank_of[to->stage - 1]], message);
   petra_message_release(message);
   if (status == PETRA_OK && to->kind == PETRA_MESSAGE_EVALUATION)
     status = petra_transport_peers_flush(p);
@@ -77,19 +77,19 @@ static petra_status create_parts(const petra_transport_peers *p, const petra_add
   return PETRA_OK;
 }
 
-/* Makes the tensors of a message that comes, and names them. */
+/* Creates the tensors of a message to receive, and names them. */
 static petra_status receive(petra_transport_peers *p, const petra_address *to, int32_t images, petra_message *out) {
   const int32_t sender = to->kind == PETRA_MESSAGE_BACKWARD ? to->stage + 1 : to->stage - 1;
   *out = (petra_message){0};
   petra_status status = create_parts(p, to, images, out);
   if (status == PETRA_OK)
-    status = name(p, p->options.lane_in[p->options.rank_of[sender - 1]], out);
+    status = name(p, p->options.connection_in[p->options.rank_of[sender - 1]], out);
   if (status != PETRA_OK)
     petra_message_release(out);
   return status;
 }
 
-/* As an action of its own, so that storage comes again in the order of microbatches and with it the launches. */
+/* Makes it an action of its own, so that storage and launches repeat in the order of microbatches. */
 petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_address *to) {
   petra_backend *backend = p->options.backend;
   petra_message message;
@@ -97,13 +97,13 @@ petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_
   petra_status status = receive(p, to, p->options.batch, &message);
   petra_status end = petra_backend_end(backend);
   PETRA_TRY(status);
-  status = p->options.local->ops->post(p->options.local, to, &message); /* which has it, also on failure */
+  status = p->options.local->ops->post(p->options.local, to, &message); /* which owns it, also on failure */
   return status != PETRA_OK ? status : end;
 }
 
-/* The message's tensors, some of which may still be on their way. */
+/* Takes the message's tensors, some of which may still be on their way. */
 static petra_status take_tensors(petra_transport_peers *p, const petra_address *at, petra_message *out) {
-  PETRA_TRY(petra_transport_peers_flush(p)); /* what came in the same group, were it so */
+  PETRA_TRY(petra_transport_peers_flush(p)); /* in case they arrive in the same group */
   if (at->kind != PETRA_MESSAGE_EVALUATION)
     return p->options.local->ops->take(p->options.local, at, out);
   const int64_t images =
@@ -122,8 +122,8 @@ static petra_status await(const petra_transport_peers *p, const petra_address *a
   char what[96];
   snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->kind], (long long)at->number, at->stage);
   for (int i = 0; i < PARTS; i++)
-    if (parts[i] && p->options.channel.await)
-      PETRA_TRY(p->options.channel.await(p->options.channel.context, parts[i], what));
+    if (parts[i] && p->options.link.await)
+      PETRA_TRY(p->options.link.await(p->options.link.context, parts[i], what));
   return PETRA_OK;
 }
 
@@ -140,7 +140,7 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
 
 petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return p->options.channel.settle ? p->options.channel.settle(p->options.channel.context) : PETRA_OK;
+  return p->options.link.settle ? p->options.link.settle(p->options.link.context) : PETRA_OK;
 }
 
 void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {

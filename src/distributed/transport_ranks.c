@@ -11,22 +11,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Messages that a sender may be ahead of the schedule, or by arrival of the receiver; tensors in a message. */
+/* Messages that a sender may be ahead of the schedule, or by arrival ahead of the receiver; tensors in a message. */
 enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = 4 };
 
-/* In front of a message's tensors: the shape of each; zeros where there is none. */
+/* Precedes a message's tensors: the shape of each; zeros if it is missing. */
 typedef struct packed_shapes {
   int32_t shape[PARTS][4];
 } packed_shapes;
 
-/* One boundary, kind of message and direction that leaves or enters this rank. Where there is an order of all actions, an evaluation's
- * messages go by the channel of the forward ones, with its buffers: what is on it then stands in that order. */
+/* One boundary, kind of message and direction that leaves or enters this rank. If there is an order of all actions, an
+ * evaluation's messages use the channel of the forward ones, with its buffers: all on it is then in that order. */
 typedef struct boundary {
   petra_channel *channel;
   size_t capacity;     /* of its messages */
   int64_t posted;      /* messages that were really sent */
   int64_t sent, taken; /* by the schedule */
-  int64_t before;      /* of those sent: not on the channel, but in the checkpoint that the run goes on from */
+  int64_t before;      /* of those sent: not on the channel, but in the checkpoint that the run resumes from */
   int64_t charged;     /* bytes of the channel's buffers in the account of the stage that is here */
 } boundary;
 
@@ -45,8 +45,8 @@ static bool shares(const transport_ranks *t, petra_message_kind kind) {
   return kind == PETRA_MESSAGE_EVALUATION && !t->options.by_arrival;
 }
 
-/* Returns the boundary whose channel carries messages of this kind, which have their numbers on it. */
-static boundary *carrier_of(transport_ranks *t, const petra_address *address) {
+/* Returns the boundary whose channel is used for messages of this kind, which have their numbers on it. */
+static boundary *channel_boundary(transport_ranks *t, const petra_address *address) {
   return boundary_of(t, address->stage, shares(t, address->kind) ? PETRA_MESSAGE_FORWARD : address->kind);
 }
 
@@ -75,8 +75,8 @@ static const char *describe(const petra_address *address, char text[96]) {
   return text;
 }
 
-/* How many messages the receiver has to have done with before the next one is sent. By the order all of an evaluation that
- * were sent so far have been taken, as the ranks do an evaluation at one place of it. */
+/* Returns how many messages the receiver must have finished with before the next one is sent. By the order, all
+ * messages of an evaluation that were sent so far have been taken, because the ranks evaluate at one place of it. */
 static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
   if (t->options.by_arrival)
@@ -87,17 +87,17 @@ static int64_t awaited(transport_ranks *t, int32_t stage, petra_message_kind kin
   return forward->taken - forward->before + boundary_of(t, stage, PETRA_MESSAGE_EVALUATION)->posted - AHEAD;
 }
 
-/* The buffers of a channel count as messages of the stage that is here. */
+/* Counts the buffers of a channel as messages of the stage that is here. */
 static void charge(transport_ranks *t, boundary *b, int32_t stage) {
-  const int64_t held = petra_channel_bytes(b->channel);
+  const int64_t bytes = petra_channel_bytes(b->channel);
   petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, stage)), PETRA_MEMORY_MESSAGES,
-                    held - b->charged);
-  b->charged = held;
+                    bytes - b->charged);
+  b->charged = bytes;
 }
 
 /* Writes the message into the channel's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
-  boundary *b = carrier_of(t, to);
+  boundary *b = channel_boundary(t, to);
   packed_shapes shapes = {{{0}}};
   petra_tensor **parts[PARTS];
   char text[96], what[128];
@@ -159,10 +159,10 @@ static petra_status unpack(const transport_ranks *t, const petra_address *from, 
   return PETRA_OK;
 }
 
-/* Turns a message that came into its tensors. */
+/* Unpacks a message into its tensors. */
 static petra_status receive(transport_ranks *t, const petra_address *from, const void *data, size_t size,
                             petra_message *out) {
-  boundary *b = carrier_of(t, from);
+  boundary *b = channel_boundary(t, from);
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
   charge(t, b, from->stage);
   const int64_t began_ns = t->took_ns = petra_clock_ns();
@@ -179,7 +179,7 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
 
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
   transport_ranks *t = (transport_ranks *)base;
-  petra_channel *channel = carrier_of(t, from)->channel;
+  petra_channel *channel = channel_boundary(t, from)->channel;
   char what[96];
   const void *data;
   size_t size;
@@ -191,7 +191,7 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   return receive(t, from, data, size, out);
 }
 
-/* All messages that were sent to a stage by the schedule go into its mailbox. */
+/* Receives all messages that were sent to a stage by the schedule into its mailbox. */
 static petra_status gather(transport_ranks *t, int32_t stage, petra_message_kind kind) {
   const boundary *b = boundary_of(t, stage, kind);
   while (b->channel && petra_transport_local_count(t->options.local, stage, kind) < b->sent - b->taken) {
@@ -240,7 +240,7 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
 }
 
-/* By the schedule a stage sends its next message to stage `to`. */
+/* Counts the next message that a stage sends to stage `to` by the schedule. */
 static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t number,
                                bool before) {
   boundary *b = boundary_of(t, to, kind);
@@ -300,10 +300,10 @@ int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
 
 int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
   return petra_channel_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes,
-                                AHEAD + 1); /* one is read into tensors */
+                                AHEAD + 1); /* one more is being unpacked */
 }
 
-/* The channel of messages from one stage to a neighbour, if exactly one of them is here. */
+/* Opens the channel of messages from one stage to a neighbour, if exactly one of them is here. */
 static petra_status open_channel(transport_ranks *t, int32_t from, int32_t to, petra_message_kind kind, int64_t bytes) {
   const petra_transport_ranks_options *options = &t->options;
   boundary *b = boundary_of(t, to, kind);

@@ -14,7 +14,8 @@ typedef struct worker_ranks {
   petra_worker_ranks_times took;
 } worker_ranks;
 
-/* An action of a stage that is here, or an evaluation, which all ranks do together when the last stage has reached it. */
+/* Performs an action of a stage that is here, or an evaluation, which all ranks do together when the last stage has
+ * reached it. */
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
   const int64_t start_ns = petra_clock_ns(), waited_ns = petra_progress_thread_counts_now(w->options.progress).wait_ns;

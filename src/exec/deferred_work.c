@@ -3,35 +3,35 @@
 
 #include "base/log.h"
 
-petra_status petra_deferred_work_init(petra_deferred_work *aside) {
-  return petra_journal_create(&aside->journal);
+petra_status petra_deferred_work_init(petra_deferred_work *deferred) {
+  return petra_journal_create(&deferred->journal);
 }
 
-void petra_deferred_work_fini(petra_deferred_work *aside) {
-  petra_journal_destroy(aside->journal);
+void petra_deferred_work_fini(petra_deferred_work *deferred) {
+  petra_journal_destroy(deferred->journal);
 }
 
-void petra_deferred_work_begin(petra_deferred_work *aside, petra_backend *backend) {
-  petra_journal_begin(aside->journal, backend);
-  aside->status = PETRA_OK;
-  aside->failure[0] = 0;
+void petra_deferred_work_begin(petra_deferred_work *deferred, petra_backend *backend) {
+  petra_journal_begin(deferred->journal, backend);
+  deferred->status = PETRA_OK;
+  deferred->failure[0] = 0;
 }
 
-void petra_deferred_work_enter(petra_deferred_work *aside, bool lines) {
-  petra_journal_open(aside->journal);
-  petra_lane_here()->failure = lines ? aside->failure : NULL;
+void petra_deferred_work_enter(petra_deferred_work *deferred, bool lines) {
+  petra_journal_open(deferred->journal);
+  petra_lane_here()->failure = lines ? deferred->failure : NULL;
 }
 
-void petra_deferred_work_leave(petra_deferred_work *aside) {
+void petra_deferred_work_leave(petra_deferred_work *deferred) {
   petra_lane_here()->failure = NULL;
-  petra_journal_close(aside->journal);
+  petra_journal_close(deferred->journal);
 }
 
-petra_status petra_deferred_work_end(petra_deferred_work *aside, petra_status before) {
-  petra_status read_out = petra_journal_read_out(aside->journal);
+petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before) {
+  petra_status read_out = petra_journal_read_out(deferred->journal);
   if (before != PETRA_OK)
     return before;
-  if (aside->failure[0])
-    petra_log(PETRA_LOG_ERROR, "%s", aside->failure);
-  return aside->status != PETRA_OK ? aside->status : read_out;
+  if (deferred->failure[0])
+    petra_log(PETRA_LOG_ERROR, "%s", deferred->failure);
+  return deferred->status != PETRA_OK ? deferred->status : read_out;
 }

@@ -8,17 +8,17 @@
 
 #include <math.h>
 
-/* The batches of the data set, those of the recalibration, those of the data set again. */
+/* First the batches of the data set, then those of the recalibration, then those of the data set again. */
 typedef enum evaluation_pass { PASS_PLAIN, PASS_ESTIMATE, PASS_RECALIBRATED, PASS_ENDED } evaluation_pass;
 
 /* A batch that is computed beside others. */
 typedef struct one_of_many {
-  petra_deferred_work aside;
+  petra_deferred_work deferred;
   petra_batch *batch;
   petra_loss loss;
 } one_of_many;
 
-/* Over the batches so far. */
+/* Sums over the batches so far. */
 typedef struct score_sums {
   double loss;
   int64_t images, top1, top5;
@@ -28,15 +28,15 @@ struct petra_evaluator {
   petra_evaluation_options options;
   petra_snapshot *const *snapshots;
   petra_loader_options loading; /* of the data set */
-  one_of_many *many;            /* room for as many as are computed at once */
+  one_of_many *many;            /* one per batch that is computed at once */
   int at_once;                  /* 0: one batch after the other */
   evaluation_pass pass;
-  petra_loader *loader;         /* of the present pass; NULL where neither images nor labels are wanted */
-  int64_t batches, next, first; /* of the present pass; its batch 0 is that number of the evaluation */
+  petra_loader *loader;         /* of the present pass; NULL if neither images nor labels are needed */
+  int64_t batches, next, first; /* of the present pass; `first` is the number of its batch 0 in the evaluation */
   score_sums sums[PASS_ENDED];
 };
 
-/* What stage `j` takes in where the stage below it is elsewhere; for stage 1 the batch. */
+/* Returns the input of stage `j`, if the stage below it is elsewhere; for stage 1 the batch. */
 static petra_status input(const petra_evaluator *e, const petra_batch *batch, int32_t j, int64_t number,
                           petra_streams *out) {
   const petra_address here = {j, PETRA_MESSAGE_EVALUATION, number};
@@ -48,7 +48,7 @@ static petra_status input(const petra_evaluator *e, const petra_batch *batch, in
   return PETRA_OK;
 }
 
-/* Takes the streams over. */
+/* Sends the streams, which become the message's. */
 static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, petra_streams *streams) {
   const petra_address next = {to, PETRA_MESSAGE_EVALUATION, number};
   petra_message message = {.streams = *streams};
@@ -56,7 +56,7 @@ static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, p
   return e->options.transport->ops->post(e->options.transport, &next, &message);
 }
 
-/* Batch `number` of the evaluation at stage `j`. */
+/* Computes batch `number` of the evaluation at stage `j`. */
 static petra_status compute(const petra_evaluator *e, int32_t j, const petra_batch *batch, int64_t number,
                             const petra_streams *in, petra_streams *out, petra_loss *loss) {
   petra_stage *stage = petra_stages_get(&e->options.stages, j);
@@ -119,19 +119,19 @@ static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass)
                : PETRA_OK;
 }
 
-/* The pass after the present one. */
+/* Returns the pass after the present one. */
 static evaluation_pass next_pass(const petra_evaluator *evaluator) {
   return evaluator->options.recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED;
 }
 
-/* The loader lets as many batches be held as it has threads, and two. */
+/* The loader lends as many batches at a time as it has threads, and two more. */
 static petra_status use_pool(petra_evaluator *evaluator) {
   const int threads = petra_thread_pool_threads(evaluator->options.pool);
   if (evaluator->loading.threads < threads)
     evaluator->loading.threads = threads;
   PETRA_TRY(petra_allocate(&evaluator->many, (size_t)threads, sizeof *evaluator->many));
   for (; evaluator->at_once < threads; evaluator->at_once++)
-    PETRA_TRY(petra_deferred_work_init(&evaluator->many[evaluator->at_once].aside));
+    PETRA_TRY(petra_deferred_work_init(&evaluator->many[evaluator->at_once].deferred));
   return PETRA_OK;
 }
 
@@ -165,7 +165,7 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
     return;
   petra_loader_destroy(evaluator->loader);
   for (int i = 0; i < evaluator->at_once; i++)
-    petra_deferred_work_fini(&evaluator->many[i].aside);
+    petra_deferred_work_fini(&evaluator->many[i].deferred);
   petra_free(evaluator->many);
   petra_free(evaluator);
 }
@@ -186,33 +186,33 @@ static void count(petra_evaluator *evaluator, const petra_loss *one) {
   evaluator->next++;
 }
 
-/* In the crew. */
+/* Runs in the thread pool. */
 static void compute_one(void *context, int job) {
   petra_evaluator *evaluator = context;
   one_of_many *one = &evaluator->many[job];
-  petra_deferred_work_enter(&one->aside, true);
-  one->aside.status = evaluate_batch(evaluator, one->batch, evaluator->first + evaluator->next + job, &one->loss);
-  petra_deferred_work_leave(&one->aside);
+  petra_deferred_work_enter(&one->deferred, true);
+  one->deferred.status = evaluate_batch(evaluator, one->batch, evaluator->first + evaluator->next + job, &one->loss);
+  petra_deferred_work_leave(&one->deferred);
 }
 
-/* As many batches as are computed at once; their sums are in their order. */
+/* Computes as many batches at once as there are threads; sums them in their order. */
 static petra_status step_beside(petra_evaluator *evaluator) {
   const int64_t left = evaluator->batches - evaluator->next;
   const int maximum = left < evaluator->at_once ? (int)left : evaluator->at_once;
   petra_status status = PETRA_OK;
-  int held = 0;
-  for (; held < maximum && status == PETRA_OK; held += status == PETRA_OK) {
-    one_of_many *one = &evaluator->many[held];
+  int loaded = 0;
+  for (; loaded < maximum && status == PETRA_OK; loaded += status == PETRA_OK) {
+    one_of_many *one = &evaluator->many[loaded];
     one->loss = (petra_loss){0};
-    petra_deferred_work_begin(&one->aside, evaluator->options.backend);
+    petra_deferred_work_begin(&one->deferred, evaluator->options.backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
-    petra_thread_pool_run(evaluator->options.pool, held, compute_one, evaluator);
-  for (int i = 0; i < held; i++) {
+    petra_thread_pool_run(evaluator->options.pool, loaded, compute_one, evaluator);
+  for (int i = 0; i < loaded; i++) {
     one_of_many *one = &evaluator->many[i];
     petra_loader_give_back(evaluator->loader, one->batch);
-    status = petra_deferred_work_end(&one->aside, status);
+    status = petra_deferred_work_end(&one->deferred, status);
     if (status == PETRA_OK)
       count(evaluator, &one->loss);
   }
@@ -232,7 +232,7 @@ static petra_status step_one(petra_evaluator *evaluator) {
   return PETRA_OK;
 }
 
-/* An estimate moves the same statistics with every batch: these come one after the other. */
+/* An estimate changes the same statistics with every batch, so these run one after the other. */
 petra_status petra_evaluator_step(petra_evaluator *evaluator) {
   const bool beside = evaluator->at_once > 0 && evaluator->pass != PASS_ESTIMATE;
   PETRA_TRY(beside ? step_beside(evaluator) : step_one(evaluator));

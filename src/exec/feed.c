@@ -38,7 +38,7 @@ static petra_label_row *find_labels(const petra_feed *feed, int64_t microbatch) 
   return NULL;
 }
 
-/* A copy of the labels waits from now on. */
+/* Stores a copy of the labels. */
 static petra_status put_labels(petra_feed *feed, int64_t microbatch, const int32_t *labels, int32_t count) {
   petra_label_row row = {microbatch, count, NULL};
   PETRA_TRY(petra_array_reserve(&feed->waiting, &feed->waiting_capacity, feed->waiting_count + 1, sizeof row));
@@ -48,7 +48,7 @@ static petra_status put_labels(petra_feed *feed, int64_t microbatch, const int32
   return PETRA_OK;
 }
 
-/* The next batch, which has to be that of `microbatch`; its labels wait where the last stage is here. */
+/* Reads the next batch, which must be that of `microbatch`, and stores its labels if the last stage is here. */
 static petra_status next_batch(petra_feed *feed, int64_t microbatch, petra_batch **out) {
   petra_batch *batch;
   PETRA_TRY(petra_loader_next(feed->loader, &batch));
@@ -79,7 +79,7 @@ petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_accoun
   return status;
 }
 
-/* Where stage 1 is elsewhere labels are read as they are needed. */
+/* Reads labels when they are needed, if stage 1 is elsewhere. */
 static petra_status read_up_to(petra_feed *feed, int64_t microbatches) {
   while (!feed->input && feed->read < microbatches) {
     petra_batch *batch;

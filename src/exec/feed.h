@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training data of a worker: input for stage 1, labels for the last stage, from one loader. Where only one of the
- * two stages is here, the loader is read for that one alone; loaders of one configuration give the same batches in every
+/* The training data of a worker: input for stage 1, labels for the last stage, from one loader. If only one of the two
+ * stages is here, the loader is read for that one alone. Loaders of one configuration yield the same batches in every
  * process. */
 #pragma once
 
 #include "backend/tensor_archive.h"
 #include "data/loader.h"
 
-/* A new tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens; a batch of bytes asks for a backend that takes images.
- * `account` may be NULL. Errors: those of the backend. */
+/* Creates a tensor with the batch's samples, of the batch's shape: an activation of images, a sequence of tokens. A
+ * batch of bytes needs a backend that takes images. `account` may be NULL. Errors are those of the backend. */
 petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
                                 petra_memory_category category, petra_tensor **out);
 
-/* Labels of a microbatch. */
+/* The labels of a microbatch. */
 typedef struct petra_label_row {
   int64_t microbatch;
   int32_t count;
@@ -22,24 +22,24 @@ typedef struct petra_label_row {
 typedef struct petra_feed {
   petra_backend *backend;
   petra_loader *loader;     /* borrowed; at microbatch `read` */
-  bool input, labels;       /* whether stage 1, and whether the last stage, is here */
+  bool input, labels;       /* stage 1 is here; the last stage is here */
   int64_t read;             /* microbatches read so far */
   int32_t classes;          /* labels are 0 .. classes - 1 */
-  petra_label_row *waiting; /* between the reading of a microbatch and its loss, in no order */
+  petra_label_row *waiting; /* labels of microbatches that were read and have no loss yet, in no order */
   int64_t waiting_count, waiting_capacity;
 } petra_feed;
 
 void petra_feed_fini(petra_feed *feed);
 
-/* Reads microbatch `microbatch`, the next one: its samples become a new tensor that counts as a message of `account`.
- * *batch is the caller's until petra_loader_give_back(feed->loader, ...). */
+/* Reads microbatch `microbatch`, which must be the next one: its samples become a new tensor that counts as a message
+ * of `account`. The caller owns *batch until petra_loader_give_back(feed->loader, ...). */
 petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_account *account, petra_tensor **input,
                               petra_batch **batch);
 
-/* The labels of a microbatch, which stay until they are dropped; read where stage 1 is elsewhere. PETRA_INTERNAL,
- * logged, if they are not there. */
+/* Returns the labels of a microbatch, which stay until they are dropped; reads them if stage 1 is elsewhere.
+ * PETRA_INTERNAL, logged, if they are not there. */
 petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out);
 void petra_feed_drop_labels(petra_feed *feed, int64_t microbatch);
 
-/* The labels that wait, in a checkpoint; how far it has read is known from tensors->read. */
+/* Reads or writes the labels that wait, in a checkpoint; tensors->read says how far stage 1 has read. */
 petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *tensors);

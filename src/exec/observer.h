@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer is told what a run does, as it does it: by the executor, whichever clock it goes by. It computes nothing
- * of the run and changes nothing in it. Observers form a list and are told in the order in which they were added; the
- * first failure ends the run and is returned. */
+/* An observer is notified by the executor, with any clock, of what a run does. It computes nothing of the run and
+ * changes nothing in it. Observers form a list and are notified in the order in which they were added; the first
+ * failure ends the run and is returned. */
 #pragma once
 
 #include "exec/worker.h"
@@ -15,16 +15,17 @@ typedef struct petra_trace_row {
 
 typedef struct petra_observer petra_observer;
 
-/* Each may be NULL. `now_ns` is the executor's clock. */
+/* Each function may be NULL. `now_ns` is the executor's clock. */
 typedef struct petra_observer_ops {
-  /* A group of actions (petra_worker_ops.perform) is about to be performed: all is still as before. */
+  /* A group of actions (petra_worker_ops.perform) is about to be performed; nothing has changed yet. */
   petra_status (*starting)(petra_observer *observer, int64_t now_ns, const petra_action *actions, int count);
-  /* The worker has performed it; its actions last from now on. */
+  /* The worker has performed the group; the duration of its actions begins now. */
   petra_status (*started)(petra_observer *observer, int64_t now_ns, const petra_action *actions,
                           const petra_action_result *results, int count);
-  /* An action ended; in the order of (end, stage, start of the action). What it sends was told before. */
+  /* An action ended; in the order of (end, stage, start of the action). What it sends was reported before. */
   petra_status (*ended)(petra_observer *observer, const petra_trace_row *row);
-  /* A message that takes time was sent by stage `from` (an exchange with replicas: by the receiver itself); it arrived. */
+  /* Stage `from` sent a message that takes time (in an exchange with replicas: the receiver itself); the message
+   * arrived. */
   petra_status (*sent)(petra_observer *observer, int32_t from, const petra_packet *packet, int64_t now_ns);
   petra_status (*arrived)(petra_observer *observer, const petra_packet *packet, int64_t now_ns);
 } petra_observer_ops;
@@ -34,7 +35,8 @@ struct petra_observer {
   petra_observer *next; /* in the list; set by PETRA_OBSERVERS_ADD */
 };
 
-/* Puts an observer at the end of a list, which is the address of a pointer that starts as NULL. Borrowed; in one list. */
+/* Adds an observer to the end of a list, the address of a pointer that starts as NULL. The observer is borrowed, and is
+ * in one list only. */
 #define PETRA_OBSERVERS_ADD(type, list, observer)                                                                      \
   do {                                                                                                                 \
     type **link_ = (list);                                                                                             \
@@ -44,8 +46,8 @@ struct petra_observer {
     (*link_)->next = NULL;                                                                                             \
   } while (0)
 
-/* Tells every observer of a list: PETRA_NOTIFY(petra_observer, list, ended, observer, &row) calls the `ended` of each with
- * `observer` and `&row`. */
+/* Notifies every observer of a list: PETRA_NOTIFY(petra_observer, list, ended, observer, &row) calls the `ended` of
+ * each with `observer` and `&row`. */
 #define PETRA_NOTIFY(type, list, what, ...)                                                                            \
   do {                                                                                                                 \
     for (type *observer = (list); observer; observer = observer->next)                                                 \

@@ -13,33 +13,33 @@ typedef struct input {
   int64_t reported;
 } input;
 
-/* A microbatch of which not all replicas have told. */
+/* A microbatch that not all replicas have reported. */
 typedef struct waiting {
   int64_t microbatch, virtual_ns;
   double lr;
   int reported;
 } waiting;
 
-/* An evaluation that was told after a loss that waits. */
+/* An evaluation reported after a loss that waits. */
 typedef struct late_evaluation {
-  int64_t microbatch, after; /* so many losses */
+  int64_t microbatch, after; /* the number of losses before it */
   petra_evaluation evaluation;
 } late_evaluation;
 
 struct petra_replica_losses {
   petra_stage_observer *observers;
   int replicas;
-  int64_t first; /* losses told to the observers so far */
-  int64_t count; /* that wait */
+  int64_t first; /* losses reported to the observers so far */
+  int64_t count; /* losses that wait */
   waiting *waiting;
-  petra_loss *parts; /* of each that waits, by replica */
+  petra_loss *parts; /* of each loss that waits, by replica */
   int64_t waiting_capacity, parts_capacity;
   late_evaluation *late; /* in their order */
   int64_t late_count, late_capacity;
   input inputs[];
 };
 
-/* Evaluations whose turn has come. */
+/* Notifies of evaluations whose turn has come. */
 static petra_status report_late(petra_replica_losses *l) {
   while (l->late_count > 0 && l->late[0].after <= l->first) {
     const late_evaluation one = l->late[0];
@@ -50,7 +50,7 @@ static petra_status report_late(petra_replica_losses *l) {
   return PETRA_OK;
 }
 
-/* All replicas have told of the first that waits. */
+/* Notifies of the first loss that waits, which all replicas have reported. */
 static petra_status report_first(petra_replica_losses *l) {
   const waiting first = l->waiting[0];
   petra_loss all = l->parts[0];
@@ -69,7 +69,7 @@ static petra_status report_first(petra_replica_losses *l) {
   return report_late(l);
 }
 
-/* All replicas tell in the same order. */
+/* All replicas report in the same order. */
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
   input *from = (input *)base;
@@ -103,7 +103,7 @@ static petra_status on_evaluating(petra_stage_observer *base) {
   return PETRA_OK;
 }
 
-/* Replica 0 alone evaluates; its weights are those of all. */
+/* Only replica 0 evaluates; its weights are those of all. */
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   const petra_replica_losses *l = ((const input *)base)->losses;

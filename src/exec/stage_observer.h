@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer of real stages is told what a worker does to tensors, as it does it. It may read the stages and changes
- * nothing of the training: results are bit-identical. Training log and probe are such observers; lists are as those of
+/* An observer of real stages is notified of what a worker does to tensors. It may read the stages and changes nothing
+ * of the training: results are bit-identical. Training log and probe are such observers; lists are those of
  * exec/observer.h. */
 #pragma once
 
@@ -10,9 +10,9 @@
 
 typedef struct petra_stage_observer petra_stage_observer;
 
-/* Each may be NULL. Stages are counted from 1. A failure returned ends the run. */
+/* Each function may be NULL. Stages are counted from 1. A failure ends the run. */
 typedef struct petra_stage_observer_ops {
-  /* A group of actions (petra_worker_ops.perform) begins, at `virtual_ns`, which never goes back; it is done. */
+  /* A group of actions (petra_worker_ops.perform) begins, at `virtual_ns`, which never decreases; the group is done. */
   petra_status (*begins)(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count);
   petra_status (*done)(petra_stage_observer *observer);
   /* Stage 1 has read a microbatch. */
@@ -20,23 +20,23 @@ typedef struct petra_stage_observer_ops {
                        const int32_t *labels, int32_t count);
   /* A stage above the first is about to do F of this input, also within a fused action. */
   petra_status (*input)(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in);
-  /* It has done F. */
+  /* The stage has done this F. */
   petra_status (*forwarded)(petra_stage_observer *observer, int32_t stage, int64_t microbatch);
-  /* Its B, an action of its own, gave these streams as the input of its F. */
+  /* Its B, if it is a separate action, reconstructed these streams as the input of its F. */
   petra_status (*reconstructed)(petra_stage_observer *observer, int32_t stage, int64_t microbatch,
                                 const petra_streams *found);
-  /* It is about to update; `microbatch` is the last of the window. */
+  /* The stage is about to update; `microbatch` is the last of the window. */
   petra_status (*updating)(petra_stage_observer *observer, int32_t stage, int64_t microbatch);
   /* The loss of a training microbatch is known. */
   petra_status (*loss)(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                        int64_t virtual_ns);
-  /* An evaluation begins, for which all other actions here wait until it is done; told in every process that takes part. By arrival none
-   * is told: its batches pass between actions. */
+  /* An evaluation begins, and all other actions here wait until it is done; in every process that takes part. Not
+   * called by arrival, because batches of an evaluation then pass between actions. */
   petra_status (*evaluating)(petra_stage_observer *observer);
   /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
   petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);
-  /* The same, before that and at once, in every process: with the weights that were evaluated, one snapshot a stage, NULL where the
-   * stage is elsewhere, as `evaluation` is where the last one is. */
+  /* Is called just before `evaluated`, in every process, with the weights that were evaluated: one snapshot per stage,
+   * NULL if the stage is elsewhere. `evaluation` is NULL if the last stage is elsewhere. */
   petra_status (*evaluated_weights)(petra_stage_observer *observer, int64_t microbatch,
                                     const petra_evaluation *evaluation, petra_snapshot *const *snapshots);
 } petra_stage_observer_ops;

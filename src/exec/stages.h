@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages of a network, of which one process has all, or some beside other processes. What walks over stages (worker,
- * evaluation, probe, checkpoint) walks over those that are here. */
+/* The stages of a network, of which one process has all, or some beside other processes. Code that iterates over stages
+ * (worker, evaluation, probe, checkpoint) iterates over those that are here. */
 #pragma once
 
 #include "stage/stage.h"
 
 typedef struct petra_stages {
-  int32_t count;             /* J, wherever they are */
-  petra_stage *const *stage; /* J of them, borrowed; NULL: elsewhere */
+  int32_t count;             /* J, in all processes */
+  petra_stage *const *stage; /* J pointers, borrowed; NULL: elsewhere */
 } petra_stages;
 
-/* Stage `number` (from 1), which has to be here. */
+/* Returns stage `number` (from 1), which must be here. */
 static inline petra_stage *petra_stages_get(const petra_stages *stages, int32_t number) {
   return stages->stage[number - 1];
 }
@@ -19,7 +19,7 @@ static inline bool petra_stages_has(const petra_stages *stages, int32_t number) 
   return stages->stage[number - 1] != NULL;
 }
 
-/* The first that is here, from 1; J + 1 where none is. */
+/* Returns the first stage that is here, from 1; J + 1 if none is. */
 static inline int32_t petra_stages_first(const petra_stages *stages) {
   int32_t number = 1;
   while (number <= stages->count && !petra_stages_has(stages, number))
@@ -27,7 +27,7 @@ static inline int32_t petra_stages_first(const petra_stages *stages) {
   return number;
 }
 
-/* How many are here. */
+/* Counts the stages that are here. */
 static inline int32_t petra_stages_here(const petra_stages *stages) {
   int32_t here = 0;
   for (int32_t number = 1; number <= stages->count; number++)
@@ -35,7 +35,7 @@ static inline int32_t petra_stages_here(const petra_stages *stages) {
   return here;
 }
 
-/* Whether the data set is read here: images at the first stage, labels at the last. */
+/* Returns true if the data set is read here: images at the first stage, labels at the last. */
 static inline bool petra_stages_read(const petra_stages *stages) {
   return petra_stages_has(stages, 1) || petra_stages_has(stages, stages->count);
 }

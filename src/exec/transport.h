@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries messages between stages. The worker computes what is sent and says for whom it is; where the receiver is, and
- * how a message gets there, is the transport's. transport_local: within this process, in
- * mailboxes; transport_ranks: between processes. */
+/* Carries messages between stages. The worker computes a message and names its receiver; the transport knows where the
+ * receiver is and how the message gets there. transport_local works within this process, with mailboxes;
+ * transport_ranks works between processes. */
 #pragma once
 
 #include "backend/tensor_archive.h"
@@ -20,7 +20,7 @@ typedef enum petra_message_kind {
       PETRA_MESSAGE_KINDS
 } petra_message_kind;
 
-/* For whom a message is, and which one it is. */
+/* The receiver of a message, and its number. */
 typedef struct petra_address {
   int32_t stage; /* the receiver, from 1 */
   petra_message_kind kind;
@@ -30,14 +30,14 @@ typedef struct petra_address {
 typedef struct petra_transport petra_transport;
 
 typedef struct petra_transport_ops {
-  /* Sends; the message is taken over, also on failure, and empty afterwards. */
+  /* Sends the message. It becomes the transport's, also on failure, and is empty afterwards. */
   petra_status (*post)(petra_transport *transport, const petra_address *to, petra_message *message);
-  /* Hands over what came, which the caller releases. A worker asks for messages of microbatches when they have come;
-   * those of an evaluation are waited for. Where nothing can be waited for, and for what never comes: PETRA_INTERNAL,
-   * logged. */
+  /* Returns a message that has arrived; the caller releases it. A worker takes a message of a microbatch only when it
+   * has arrived, but waits for one of an evaluation. PETRA_INTERNAL, logged, if the message cannot arrive or the
+   * transport cannot wait. */
   petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
-  /* Messages of microbatches that wait to be taken by a stage that is here, in a checkpoint. One that is read into must be
-   * new. */
+  /* Reads or writes, in a checkpoint, the messages of microbatches that wait for a stage that is here. A transport that
+   * is read into must be new. */
   petra_status (*archive)(petra_transport *transport, int32_t stage, petra_tensor_archive *tensors);
   void (*destroy)(petra_transport *transport);
 } petra_transport_ops;

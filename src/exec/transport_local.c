@@ -14,7 +14,7 @@ typedef struct mail {
 } mail;
 
 typedef struct mailbox {
-  mail *mail; /* in the order in which it came */
+  mail *mail; /* in the order of arrival */
   int64_t count, capacity;
 } mailbox;
 
@@ -30,7 +30,7 @@ static const char *const names[] = {
 #undef NAME
 };
 
-/* NULL, logged, for a stage that is not here. */
+/* Returns NULL, logged, for a stage that is not here. */
 static mailbox *box_of(transport_local *t, const petra_address *address) {
   if (petra_stages_has(&t->stages, address->stage))
     return &t->at[address->stage - 1][address->kind];
@@ -38,7 +38,7 @@ static mailbox *box_of(transport_local *t, const petra_address *address) {
   return NULL;
 }
 
-/* Takes the message over, also when it fails. */
+/* The message becomes the mailbox's, also on failure. */
 static petra_status put(mailbox *box, int64_t number, petra_message *message) {
   petra_status status = petra_array_reserve(&box->mail, &box->capacity, box->count + 1, sizeof *box->mail);
   if (status == PETRA_OK) {
@@ -62,7 +62,7 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   return put(box, to->number, message);
 }
 
-/* Its place in the mailbox; as many as are there where it is not. */
+/* Returns the place of the message in the mailbox; the number of messages if it is not there. */
 static int64_t find(const mailbox *box, int64_t number) {
   int64_t i = 0;
   while (i < box->count && box->mail[i].number != number)
@@ -114,7 +114,7 @@ static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
-/* Those of evaluations are taken within the action that they are for, and are in no checkpoint. */
+/* Messages of evaluations are taken within the action that they are for, so no checkpoint contains them. */
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_local *t = (transport_local *)base;
   for (int c = 0; c <= PETRA_MESSAGE_BACKWARD; c++) {

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker does the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
- * counting. The executor tells it only what to do next, in an order in which every input is there. */
+/* A worker performs the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
+ * counting. The executor only says what to do next, in an order in which every input is there. */
 #pragma once
 
 #include "schedule/action.h"
 
 typedef struct petra_worker petra_worker;
 
-/* What an action read and wrote: versions count the updates of the stage's weights; -1 where nothing is read or
- * written. */
+/* The versions that an action read and wrote. Versions count the updates of the stage's weights; -1 if nothing is read
+ * or written. */
 typedef struct petra_action_result {
   int64_t version_read, version_written;
-  int64_t measured_ns; /* how long it really took, which is then its virtual duration; 0: the executor prices it */
-  int64_t priced_ns;   /* what the executor says, when it asks for the action, that it will last; read, not written */
+  int64_t measured_ns; /* real duration, which becomes the virtual one; 0: the executor prices it */
+  int64_t priced_ns;   /* duration by the executor's prices; an input of the worker */
 } petra_action_result;
 
 typedef struct petra_worker_ops {
-  /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the two
-   * engines of one): the result is bit-identical in whatever order they are done. `virtual_ns` is the moment. */
+  /* Performs a group of actions that start at the same moment, `virtual_ns`, and are independent of each other (of
+   * other stages, or of the two engines of one). The result is bit-identical for every order of them. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
-  /* Optional: what the worker has not told yet of what it did (losses that a device still computes). At the end of a
-   * run, and before its state is written down. */
+  /* Optional: reports the results that the worker has not reported yet (losses that a device still computes). Called at
+   * the end of a run, and before its state is saved. */
   petra_status (*finish)(petra_worker *worker);
 } petra_worker_ops;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One action of worker_stage in three parts: what it takes, what it computes, what it gives. */
+/* One action of worker_stage in three parts: its inputs, its computation, its results. */
 #include "base/log.h"
 #include "exec/worker_stage_private.h"
 
@@ -15,7 +15,7 @@ static petra_status take(petra_worker_stage *worker, int32_t stage, petra_messag
   return worker->options.transport->ops->take(worker->options.transport, &at, out);
 }
 
-/* F, also within a fused B. */
+/* Performs F, also within a fused B. */
 static bool is_forward(const petra_worker_stage *worker, const petra_action *action) {
   return action->kind == PETRA_ACTION_FORWARD ||
          (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(worker->options.program_options, action->stage));
@@ -34,7 +34,7 @@ static petra_status report_read(const petra_worker_stage *worker, int64_t m, con
   return PETRA_OK;
 }
 
-/* Stage 1 reads from the training data. */
+/* Stage 1 reads the training data. */
 static petra_status read_input(petra_worker_stage *worker, int64_t m, petra_message *out) {
   petra_batch *batch;
   PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(petra_worker_stage_of(worker, 1)),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluations of worker_stage: an E takes a snapshot, the last stage's has all computed. */
+/* Evaluations of worker_stage: each E takes a snapshot, and that of the last stage starts the evaluation. */
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 #include "stage/archive.h"
@@ -9,7 +9,7 @@
 struct petra_pending {
   int64_t microbatch;
   int32_t reached;
-  petra_evaluator *evaluator; /* of batches between actions (options.waves): once it began */
+  petra_evaluator *evaluator; /* of batches between actions (options.waves), once it began */
   petra_pending *next;
   petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
 };
@@ -21,7 +21,7 @@ static void destroy_pending(petra_pending *evaluation, int32_t stages) {
   petra_free(evaluation);
 }
 
-/* The place of the evaluation at a microbatch, made where it is missing. */
+/* Finds the evaluation at a microbatch, or creates it. */
 static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pending ***out) {
   petra_pending **link = &worker->evaluations;
   while (*link && (*link)->microbatch != m)
@@ -35,7 +35,7 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
   return PETRA_OK;
 }
 
-/* What `link` leads to is over. */
+/* Removes the evaluation that `link` points to. */
 static void drop_evaluation(petra_worker_stage *worker, petra_pending **link) {
   petra_pending *evaluation = *link;
   *link = evaluation->next;
@@ -54,7 +54,7 @@ static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) 
                                     .pool = worker->pool};
 }
 
-/* The evaluation that came first is over. */
+/* Ends the first evaluation. */
 static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
                                    const petra_evaluation *result) {
   const petra_worker_stage_options *options = &worker->options;
@@ -71,8 +71,8 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
   return PETRA_OK;
 }
 
-/* The last stage has it computed by every process at once: in the order of the schedule nobody then waits for a stage that
- * has not come so far. */
+/* The last stage starts the computation in every process at once: in the order of the schedule nobody then waits for a
+ * stage that has not reached it. */
 petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, int64_t m) {
   const petra_worker_stage_options *options = &worker->options;
   petra_pending **link;
@@ -94,7 +94,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
   return end_evaluation(worker, link, status, &result);
 }
 
-/* The first one has the snapshots of all stages that are here. */
+/* Checks if the first evaluation has the snapshots of all stages that are here. */
 bool petra_worker_stage_evaluates(const petra_worker *base) {
   const petra_worker_stage *worker = (const petra_worker_stage *)base;
   return worker->evaluations && worker->evaluations->reached == petra_stages_here(&worker->options.stages);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions of a group side by side. What they share is done before and after, in the order of the group: they take
- * their inputs; then each chain (the actions of one stage) computes in some thread of the crew, its changes to references
- * and accounts going into journals; then action by action the journal is read out, messages are posted and observers
- * told. So all but the time is as in the order of the group. */
+/* Performs the actions of a group in parallel. What they share is done before and after, in the order of the group.
+ * First they take their inputs. Then a thread of the pool computes each chain (the actions of one stage), and journals
+ * record its changes to references and accounts. Finally, action by action, the journal is applied, messages are posted
+ * and observers notified. So everything except the time is as in the order of the group. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,39 +19,39 @@ petra_status petra_group_init(petra_worker_stage *worker) {
   PETRA_TRY(petra_allocate(&worker->took_ns, (size_t)stages, sizeof *worker->took_ns));
   PETRA_TRY(petra_allocate(&worker->tasks, 2 * (size_t)stages, sizeof *worker->tasks));
   for (; worker->task_count < 2 * stages; worker->task_count++)
-    PETRA_TRY(petra_deferred_work_init(&worker->tasks[worker->task_count].aside));
+    PETRA_TRY(petra_deferred_work_init(&worker->tasks[worker->task_count].deferred));
   return petra_thread_pool_create(worker->options.backend->lanes, &worker->pool);
 }
 
 void petra_group_fini(petra_worker_stage *worker) {
   petra_thread_pool_destroy(worker->pool);
   for (int i = 0; i < worker->task_count; i++)
-    petra_deferred_work_fini(&worker->tasks[i].aside);
+    petra_deferred_work_fini(&worker->tasks[i].deferred);
   petra_free(worker->tasks);
   petra_free(worker->chains);
   petra_free(worker->took_ns);
 }
 
-/* Makes the task that of an action, and takes what it needs. */
+/* Prepares the task of an action, and takes its inputs. */
 static petra_status prepare(petra_worker_stage *worker, petra_group_task *one, int64_t virtual_ns,
                             const petra_action *action, const petra_action_result *result) {
   one->task = (petra_task){.action = *action, .virtual_ns = virtual_ns, .result = *result};
-  petra_deferred_work_begin(&one->aside, worker->options.backend);
-  petra_deferred_work_enter(&one->aside, false);
+  petra_deferred_work_begin(&one->deferred, worker->options.backend);
+  petra_deferred_work_enter(&one->deferred, false);
   petra_status status = petra_task_prepare(worker, &one->task);
-  petra_deferred_work_leave(&one->aside);
+  petra_deferred_work_leave(&one->deferred);
   return status;
 }
 
-/* In the crew. */
+/* Runs in the thread pool. */
 static petra_status compute(petra_worker_stage *worker, petra_group_task *one) {
   const petra_action *action = &one->task.action;
   const int64_t begin_ns = petra_clock_ns();
-  petra_deferred_work_enter(&one->aside, true);
-  one->aside.status = petra_task_compute(worker, &one->task);
-  petra_deferred_work_leave(&one->aside);
+  petra_deferred_work_enter(&one->deferred, true);
+  one->deferred.status = petra_task_compute(worker, &one->task);
+  petra_deferred_work_leave(&one->deferred);
   worker->took_ns[action->stage - 1][action->kind] = petra_clock_ns() - begin_ns;
-  return one->aside.status;
+  return one->deferred.status;
 }
 
 static void compute_chain(void *context, int job) {
@@ -67,7 +67,7 @@ static int longest_first(const void *a, const void *b) {
   return (x->expected_ns < y->expected_ns) - (x->expected_ns > y->expected_ns);
 }
 
-/* One chain a stage that has an action in the group; returns their number. */
+/* Makes one chain per stage that has an action in the group; returns their number. */
 static int make_chains(petra_worker_stage *worker) {
   int count = 0;
   for (int i = 0; i < worker->group; i++) {
@@ -83,9 +83,9 @@ static int make_chains(petra_worker_stage *worker) {
   return count;
 }
 
-/* `before`: of the actions before it in the group. */
+/* `before` is the status of the actions before it in the group. */
 static petra_status conclude(petra_worker_stage *worker, petra_group_task *one, petra_status before) {
-  petra_status status = petra_deferred_work_end(&one->aside, before);
+  petra_status status = petra_deferred_work_end(&one->deferred, before);
   if (status == PETRA_OK)
     status = petra_task_conclude(worker, &one->task);
   petra_task_release(&one->task);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The losses of training microbatches, which a device may have later than the action that computes them is over. */
+/* The losses of training microbatches. A device may complete one after the action that computes it is over. */
 #include "base/log.h"
 #include "exec/worker_stage_private.h"
 

@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The two messages of an exchange that each replica sends each other replica. */
+/* The two messages of an exchange that each replica sends to each other one. */
 typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 
 /* The exchange of one stage. */
 typedef struct exchange {
   petra_shared_size size;
-  bool begun, summed; /* the pieces of this process are sent; the piece that it owns is the mean, and is sent */
+  bool begun, summed; /* the pieces of this process are sent; its own piece is the mean, and is sent */
 } exchange;
 
-/* What each replica that is here shares, one after the other. */
+/* The shared values of each replica that is here, one after the other. */
 typedef struct room {
   unsigned char *bytes;
   size_t size;
@@ -33,15 +33,15 @@ typedef struct one_replica {
 typedef struct worker_replicas {
   petra_worker base;
   petra_progress_thread *progress;
-  int replicas, own;   /* the first replica that is here */
-  int32_t stages;      /* J */
-  exchange *exchanges; /* of each stage */
-  room *rooms; /* of each stage; without a progress thread, where exchanges do not overlap, the first serves all */
-  const void **parts;           /* of each replica, while they are summed */
-  int open;                     /* exchanges that are begun and not summed */
-  int32_t largest;              /* the stage, from 1, with the largest piece */
-  int64_t charged;              /* bytes of the buffers of the channels, in the account of that stage */
-  petra_action_result *results; /* of a group: those of one replica, then what the executor asks with */
+  int replicas, first_here; /* the first replica that is here */
+  int32_t stages;           /* J */
+  exchange *exchanges;      /* of each stage */
+  room *rooms;        /* of each stage; without a progress thread exchanges do not overlap, and the first serves all */
+  const void **parts; /* of each replica, during the sum */
+  int open;           /* exchanges that are begun and not summed */
+  int32_t largest;    /* the stage, from 1, with the largest piece */
+  int64_t charged;    /* size of the channels' buffers, in the account of that stage */
+  petra_action_result *results; /* of a group: of one replica, then the durations that the executor expects */
   int64_t results_capacity;
   one_replica replica[];
 } worker_replicas;
@@ -112,12 +112,12 @@ static room *room_of(const worker_replicas *w, int32_t stage) {
   return &w->rooms[w->progress ? stage - 1 : 0];
 }
 
-/* The copy of a replica that is here. */
+/* Returns the copy of a replica that is here. */
 static unsigned char *copy_of(const worker_replicas *w, int32_t stage, int replica) {
-  return room_of(w, stage)->bytes + (size_t)(replica - w->own) * bytes_of(&w->exchanges[stage - 1]);
+  return room_of(w, stage)->bytes + (size_t)(replica - w->first_here) * bytes_of(&w->exchanges[stage - 1]);
 }
 
-/* The first element of the piece that a replica owns; of piece `replicas` the end. */
+/* Returns the first element of the piece that a replica owns; for piece `replicas` the end. */
 static int64_t first_of(const worker_replicas *w, int32_t stage, int piece) {
   const int64_t elements = w->exchanges[stage - 1].size.elements, pieces = w->progress ? w->replicas : 1;
   return elements / pieces * piece + elements % pieces * piece / pieces;
@@ -133,10 +133,10 @@ static size_t piece_bytes(const worker_replicas *w, int32_t stage, int piece) {
 
 static void charge(const worker_replicas *w, int32_t stage, int64_t bytes) {
   if (w->progress)
-    petra_account_add(petra_stage_account(stage_of(w, w->own, stage)), PETRA_MEMORY_MESSAGES, bytes);
+    petra_account_add(petra_stage_account(stage_of(w, w->first_here, stage)), PETRA_MEMORY_MESSAGES, bytes);
 }
 
-/* The room stays, and grows without a progress thread. */
+/* Reserves the room, which stays; without a progress thread it grows. */
 static petra_status make_room(worker_replicas *w, int32_t stage) {
   room *r = room_of(w, stage);
   const size_t size = bytes_of(&w->exchanges[stage - 1]) * (w->progress ? 1 : (size_t)w->replicas);
@@ -152,9 +152,10 @@ static petra_status make_room(worker_replicas *w, int32_t stage) {
 
 /* --- messages between the replicas --- */
 
-/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have made as many updates. */
+/* Numbers the messages of a channel: every update has one of each step. All replicas of a stage have done as many
+ * updates. */
 static int64_t number_of(const worker_replicas *w, int32_t stage, step at) {
-  return (petra_stage_version(stage_of(w, w->own, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
+  return (petra_stage_version(stage_of(w, w->first_here, stage)) * w->stages + stage - 1) * STEPS + (int64_t)at;
 }
 
 static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int to, step at) {
@@ -162,11 +163,11 @@ static petra_status send_piece(worker_replicas *w, int32_t stage, int piece, int
   const size_t bytes = piece_bytes(w, stage, piece);
   void *buffer;
   PETRA_TRY(petra_channel_buffer(channel, 0, "room for gradients", &buffer));
-  memcpy(buffer, copy_of(w, stage, w->own) + piece_offset(w, stage, piece), bytes);
+  memcpy(buffer, copy_of(w, stage, w->first_here) + piece_offset(w, stage, piece), bytes);
   return petra_channel_send(channel, number_of(w, stage, at), bytes);
 }
 
-/* A message of another replica, with `piece`. Without `wait`, *data is NULL if it has not come. */
+/* Returns the message of another replica with `piece`. Without `wait`, *data is NULL if it has not arrived. */
 static petra_status take(worker_replicas *w, int32_t stage, int from, int piece, step at, bool wait,
                          const void **data) {
   petra_channel *channel = w->replica[from].in;
@@ -175,7 +176,7 @@ static petra_status take(worker_replicas *w, int32_t stage, int from, int piece,
   size_t size;
   int64_t came_ns;
   snprintf(what, sizeof what, "the gradients of stage %d, update %lld, of replica %d", stage,
-           (long long)petra_stage_version(stage_of(w, w->own, stage)), from);
+           (long long)petra_stage_version(stage_of(w, w->first_here, stage)), from);
   PETRA_TRY(wait ? petra_channel_take(channel, number, what, data, &size)
                  : petra_channel_take_until(channel, number, 0, what, data, &size, &came_ns));
   if (*data && size != piece_bytes(w, stage, piece))
@@ -195,11 +196,11 @@ static void charge_buffers(worker_replicas *w) {
 
 /* --- the exchange --- */
 
-/* The gradients of the next update are complete. */
+/* Begins the exchange when the gradients of the next update are complete. */
 static petra_status begin(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   e->size = (petra_shared_size){0};
-  PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &e->size));
+  PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->first_here, stage), add_size, &e->size));
   PETRA_TRY(make_room(w, stage));
   for (int i = 0; i < w->replicas; i++) {
     if (!w->replica[i].worker)
@@ -210,40 +211,42 @@ static petra_status begin(worker_replicas *w, int32_t stage) {
   e->begun = true;
   w->open++;
   for (int next = 1; next < w->replicas; next++) {
-    const int owner = (w->own + next) % w->replicas;
+    const int owner = (w->first_here + next) % w->replicas;
     if (w->replica[owner].out)
       PETRA_TRY(send_piece(w, stage, owner, owner, STEP_PIECE));
   }
   return PETRA_OK;
 }
 
-/* Once the pieces that this process owns have come from all: their mean, to all others. */
+/* Computes the mean of the piece that this process owns, once all replicas have sent theirs, and sends it to all
+ * others. */
 static petra_status sum(worker_replicas *w, int32_t stage, bool wait) {
   exchange *e = &w->exchanges[stage - 1];
-  const size_t offset = piece_offset(w, stage, w->own);
+  const size_t offset = piece_offset(w, stage, w->first_here);
   for (int i = 0; i < w->replicas; i++) {
     if (w->replica[i].in)
-      PETRA_TRY(take(w, stage, i, w->own, STEP_PIECE, wait, &w->parts[i]));
+      PETRA_TRY(take(w, stage, i, w->first_here, STEP_PIECE, wait, &w->parts[i]));
     else
       w->parts[i] = copy_of(w, stage, i) + offset;
     if (!w->parts[i])
       return PETRA_OK;
   }
-  const petra_shared_size size = {first_of(w, stage, w->own + 1) - first_of(w, stage, w->own), e->size.element_bytes};
-  petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->own) + offset);
+  const petra_shared_size size = {first_of(w, stage, w->first_here + 1) - first_of(w, stage, w->first_here),
+                                  e->size.element_bytes};
+  petra_replica_mean(w->parts, w->replicas, &size, copy_of(w, stage, w->first_here) + offset);
   e->summed = true;
   w->open--;
   for (int next = 1; next < w->replicas; next++) {
-    const int other = (w->own + next) % w->replicas;
+    const int other = (w->first_here + next) % w->replicas;
     if (!w->replica[other].in)
       continue;
     PETRA_TRY(petra_channel_done(w->replica[other].in, number_of(w, stage, STEP_PIECE)));
-    PETRA_TRY(send_piece(w, stage, w->own, other, STEP_MEAN));
+    PETRA_TRY(send_piece(w, stage, w->first_here, other, STEP_MEAN));
   }
   return PETRA_OK;
 }
 
-/* Before the update, each stage that is here gets the mean. A resumed run may have to begin here. */
+/* Gives each stage that is here the mean before its update. A resumed run may begin here. */
 static petra_status end(worker_replicas *w, int32_t stage) {
   exchange *e = &w->exchanges[stage - 1];
   if (!e->begun)
@@ -255,24 +258,24 @@ static petra_status end(worker_replicas *w, int32_t stage) {
     if (!w->replica[i].in)
       continue;
     PETRA_TRY(take(w, stage, i, i, STEP_MEAN, true, &mean));
-    memcpy(copy_of(w, stage, w->own) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
+    memcpy(copy_of(w, stage, w->first_here) + piece_offset(w, stage, i), mean, piece_bytes(w, stage, i));
     PETRA_TRY(petra_channel_done(w->replica[i].in, number_of(w, stage, STEP_MEAN)));
   }
   charge_buffers(w);
   e->begun = e->summed = false;
   for (int i = 0; i < w->replicas; i++) {
-    const unsigned char *at = copy_of(w, stage, w->own);
+    const unsigned char *at = copy_of(w, stage, w->first_here);
     if (w->replica[i].worker)
       PETRA_TRY(petra_stage_visit_shared(stage_of(w, i, stage), unpack, &at));
   }
   return PETRA_OK;
 }
 
-/* Begins the exchanges whose gradients the group has completed, and sums what has come of those that are under way. */
+/* Begins the exchanges whose gradients the group has completed, and adds what has arrived for those under way. */
 static petra_status go_on(worker_replicas *w, const petra_action *actions, int count) {
   for (int i = 0; i < count; i++) {
     const bool gradients = actions[i].kind == PETRA_ACTION_BACKWARD || actions[i].kind == PETRA_ACTION_WEIGHT_GRADIENT;
-    if (gradients && petra_stage_gradient_complete(stage_of(w, w->own, actions[i].stage)))
+    if (gradients && petra_stage_gradient_complete(stage_of(w, w->first_here, actions[i].stage)))
       PETRA_TRY(begin(w, actions[i].stage));
   }
   for (int32_t stage = 1; stage <= w->stages && w->open > 0; stage++)
@@ -283,16 +286,16 @@ static petra_status go_on(worker_replicas *w, const petra_action *actions, int c
 
 /* --- the worker --- */
 
-/* Takes the results of one replica; an action took as long as the slowest replica that is here. */
+/* Takes the results of one replica; the duration of an action is that of the slowest replica that is here. */
 static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
   for (int i = 0; i < count; i++)
-    if (replica == w->own)
+    if (replica == w->first_here)
       results[i] = w->results[i];
     else if (w->results[i].measured_ns > results[i].measured_ns)
       results[i].measured_ns = w->results[i].measured_ns;
 }
 
-/* A U waits for the gradients that it needs: none of its stage is computed in its group. */
+/* A U waits for the gradients that it needs: no action of its stage in the group computes any. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
@@ -325,13 +328,13 @@ static petra_status finish(petra_worker *base) {
 
 /* --- creation --- */
 
-/* *largest: the bytes of the largest piece of the stages that are here. */
+/* *largest is the size of the largest piece of the stages that are here. */
 static petra_status find_largest(worker_replicas *w, size_t *largest) {
   *largest = 0;
   for (int32_t stage = 1; stage <= w->stages; stage++) {
-    if (!petra_stages_has(&w->replica[w->own].stages, stage))
+    if (!petra_stages_has(&w->replica[w->first_here].stages, stage))
       continue;
-    PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->own, stage), add_size, &w->exchanges[stage - 1].size));
+    PETRA_TRY(petra_stage_visit_shared(stage_of(w, w->first_here, stage), add_size, &w->exchanges[stage - 1].size));
     for (int i = 0; i < w->replicas; i++)
       if (piece_bytes(w, stage, i) > *largest) {
         *largest = piece_bytes(w, stage, i);
@@ -346,7 +349,7 @@ static petra_status open_channels(worker_replicas *w, const petra_worker_replica
   PETRA_TRY(find_largest(w, &capacity));
   for (int i = 0; i < w->replicas; i++) {
     const int other = options->first_rank + i * options->places;
-    if (i == w->own)
+    if (i == w->first_here)
       continue;
     PETRA_TRY(petra_channel_open_out(w->progress, other, options->channel, capacity, &w->replica[i].out));
     PETRA_TRY(petra_channel_open_in(w->progress, other, options->channel, capacity, &w->replica[i].in));
@@ -363,10 +366,10 @@ petra_status petra_worker_replicas_create(const petra_worker_replicas_options *o
   w->base.ops = &ops;
   w->progress = options->progress;
   w->replicas = options->replicas;
-  w->own = options->progress ? options->replica : 0;
+  w->first_here = options->progress ? options->replica : 0;
   for (int i = 0; i < (options->progress ? 1 : w->replicas); i++)
-    w->replica[w->own + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
-  w->stages = w->replica[w->own].stages.count;
+    w->replica[w->first_here + i] = (one_replica){.worker = options->worker[i], .stages = options->stages[i]};
+  w->stages = w->replica[w->first_here].stages.count;
   PETRA_TRY_GOTO(status, petra_allocate(&w->parts, replicas, sizeof *w->parts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->exchanges, (size_t)w->stages, sizeof *w->exchanges), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->rooms, (size_t)w->stages, sizeof *w->rooms), fail);

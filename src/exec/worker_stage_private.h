@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of worker_stage, shared by its files: an action of real stages and its three parts. */
+/* The internals of worker_stage, shared by its files: an action of real stages and its three parts. */
 #pragma once
 
 #include "base/threads.h"
@@ -7,8 +7,8 @@
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 
-/* A loss that was not told yet; images 0: none. It is told with the next one, so that the host prepares a microbatch
- * while the device computes another. */
+/* A loss that was not reported yet; images 0: none. It is reported with the next one, so that the host prepares a
+ * microbatch while the device computes another. */
 typedef struct petra_late_loss {
   petra_loss loss;
   int64_t microbatch, virtual_ns;
@@ -17,26 +17,26 @@ typedef struct petra_late_loss {
 /* An evaluation that waits until every stage of the network has reached it. */
 typedef struct petra_pending petra_pending;
 
-/* An action that is being done. */
+/* An action in progress. */
 typedef struct petra_task {
   petra_action action;
   int64_t virtual_ns;
   petra_action_result result;
   petra_message in, out;
-  petra_label_row labels; /* of an action with the loss; the feed's */
+  petra_label_row labels; /* of an action with the loss; owned by the feed */
   petra_loss loss;
 } petra_task;
 
-/* An action beside others. */
+/* An action of a group. */
 typedef struct petra_group_task {
   petra_task task;
-  petra_deferred_work aside;
+  petra_deferred_work deferred;
 } petra_group_task;
 
-/* The actions of a group that are done one after the other by one thread: those of one stage. */
+/* The actions of a group that one thread performs one after the other: those of one stage. */
 typedef struct petra_chain {
   int32_t stage;
-  int64_t expected_ns; /* how long they took the last time */
+  int64_t expected_ns; /* their duration last time */
 } petra_chain;
 
 typedef struct petra_worker_stage {
@@ -44,17 +44,17 @@ typedef struct petra_worker_stage {
   petra_worker_stage_options options;
   petra_feed feed;
   petra_pending *evaluations;
-  petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
-  /* Side by side (worker_group.c): */
+  petra_late_loss late, new_late; /* the last loss, which the device may still compute; that of the present action */
+  /* For groups (worker_group.c): */
   petra_thread_pool *pool; /* NULL: one action at a time */
   petra_group_task *tasks;
-  int task_count;                         /* 2 J: a stage has two actions in a group at most, one an engine */
+  int task_count;                         /* 2 J: a stage has at most two actions in a group, one per engine */
   petra_chain *chains;                    /* J */
   int group;                              /* tasks of the present group */
-  int64_t (*took_ns)[PETRA_ACTION_KINDS]; /* by stage: what an action took the last time */
+  int64_t (*took_ns)[PETRA_ACTION_KINDS]; /* by stage: the last duration of an action of each kind */
 } petra_worker_stage;
 
-/* Stage `stage`, from 1; NULL: it is not here. */
+/* Returns stage `stage`, from 1; NULL: it is not here. */
 static inline petra_stage *petra_worker_stage_of(const petra_worker_stage *worker, int32_t stage) {
   return petra_stages_get(&worker->options.stages, stage);
 }
@@ -63,49 +63,50 @@ static inline bool petra_worker_stage_is_last(const petra_worker_stage *worker, 
   return stage == worker->options.stages.count;
 }
 
-/* --- worker_action.c: the parts of an action, which come in this order --- */
+/* --- worker_action.c: the parts of an action, in this order --- */
 
-/* Takes what it needs (messages, images, labels) and tells the observers what is told before. */
+/* Takes the inputs (messages, images, labels) and notifies the observers before the action. */
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task);
 
-/* Computes: touches nothing but its stage and, of the task, tensors and results; may be beside others of other stages. */
+/* Computes. It touches only its stage and, of the task, tensors and results; it may run beside those of other
+ * stages. */
 petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task);
 
-/* Posts what it has made and tells what it has found. */
+/* Posts the messages and reports the results. */
 petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task);
 
-/* What is left after a failure. */
+/* Releases what is left after a failure. */
 void petra_task_release(petra_task *task);
 
 /* --- worker_losses.c --- */
 
-/* Tells the observers the loss, or keeps it where the device is still at it. */
+/* Notifies the observers of the loss, or keeps it if the device still computes it. */
 petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task);
 
-/* Tells the loss that waits, if one does. */
+/* Reports the loss that waits, if there is one. */
 petra_status petra_losses_report_late(petra_worker_stage *worker);
 
-/* After an action, when its work is with the device: only now the loss before is waited for. */
+/* Call this after an action, when its work is on the device: waits only now for the loss before. */
 petra_status petra_losses_put_off(petra_worker_stage *worker);
 
 /* --- worker_evaluations.c --- */
 
-/* E: takes the stage's snapshot, where it is here; the last of all stages to come has the evaluation computed. */
+/* Performs E: takes the stage's snapshot, if the stage is here. The last of all stages starts the evaluation. */
 petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, int64_t microbatch);
 
 void petra_evaluations_destroy(petra_worker_stage *worker);
 
-/* Evaluations that some stages have reached and others not, in a checkpoint; and the snapshots of a stage. */
+/* Read or write, in a checkpoint, the evaluations that only some stages have reached, and the snapshots of a stage. */
 petra_status petra_evaluations_archive(petra_worker_stage *worker, petra_archive *archive);
 petra_status petra_evaluations_archive_stage(petra_worker_stage *worker, int32_t stage, petra_tensor_archive *tensors);
 
 /* --- worker_group.c --- */
 
-/* What doing groups side by side needs, for the lanes of the backend. */
+/* Creates what groups need to run their stages in parallel, for the lanes of the backend. */
 petra_status petra_group_init(petra_worker_stage *worker);
 void petra_group_fini(petra_worker_stage *worker);
 
-/* A group, its stages beside each other. Results, what observers are told and accounts are as if its actions were done one
- * after the other; the first in their order that fails is the one that is logged. */
+/* Performs a group, its stages in parallel. Results, notifications and accounts are as if its actions were done one
+ * after the other; the first one that fails in their order is logged. */
 petra_status petra_group_perform(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *actions, int count,
                                  petra_action_result *results);

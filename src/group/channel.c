@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ways: messages in order, and how far their receivers are. */
+/* Channels: messages in order, and how far their receivers are. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -9,7 +9,7 @@
 
 enum { PREPOSTED = 2, SLOTS = 2, HEADER = 64 };
 
-/* In front of every message of a channel. */
+/* Precedes every message of a channel. */
 typedef struct header {
   int64_t number;
   uint64_t bytes;
@@ -29,19 +29,19 @@ struct petra_channel {
   int peer, id;
   bool out;
   size_t capacity;
-  int64_t buffers, buffers_max; /* that there are */
+  int64_t buffers, buffers_max; /* buffers that exist now; their maximum */
   int ack_request;
-  int64_t ack; /* in the message under way */
+  int64_t ack; /* contents of the acknowledgement under way */
   /* out */
   buffer *slot[SLOTS];
   int sending[SLOTS]; /* requests */
-  int filled;         /* the slot that petra_channel_buffer gave */
-  int64_t sent, done; /* messages sent; done with at the other end, as far as is known */
+  int filled;         /* the slot that petra_channel_buffer returned */
+  int64_t sent, done; /* messages sent; messages that the receiver is known to have finished with */
   /* in */
   buffer *posted[PREPOSTED]; /* in the order in which they are filled */
   int receiving[PREPOSTED];
-  buffer *first, **last, *free; /* what has come, in order; buffers for what comes */
-  int64_t finished, reported;   /* messages done with; what the sender was told */
+  buffer *first, **last, *free; /* messages that arrived, in order; buffers for further ones */
+  int64_t finished, reported;   /* messages finished with; messages acknowledged */
 };
 
 static petra_status take_buffer(petra_channel *channel, buffer **out) {
@@ -70,7 +70,7 @@ static void free_buffer(buffer *b) {
   petra_free(b);
 }
 
-/* Two receives where nothing waits to be taken; one where something does, as memory counts then and time does not. */
+/* Two receives if no message waits to be taken; one if one does, because then memory matters and time does not. */
 static petra_status post_receives(petra_channel *channel) {
   petra_wire *wire = channel->progress->options.wire;
   const int wanted = channel->first ? 1 : PREPOSTED;
@@ -84,7 +84,7 @@ static petra_status post_receives(petra_channel *channel) {
   return PETRA_OK;
 }
 
-/* What has come leaves the posted buffers in the order in which they were posted. */
+/* Messages leave the posted buffers in the order in which these were posted. */
 static petra_status progress_in(petra_channel *channel) {
   petra_wire *wire = channel->progress->options.wire;
   size_t size;
@@ -163,7 +163,7 @@ bool petra_channel_has_room(petra_channel *channel, int64_t done) {
   return has;
 }
 
-/* The free slot that has_room found. */
+/* Returns the free slot that has_room found. */
 static petra_status give_slot(petra_channel *channel, void **out) {
   buffer **slot = &channel->slot[channel->filled];
   if (!*slot)
@@ -210,7 +210,7 @@ static buffer **find(petra_channel *channel, int64_t number) {
   return at;
 }
 
-/* The message that is waited for, and until when. */
+/* The message that the rank waits for, and until when. */
 typedef struct awaited {
   petra_channel *channel;
   bool any; /* whatever its number */

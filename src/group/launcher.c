@@ -14,15 +14,16 @@ static const char *const sizes[PETRA_LAUNCHER_SIZES] = {
 static const char *const ranks[] = {
     "OMPI_COMM_WORLD_RANK", "PMI_RANK",          "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK",
     "MVP_COMM_WORLD_RANK",  "JSM_NAMESPACE_RANK"};
-/* Those of one host alone, where a Hydra that gives a port says nothing else. */
+/* Counts the processes of one host. A Hydra that gives a port sets no other variable. */
 static const char local[] = "MPI_LOCALNRANKS";
-/* Slurm sets SLURM_NTASKS in the shell of a batch script as well; this one, and a number of the task, only in a step. */
+/* Slurm sets SLURM_NTASKS in the shell of a batch script as well. It sets this size and a task number only in a
+ * step. */
 static const char step_size[] = "SLURM_STEP_NUM_TASKS", step_rank[] = "SLURM_PROCID", step_id[] = "SLURM_STEP_ID";
-static const unsigned long SPECIAL_STEP = 0xfffffff0; /* from here on: batch scripts and interactive shells */
+static const unsigned long SPECIAL_STEP = 0xfffffff0; /* first of the numbers of batch scripts and interactive shells */
 
 enum { SIZES = PETRA_LAUNCHER_SIZES, RANKS = sizeof ranks / sizeof *ranks };
 
-/* -1 if it is not set, or no number. */
+/* Returns -1 if the variable is not set or is not a number. */
 static int number_of(const char *name) {
   const char *text = getenv(name);
   char *end = NULL;
@@ -35,7 +36,7 @@ static bool in_step(void) {
   return number_of(step_size) > 0 && number_of(step_rank) >= 0 && !(id && strtoul(id, NULL, 10) >= SPECIAL_STEP);
 }
 
-/* The largest of what launchers of MPI say; 0: none says anything. One may have been started by another. */
+/* Returns the largest size that a launcher of MPI says; 0: none. One launcher may have started another. */
 static int size_by_launcher(const char **name) {
   int largest = 0;
   for (int i = 0; i < SIZES; i++)
@@ -46,8 +47,8 @@ static int size_by_launcher(const char **name) {
   return largest;
 }
 
-/* mpirun itself starts its helpers on other hosts by srun: the tasks of a step count only if no other launcher says more
- * exactly how many there are. */
+/* mpirun itself starts its helpers on other hosts by srun. So the tasks of a step count only if no other launcher says
+ * how many processes there are. */
 int petra_launcher_size(const char **name) {
   const char *found = NULL;
   int size = size_by_launcher(&found);
@@ -59,7 +60,7 @@ int petra_launcher_size(const char **name) {
     size = number_of(step_size);
     found = step_size;
   }
-  for (int i = 0; i < RANKS && (!found || found == local); i++) /* at least as many as this one's number says */
+  for (int i = 0; i < RANKS && (!found || found == local); i++) /* the rank implies a minimum size */
     if (number_of(ranks[i]) >= size && number_of(ranks[i]) > 0) {
       size = number_of(ranks[i]) + 1;
       found = ranks[i];
@@ -84,7 +85,7 @@ petra_launch petra_launcher_look(void) {
   return launch;
 }
 
-/* A launcher may have been started by another: the world is that of one of them. */
+/* A launcher may have been started by another: one of them must match the world. */
 bool petra_launcher_fits(const petra_launch *launch, int world) {
   for (int i = 0; i < SIZES; i++)
     if (launch->said[i] == world)

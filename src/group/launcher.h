@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What mpirun, mpiexec or srun says of its launch in the environment: how many processes, and which of them this one is.
- * It is known before a library for messages starts, and where petra has none. */
+/* Reads from the environment how mpirun, mpiexec or srun launched this process: how many processes there are, and which
+ * one this is. This works before an MPI library starts, and if petra was built without one. */
 #pragma once
 
 #include <stdbool.h>
 
-/* How many processes were launched together; 1 if no launcher says more. *name (NULL: not wanted): the variable that
- * says so, NULL if there is none. */
+/* Returns how many processes were launched together; 1 if no launcher says more. *name (may be NULL) is set to the
+ * variable that says so, or to NULL. */
 int petra_launcher_size(const char **name);
 
-/* Which of them this process is, from 0. */
+/* Returns the number of this process among them, from 0. */
 int petra_launcher_rank(void);
 
-/* What all of them say, as an MPI library that starts writes such variables itself. */
+/* Stores what all launchers say. It is read before MPI starts, because an MPI library sets such variables itself. */
 enum { PETRA_LAUNCHER_SIZES = 6 };
 typedef struct petra_launch {
-  int size;         /* of petra_launcher_size */
-  const char *name; /* likewise */
+  int size;         /* result of petra_launcher_size */
+  const char *name; /* its *name */
   int said[PETRA_LAUNCHER_SIZES];
 } petra_launch;
 petra_launch petra_launcher_look(void);
 
-/* Whether a world of so many processes can be this launch: false if the launcher started more. */
+/* Returns true if a world of `world` processes can be this launch, false if the launcher started more. */
 bool petra_launcher_fits(const petra_launch *launch, int world);
 
-/* Whether srun launched this process in a step of several without PMI, by which they would find each other. */
+/* Returns true if srun launched this process in a step of several tasks without PMI, which they need to find each
+ * other. */
 bool petra_launcher_lacks_pmi(void);
 
-/* Whether the launcher ends all processes as soon as one of them fails: Open MPI's does, Hydra and srun only if asked to. */
+/* Returns true if the launcher ends all processes as soon as one of them fails. Open MPI's does; Hydra and srun do only
+ * on request. */
 bool petra_launcher_ends_all(void);
 
-/* Removes what the launcher said from the environment: for processes that this one starts. */
+/* Removes the launcher's variables from the environment, for processes that this one starts. */
 void petra_launcher_forget(void);

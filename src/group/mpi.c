@@ -17,18 +17,18 @@ typedef enum request_state { FREE, SENDING, RECEIVING, DONE } request_state;
 typedef struct wire_mpi {
   petra_wire base;
   MPI_Comm world;
-  int count;             /* of the arrays below, by number of the request */
+  int count;             /* sizes of the arrays below, by number of the request */
   MPI_Request *requests; /* MPI_REQUEST_NULL unless under way */
   request_state *state;
-  size_t *size; /* received, once done */
+  size_t *size; /* bytes received, once done */
   int *found;   /* what MPI_Testsome found, with its statuses */
   MPI_Status *statuses;
-  long *sent, *received; /* small messages to and from each rank */
+  long *sent, *received; /* numbers of small messages to and from each rank */
 } wire_mpi;
 
 enum {
   SMALL = 2048
-}; /* bytes that a library copies as a send begins, so that the receiver may take them at any time */
+}; /* size up to which a library copies the bytes as a send begins, so that the receiver may take them at any time */
 
 static petra_status check(int code, const char *what) {
   char text[MPI_MAX_ERROR_STRING];
@@ -39,7 +39,7 @@ static petra_status check(int code, const char *what) {
   return petra_fail(PETRA_BACKEND, "MPI: %s: %.*s", what, length, text);
 }
 
-/* Arrays of twice the places, at least 64. */
+/* Doubles the arrays, to at least 64 places. */
 static petra_status grow(wire_mpi *wire) {
   int64_t capacity[5] = {wire->count, wire->count, wire->count, wire->count, wire->count};
   const int count = wire->count ? 2 * wire->count : 64;
@@ -53,7 +53,7 @@ static petra_status grow(wire_mpi *wire) {
   return PETRA_OK;
 }
 
-/* A place for a request, which is about to begin. */
+/* Finds a place for a request that is about to begin. */
 static petra_status place(wire_mpi *wire, request_state state, int *out) {
   int i = 0;
   while (i < wire->count && wire->state[i] != FREE)
@@ -94,7 +94,7 @@ static petra_status progress(petra_wire *base) {
   wire_mpi *wire = (wire_mpi *)base;
   int count = 0, bytes = 0;
   PETRA_TRY(check(MPI_Testsome(wire->count, wire->requests, &count, wire->found, wire->statuses), "MPI_Testsome"));
-  for (int i = 0; i < count; i++) { /* MPI_UNDEFINED, where nothing is under way, is negative */
+  for (int i = 0; i < count; i++) { /* MPI_UNDEFINED is negative: nothing is under way */
     PETRA_TRY(check(MPI_Get_count(&wire->statuses[i], MPI_BYTE, &bytes), "MPI_Get_count"));
     if (wire->state[wire->found[i]] == RECEIVING)
       count_received(wire, &wire->statuses[i], bytes);
@@ -135,7 +135,8 @@ static void end_all(petra_wire *base, int code) {
   MPI_Abort(((wire_mpi *)base)->world, code);
 }
 
-/* One message that nobody waits for any more. A large one stays with the library, as its sender may be gone. */
+/* Receives one message that nobody waits for any more. A large one stays in the library, because its sender may be
+ * gone. */
 static void discard_message(wire_mpi *wire, int from) {
   unsigned char bytes[SMALL];
   MPI_Message message;
@@ -149,8 +150,8 @@ static void discard_message(wire_mpi *wire, int from) {
     MPI_Mrecv(bytes, size, MPI_BYTE, &message, &status);
 }
 
-/* Beats and acknowledgements may be under way when the run ends. Libraries complain of messages that nobody received, UCX on
- * standard output: so all ranks say how many small ones they sent, and take what is missing. */
+/* Beats and acknowledgements may be under way when the run ends. Libraries complain of messages that nobody received,
+ * UCX on standard output. So all ranks report how many small ones they sent, and receive the remaining ones. */
 static void receive_the_rest(wire_mpi *wire) {
   long *expected;
   if (petra_allocate(&expected, (size_t)wire->base.ranks, sizeof *expected) != PETRA_OK)
@@ -199,7 +200,7 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
   }
   PETRA_TRY(petra_allocate(&wire, 1, sizeof *wire));
   wire->base.ops = &ops;
-  wire->base.tags = 32767; /* what the standard promises */
+  wire->base.tags = 32767; /* guaranteed by the standard */
   PETRA_TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &wire->world), "MPI_Comm_dup"));
   MPI_Comm_set_errhandler(wire->world, MPI_ERRORS_RETURN);
   MPI_Comm_rank(wire->world, &wire->base.rank);
@@ -220,7 +221,8 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
   return PETRA_OK;
 }
 
-/* What stands before a comma or a control character: "MPICH Version:\t4.0.2\n..." without its label. */
+/* Keeps the text before a comma or a control character, without its label ("MPICH Version:\t4.0.2
+ * ..."). */
 static void first_words(char *text) {
   char *label = strstr(text, " Version:");
   if (label && label < text + strcspn(text, ",\n")) {

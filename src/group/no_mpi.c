@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of wire_mpi.c where petra is built without MPI. */
+/* Replaces mpi.c if petra is built without MPI. */
 #include "base/log.h"
 #include "group/wire.h"
 

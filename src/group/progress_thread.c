@@ -11,32 +11,32 @@
 #include <stdio.h>
 #include <time.h>
 
-static const int64_t NAP_NS = 300000;        /* of the thread between two looks */
-static const int64_t BEAT_NS = 250000000;    /* between two beats */
-static const int64_t AWAY_NS = 1000000000;   /* between two looks: more than a process takes that runs */
-static const int64_t SETTLE_NS = 1000000000; /* for what is sent at the end */
-static const double ABORT_S = 5;             /* for the library to end all processes; then this one ends alone */
-static const size_t PIECE = 1 << 30;         /* of what goes beside the channels */
+static const int64_t NAP_NS = 300000;       /* sleep of the thread between two looks */
+static const int64_t BEAT_NS = 250000000;   /* between two beats */
+static const int64_t AWAY_NS = 1000000000;  /* longer between two looks: this process did not run */
+static const int64_t DRAIN_NS = 1000000000; /* time for messages that are sent at the end */
+static const double ABORT_S = 5;            /* time for the library to end all processes; then this one exits alone */
+static const size_t PIECE = 1 << 30;        /* maximum of one transfer beside the channels */
 
-/* What ranks tell each other beside messages. */
+/* The report of one rank to another, beside messages. */
 typedef struct control {
   int32_t failed; /* the status; 0: a beat */
-  int32_t end;    /* petra_meeting_end: rank 0: that of the meeting; others: whether a signal came */
-  int64_t round;  /* of the meeting that the rank knows of, or asks for */
-  int64_t place;  /* rank 0: that of the meeting; others: where this rank goes; -1: not known (yet) */
+  int32_t end;    /* petra_meeting_end, of rank 0: that of the meeting; of others: a signal arrived */
+  int64_t round;  /* of the meeting that the rank knows of, or requests */
+  int64_t place;  /* of rank 0: place of the meeting; of others: where this rank goes; -1: not known (yet) */
   char name[PETRA_PROGRESS_THREAD_NAME], line[PETRA_PROGRESS_THREAD_LINE];
 } control;
 
 struct petra_peer {
   control in, out;
   int receiving, sending;
-  int64_t heard_ns;
-  bool due;      /* a beat that waits for the one before to be sent */
-  control heard; /* the last one that came */
+  int64_t received_ns;
+  bool due;     /* a beat waits until the one before is sent */
+  control last; /* the last one received */
   char name[PETRA_PROGRESS_THREAD_NAME];
 };
 
-static bool hears(const petra_progress_thread *progress, int rank) {
+static bool exchanges_control(const petra_progress_thread *progress, int rank) {
   const petra_wire *wire = progress->options.wire;
   return rank != wire->rank && (rank == 0 || wire->rank == 0);
 }
@@ -47,7 +47,7 @@ static bool is_meeting(const petra_meeting *m) {
   return m->round > m->met;
 }
 
-static void tell_meeting(const petra_progress_thread *progress, control *out) {
+static void fill_meeting(const petra_progress_thread *progress, control *out) {
   const petra_meeting *m = &progress->meeting;
   const bool asks = !is_meeting(m) && m->requested;
   out->end = progress->options.wire->rank == 0 ? (int32_t)m->end
@@ -57,18 +57,19 @@ static void tell_meeting(const petra_progress_thread *progress, control *out) {
   out->place = progress->options.wire->rank == 0 ? m->decided : asks ? -1 : m->here;
 }
 
-static void tell_all(petra_progress_thread *progress) {
+static void notify_all(petra_progress_thread *progress) {
   for (int r = 0; r < progress->options.wire->ranks; r++)
-    progress->peers[r].due = hears(progress, r);
+    progress->peers[r].due = exchanges_control(progress, r);
 }
 
 static void decide(petra_progress_thread *progress, int64_t place, petra_meeting_end end) {
   progress->meeting.decided = place;
   progress->meeting.end = end;
-  progress->events++; /* who waits for one looks again */
+  progress->events++; /* those that wait for one look again */
 }
 
-/* Rank 0 begins a round when its own last one is over; others then are at that place or beyond it, as all met there. */
+/* Rank 0 begins a round when its own last one is over. The others are then at that place or beyond it, because all met
+ * there. */
 static void lead_meeting(petra_progress_thread *progress, int64_t now_ns) {
   petra_meeting *m = &progress->meeting;
   const bool late = m->every_ns > 0 && now_ns - m->since_ns >= m->every_ns && m->here > m->decided;
@@ -76,36 +77,36 @@ static void lead_meeting(petra_progress_thread *progress, int64_t now_ns) {
   bool known = true, stops = petra_stop_signalled();
   int64_t foremost = m->here;
   for (int r = 1; r < progress->options.wire->ranks; r++) {
-    const control *heard = &progress->peers[r].heard;
-    wanted = wanted || heard->round > m->round;
-    known = known && heard->round == m->round && heard->place >= 0;
-    stops = stops || (heard->end != PETRA_MEETING_GO_ON && heard->round >= m->round);
-    foremost = heard->place > foremost ? heard->place : foremost;
+    const control *last = &progress->peers[r].last;
+    wanted = wanted || last->round > m->round;
+    known = known && last->round == m->round && last->place >= 0;
+    stops = stops || (last->end != PETRA_MEETING_GO_ON && last->round >= m->round);
+    foremost = last->place > foremost ? last->place : foremost;
   }
   if (!is_meeting(m) && wanted) {
     m->round++;
     m->decided = -1;
-    tell_all(progress);
+    notify_all(progress);
   } else if (is_meeting(m) && m->decided < 0 && known) {
     decide(progress, foremost, stops ? m->discards ? PETRA_MEETING_DISCARD : PETRA_MEETING_STOP : PETRA_MEETING_GO_ON);
-    tell_all(progress);
+    notify_all(progress);
   }
 }
 
 static void follow_meeting(petra_progress_thread *progress) {
   petra_meeting *m = &progress->meeting;
-  const control *heard = &progress->peers[0].heard;
-  if (heard->round > m->round) {
-    m->round = heard->round;
+  const control *last = &progress->peers[0].last;
+  if (last->round > m->round) {
+    m->round = last->round;
     m->decided = -1;
     m->requested = false;
-    tell_all(progress);
+    notify_all(progress);
   }
-  if (is_meeting(m) && m->decided < 0 && heard->place >= 0)
-    decide(progress, heard->place, (petra_meeting_end)heard->end);
+  if (is_meeting(m) && m->decided < 0 && last->place >= 0)
+    decide(progress, last->place, (petra_meeting_end)last->end);
   if (m->on && !is_meeting(m) && !m->requested && petra_stop_signalled()) {
     m->requested = true;
-    tell_all(progress);
+    notify_all(progress);
   }
 }
 
@@ -113,7 +114,7 @@ static petra_status send_control(petra_progress_thread *progress, int to, int32_
   petra_wire *wire = progress->options.wire;
   control *out = &progress->peers[to].out;
   out->failed = failed;
-  tell_meeting(progress, out);
+  fill_meeting(progress, out);
   snprintf(out->name, sizeof out->name, "%s", progress->name);
   snprintf(out->line, sizeof out->line, "%s", line);
   return wire->ops->send(wire, to, PETRA_TAG_CONTROL, out, sizeof *out, &progress->peers[to].sending);
@@ -131,19 +132,19 @@ static petra_status progress_peers(petra_progress_thread *progress) {
     follow_meeting(progress);
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &progress->peers[r];
-    if (!hears(progress, r))
+    if (!exchanges_control(progress, r))
       continue;
-    p->heard_ns += away_ns; /* it was this process that stood still */
+    p->received_ns += away_ns; /* this process itself stood still */
     if (wire->ops->done(wire, &p->receiving, &size)) {
-      p->heard_ns = now_ns;
-      p->heard = p->in;
+      p->received_ns = now_ns;
+      p->last = p->in;
       snprintf(p->name, sizeof p->name, "%.*s", PETRA_PROGRESS_THREAD_NAME - 1, p->in.name);
       if (p->in.failed && progress->lost < 0)
         progress->lost = r;
     }
     if (p->receiving == PETRA_WIRE_NONE && !p->in.failed)
       PETRA_TRY(wire->ops->receive(wire, r, PETRA_TAG_CONTROL, &p->in, sizeof p->in, &p->receiving));
-    if (now_ns - p->heard_ns > progress->options.timeout_ns && progress->lost < 0)
+    if (now_ns - p->received_ns > progress->options.timeout_ns && progress->lost < 0)
       progress->lost = r;
     wire->ops->done(wire, &p->sending, &size);
     p->due = p->due || beat;
@@ -166,8 +167,8 @@ petra_status petra_progress_thread_progress(petra_progress_thread *progress) {
   return progress_peers(progress);
 }
 
-/* Once: afterwards it is only passed on. */
-static petra_status tell_lost(petra_progress_thread *progress, const char *what) {
+/* Logs it once; afterwards only the status is passed on. */
+static petra_status report_lost(petra_progress_thread *progress, const char *what) {
   const petra_peer *p = &progress->peers[progress->lost];
   if (progress->failed != PETRA_OK)
     return progress->failed;
@@ -177,15 +178,15 @@ static petra_status tell_lost(petra_progress_thread *progress, const char *what)
                                        1e-9 * (double)progress->options.timeout_ns, progress->name, what);
 }
 
-/* Around a function of the watch, which is called without the lock. */
-static petra_progress_thread_watch leave_for_watch(petra_progress_thread *progress) {
+/* Releases the lock around a function of the watch. */
+static petra_progress_thread_watch unlock_for_watch(petra_progress_thread *progress) {
   const petra_progress_thread_watch watch = progress->watch;
   progress->calling = true;
   pthread_mutex_unlock(&progress->lock);
   return watch;
 }
 
-static void back_from_watch(petra_progress_thread *progress) {
+static void lock_after_watch(petra_progress_thread *progress) {
   pthread_mutex_lock(&progress->lock);
   progress->calling = false;
 }
@@ -194,33 +195,33 @@ static void look_around(petra_progress_thread *progress, int64_t now_ns) {
   if (now_ns - progress->watched_ns < BEAT_NS)
     return;
   progress->watched_ns = now_ns;
-  const petra_progress_thread_watch watch = leave_for_watch(progress);
+  const petra_progress_thread_watch watch = unlock_for_watch(progress);
   const petra_status status = watch.look(watch.context);
-  back_from_watch(progress);
+  lock_after_watch(progress);
   if (progress->failed == PETRA_OK)
     progress->failed = status;
 }
 
-/* What is watched beside the progress thread's own waits: first whether all is well; once it is not, that is given up, and later, should
- * the rank's own thread not have taken the watch away, the run is ended. Under the lock, which it lets go of. */
+/* Watches what is outside the progress thread's own waits. It calls `look` first; after a failure, `give_up`; later, if
+ * the rank's own thread has not removed the watch, `stuck`. Called under the lock, which it releases for each call. */
 static void watch_others(petra_progress_thread *progress) {
   const int64_t now_ns = petra_clock_ns();
   if (progress->watch.look && progress->failed == PETRA_OK)
     look_around(progress, now_ns);
   if (progress->watch.look && progress->failed == PETRA_OK && progress->lost >= 0)
-    tell_lost(progress, progress->watch.what);
+    report_lost(progress, progress->watch.what);
   if (!progress->watch.look || progress->failed == PETRA_OK)
     return;
-  if (progress->gave_up_ns == 0) {
-    const petra_progress_thread_watch watch = leave_for_watch(progress);
+  if (progress->cancelled_ns == 0) {
+    const petra_progress_thread_watch watch = unlock_for_watch(progress);
     watch.give_up(watch.context);
-    back_from_watch(progress);
-    progress->gave_up_ns = petra_clock_ns();
-  } else if (now_ns - progress->gave_up_ns >= progress->watch.stuck_ns) {
+    lock_after_watch(progress);
+    progress->cancelled_ns = petra_clock_ns();
+  } else if (now_ns - progress->cancelled_ns >= progress->watch.stuck_ns) {
     const petra_status status = progress->failed;
-    const petra_progress_thread_watch watch = leave_for_watch(progress);
+    const petra_progress_thread_watch watch = unlock_for_watch(progress);
     watch.stuck(watch.context, status);
-    back_from_watch(progress);
+    lock_after_watch(progress);
     progress->watch = (petra_progress_thread_watch){0};
   }
 }
@@ -259,7 +260,7 @@ petra_status petra_progress_thread_wait(petra_progress_thread *progress, bool (*
     if (status != PETRA_OK || ready(context))
       break;
     if (progress->lost >= 0)
-      status = tell_lost(progress, what);
+      status = report_lost(progress, what);
     else
       status = petra_stop_requested();
     pthread_mutex_unlock(&progress->lock);
@@ -305,7 +306,7 @@ petra_status petra_progress_thread_alive(petra_progress_thread *progress, const 
     progress->failed = petra_progress_thread_progress(progress);
   if (progress->failed != PETRA_OK)
     return progress->failed;
-  return progress->lost >= 0 ? tell_lost(progress, what) : petra_stop_requested();
+  return progress->lost >= 0 ? report_lost(progress, what) : petra_stop_requested();
 }
 
 petra_status petra_progress_thread_check(petra_progress_thread *progress, const char *what) {
@@ -363,7 +364,7 @@ petra_status petra_progress_thread_await_meeting(petra_progress_thread *progress
 
 void petra_progress_thread_met(petra_progress_thread *progress) {
   petra_progress_thread_lock(progress);
-  progress->meeting.met++; /* the next one may have been asked for already */
+  progress->meeting.met++; /* the next one may have been requested already */
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
@@ -373,7 +374,7 @@ void petra_progress_thread_meet_restart(petra_progress_thread *progress) {
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
-/* No other thread counts. */
+/* No other thread changes the counts. */
 petra_progress_thread_counts petra_progress_thread_counts_now(petra_progress_thread *progress) {
   return progress->counts;
 }
@@ -402,7 +403,7 @@ static petra_status transfer_all(petra_progress_thread *progress, int rank, unsi
                 : t.wire->ops->send(t.wire, rank, PETRA_TAG_PUT, out + at, piece, &t.request);
     if (status == PETRA_OK)
       status = petra_progress_thread_wait(progress, is_over, &t, what);
-    if (status != PETRA_OK && in) /* a send may still read what the caller has: the run is about to end */
+    if (status != PETRA_OK && in) /* a send may still read the caller's bytes, and the run is about to end */
       t.wire->ops->cancel(t.wire, &t.request);
   }
   return petra_progress_thread_unlock(progress, status);
@@ -463,9 +464,9 @@ petra_status petra_progress_thread_failed(petra_progress_thread *progress) {
 void petra_progress_thread_watch_set(petra_progress_thread *progress, const petra_progress_thread_watch *watch) {
   petra_progress_thread_lock(progress);
   progress->watch = watch ? *watch : (petra_progress_thread_watch){0};
-  progress->watched_ns = progress->gave_up_ns = 0;
+  progress->watched_ns = progress->cancelled_ns = 0;
   pthread_cond_signal(&progress->wake);
-  while (progress->calling) { /* what the old one knows may go after this */
+  while (progress->calling) { /* the old one's context may be freed after this */
     pthread_mutex_unlock(&progress->lock);
     nanosleep(&(const struct timespec){0, NAP_NS}, NULL);
     pthread_mutex_lock(&progress->lock);
@@ -474,36 +475,36 @@ void petra_progress_thread_watch_set(petra_progress_thread *progress, const petr
 }
 
 void petra_progress_thread_abort(petra_progress_thread *progress, int code) {
-  petra_watchdog_start(ABORT_S, ""); /* also where the library hangs with the lock, as nobody answers it */
+  petra_watchdog_start(ABORT_S, ""); /* also if the library hangs under the lock, because nobody answers it */
   petra_progress_thread_lock(progress);
   progress->options.wire->ops->abort(progress->options.wire, code);
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
-/* Moves what is under way, whatever failed before, until ready(context) or for a second. */
-static petra_status settle(petra_progress_thread *progress,
-                           bool (*ready)(const petra_progress_thread *progress, int to), int to) {
+/* Makes progress, whatever failed before, until ready(context) or for a second. */
+static petra_status drain(petra_progress_thread *progress, bool (*ready)(const petra_progress_thread *progress, int to),
+                          int to) {
   const int64_t began_ns = petra_clock_ns();
-  while (!ready(progress, to) && petra_clock_ns() - began_ns < SETTLE_NS)
+  while (!ready(progress, to) && petra_clock_ns() - began_ns < DRAIN_NS)
     PETRA_TRY(petra_progress_thread_progress(progress));
   return ready(progress, to) ? PETRA_OK : PETRA_CHILD;
 }
 
-static bool can_tell(const petra_progress_thread *progress, int to) {
+static bool can_send(const petra_progress_thread *progress, int to) {
   return progress->peers[to].sending == PETRA_WIRE_NONE;
 }
 
 petra_status petra_progress_thread_fail(petra_progress_thread *progress, int to, petra_status failed,
                                         const char *line) {
   petra_progress_thread_lock(progress);
-  petra_status status = settle(progress, can_tell, to);
+  petra_status status = drain(progress, can_send, to);
   return petra_progress_thread_unlock(progress,
                                       status == PETRA_OK ? send_control(progress, to, (int32_t)failed, line) : status);
 }
 
 /* --- creation --- */
 
-/* What was sent leaves buffers that are about to be freed. */
+/* Messages being sent leave from buffers that are about to be freed. */
 static bool all_sent(const petra_progress_thread *progress, int to) {
   (void)to;
   for (int r = 0; r < progress->options.wire->ranks; r++)
@@ -527,7 +528,7 @@ petra_status petra_progress_thread_create(const petra_progress_thread_options *o
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &progress->peers[r];
     p->receiving = p->sending = PETRA_WIRE_NONE;
-    p->heard_ns = petra_clock_ns();
+    p->received_ns = petra_clock_ns();
     snprintf(p->name, sizeof p->name, "rank %d", r);
   }
   if (pthread_create(&progress->thread, NULL, move, progress) != 0)
@@ -543,7 +544,7 @@ fail:
 void petra_progress_thread_rename(petra_progress_thread *progress, const char *name) {
   petra_progress_thread_lock(progress);
   snprintf(progress->name, sizeof progress->name, "%s", name);
-  progress->beat_ns = 0; /* others hear of it at once */
+  progress->beat_ns = 0; /* others receive it at once */
   petra_progress_thread_unlock(progress, PETRA_OK);
 }
 
@@ -558,7 +559,7 @@ void petra_progress_thread_destroy(petra_progress_thread *progress) {
     pthread_cond_signal(&progress->wake);
     pthread_mutex_unlock(&progress->lock);
     pthread_join(progress->thread, NULL);
-    settle(progress, all_sent, 0);
+    drain(progress, all_sent, 0);
   }
   petra_channels_destroy(progress);
   for (int r = 0; progress->peers && r < wire->ranks; r++)

@@ -16,7 +16,8 @@
 
 enum { LINE = 800, ECHOES = 16, BOOT_ID = 40 };
 
-/* Process-wide, like stderr itself: the first line that was held back, if any. The progress thread logs as well. */
+/* State of the process, like stderr itself: the first line that was kept back, if any. The progress thread logs as
+ * well. */
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 static char held[LINE];
 
@@ -31,7 +32,7 @@ static void hold(void *context, petra_log_level level, const char *line) {
 void petra_ranks_hold_lines(void) {
   if (petra_launcher_rank() > 0) {
     petra_log_set_sink(hold, NULL);
-    petra_stop_forget(); /* rank 0 tells */
+    petra_stop_forget(); /* rank 0 reports it */
   }
 }
 
@@ -56,7 +57,7 @@ petra_status petra_ranks_alone(const char *command, const char *expected) {
                    size, name, command, expected, name);
 }
 
-/* Before MPI starts, which may end the program itself without a PMI. */
+/* MPI may end the program itself without a PMI, so this runs before it starts. */
 static petra_status check_launcher(const petra_launch *launch) {
   if (launch->size > 1 && !petra_wire_mpi_version())
     return petra_fail(PETRA_UNSUPPORTED,
@@ -125,12 +126,12 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
   petra_ranks *ranks;
   if (before != PETRA_OK && petra_launcher_size(NULL) == 1)
     return before;
-  if (before != PETRA_OK) /* one line is enough, and rank 0 has written its own */
+  if (before != PETRA_OK) /* rank 0 has written its own line, and one is enough */
     petra_log_set_sink(hold, NULL);
-  const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes what they say */
+  const bool silent = petra_launcher_rank() == 0 || !petra_launcher_ends_all(); /* before MPI changes the variables */
   petra_status status = create(timeout_s, &ranks);
   if (status != PETRA_OK) {
-    if (silent) /* rank 0 has said the same, and perhaps nobody ends us */
+    if (silent) /* rank 0 has logged the same, and perhaps nobody ends this process */
       *held = 0;
     return before != PETRA_OK ? before : status;
   }
@@ -144,13 +145,13 @@ void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
   petra_progress_thread_rename(ranks->progress, ranks->name);
 }
 
-/* What a rank tells rank 0, followed by its text. */
+/* Precedes the text that a rank sends to rank 0. */
 typedef struct report {
   int32_t status;
   char name[128], line[LINE];
 } report;
 
-/* Where two texts differ first: the lines, as far as they have room. */
+/* Finds the first lines in which two texts differ, and cuts them to their room. */
 static void first_difference(const char *a, const char *b, char out[LINE]) {
   while (*a) {
     size_t one = strcspn(a, "\n"), other = strcspn(b, "\n");
@@ -183,7 +184,7 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   if (rank == 0)
     found->text = text;
   else if (r.status == PETRA_STOPPED && petra_stop_signalled())
-    return PETRA_OK; /* as rank 0 was, which has told */
+    return PETRA_OK; /* rank 0, which has reported it, was not either */
   else if (r.status == PETRA_STOPPED)
     petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
   else if (r.status != PETRA_OK)
@@ -198,7 +199,7 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   return PETRA_OK;
 }
 
-/* In front of what a rank sends: so many bytes, of which gathering (from 1). */
+/* Precedes what a rank sends: the number of bytes, and which gathering this is (from 1). */
 typedef struct gather_head {
   uint64_t bytes, number;
 } gather_head;
@@ -271,11 +272,11 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   PETRA_TRY(petra_ranks_share(ranks, &verdict, sizeof verdict));
   ranks->agreed = verdict != PETRA_OK;
   if (ranks->agreed && ranks->rank > 0)
-    *held = 0; /* rank 0 has told */
+    *held = 0; /* rank 0 has reported it */
   return (petra_status)verdict;
 }
 
-/* Which running kernel this is: its processes share the clock. Zeros where it does not say. */
+/* Identifies the running kernel: its processes share the clock. Zeros if it is not known. */
 static void boot_id(char out[BOOT_ID]) {
   memset(out, 0, BOOT_ID);
   FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -335,13 +336,13 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   if (ranks->rank > 0)
     PETRA_TRY(petra_progress_thread_get(ranks->progress, 0, first, sizeof first));
   if (ranks->rank > 0 && *own && memcmp(own, first, sizeof own) == 0)
-    *origin_ns = 0; /* no need to guess */
+    *origin_ns = 0; /* the same kernel, so the same clock */
   return PETRA_OK;
 }
 
-/* All ranks end together after a signal, whichever of them it came to. */
+/* All ranks end together after a signal, whichever of them received it. */
 static void report_stopped(petra_ranks *ranks) {
-  petra_watchdog_start(ranks->timeout_s, ""); /* should one not come */
+  petra_watchdog_start(ranks->timeout_s, ""); /* if one does not come */
   *held = 0;
   if (ranks->rank == 0)
     petra_stop_report();
@@ -351,10 +352,10 @@ static void report_stopped(petra_ranks *ranks) {
 }
 
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
-  if (ranks->rank > 0) { /* rank 0 tells, unless it is the one that is lost */
+  if (ranks->rank > 0) { /* rank 0 reports it, unless rank 0 is the one that is lost */
     sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
     petra_log_set_sink(NULL, NULL);
-    if (!petra_stop_signalled()) /* else another one has told */
+    if (!petra_stop_signalled()) /* else another one has reported it */
       petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
   }
   petra_stop_forget();
@@ -370,7 +371,7 @@ bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
     report_stopped(ranks);
   if (*status == PETRA_STOPPED && ranks->rank == 0)
     petra_stop_report();
-  petra_stop_forget(); /* the launcher's signals that follow tell nothing */
+  petra_stop_forget(); /* the launcher's signals that follow report nothing new */
   return *status == PETRA_OK || *status == PETRA_STOPPED || ranks->agreed;
 }
 
@@ -389,12 +390,13 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   }
   const bool reported = ranks->rank > 0 && petra_progress_thread_lost(ranks->progress) != 0 &&
                         petra_progress_thread_fail(ranks->progress, 0, status, *held ? held : "failed") == PETRA_OK;
-  if (reported) /* rank 0 tells it and ends the run, when it comes to wait */
+  if (reported) /* rank 0 reports it and ends the run when it next waits */
     sleep((unsigned)ranks->timeout_s);
-  else if (ranks->rank > 0) /* rank 0 is silent: one of us tells, unless rank 0 says the same of us and ends the run */
+  /* Rank 0 is silent: one of the others reports it, unless rank 0 reports the same of them and ends the run. */
+  else if (ranks->rank > 0)
     sleep(ranks->rank == 1 ? 3 : 5 + (unsigned)ranks->rank);
   petra_log_set_sink(NULL, NULL);
-  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has told */
+  if (ranks->rank > 0 && !petra_stop_signalled()) /* else the launcher ends this process: another one has reported it */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", reported ? ranks->name : "", reported ? ": " : "", *held ? held : "failed");
   petra_progress_thread_abort(ranks->progress, petra_status_exit_code(status));
   return status;

@@ -64,7 +64,7 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
     fprintf(out, "%s infinite", what);
 }
 
-/* Where the two figures come from, if not from the config's own numbers. */
+/* Prints the source of the two figures, if it is not the config's own numbers. */
 static void print_preset(const petra_config *config, FILE *out) {
   const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
   if (config->cluster.link.preset == PETRA_LINK_NONE)
@@ -126,7 +126,7 @@ void petra_describe_data(const petra_config *config, FILE *out) {
   const petra_data_set set = config->data.set;
   const petra_sample_kind samples = petra_samples_of(config);
   fputs(petra_config_choice_name("data.set", (int)set), out);
-  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are made, not read */
+  if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are generated, not read */
     petra_utf8_print(out, " of %s", config->data.path);
   if (samples == PETRA_SAMPLE_TOKENS)
     fprintf(out, ", windows of %" PRId64 " tokens", config->model.context);
@@ -140,7 +140,7 @@ petra_status petra_describe_optimiser(const petra_config *config, FILE *out) {
   return petra_config_print_changes(config, "optim.", said, ", with ", out);
 }
 
-/* So many neighbours from `at` on that are one in the list. */
+/* Counts the equal neighbours from `at` on that are merged in the list. */
 static int together(const int64_t *values, int count, int maximum, int at) {
   int found = 1;
   while (count > maximum && at + found < count && values[at + found] == values[at])

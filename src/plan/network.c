@@ -6,7 +6,7 @@
 #include "exec/worker_stage.h"
 #include "plan/thread_groups.h"
 
-/* Of all groups. */
+/* Returns the threads of all groups. */
 static int threads_of(const petra_config *config) {
   return config->device.threads > 0 ? (int)config->device.threads : petra_threads_cores();
 }
@@ -26,7 +26,7 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
                                    .streams = (int)config->device.streams,
                                    .wide_gradients = config->device.wide_gradients,
                                    .plans = config->device.plans};
-  if (executes) { /* the device is chosen by cluster.gpus, else by the place of this rank among the processes of its host */
+  if (executes) { /* cluster.gpus chooses the device, else the place of this rank among the processes of its host */
     options.device_wraps = config->cluster.gpus.count == 0;
     options.device = options.device_wraps ? ranks->wire->local : (int)config->cluster.gpus.values[ranks->rank];
   }

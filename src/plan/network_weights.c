@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages' parameters and statistics as the named tensors of a weights file. Those of stages that are elsewhere have no
- * tensor. */
+/* The stages' parameters and statistics as the named tensors of a weights file. Stages elsewhere have no tensors. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,8 +12,10 @@
 
 typedef struct tensor_list {
   int count;
-  petra_snapshot *const *snapshots;                /* of the stages, in place of their present tensors; NULL: none */
-  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room; /* for no values, those of stages that are here, of all stages */
+  /* Snapshots of the stages, used instead of their present tensors; NULL: none. */
+  petra_snapshot *const *snapshots;
+  /* Length of the list without values, of the stages here, of all stages. */
+  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room;
   petra_weight *weights;
   petra_tensor **tensors;
 } tensor_list;
@@ -35,7 +36,7 @@ static petra_status add_tensor(tensor_list *list, const petra_block *block, cons
   return PETRA_OK;
 }
 
-/* NULL where the stage is elsewhere. */
+/* Returns NULL if the stage is elsewhere. */
 static petra_tensor *tensor_of(const tensor_list *list, const petra_network *network, int j, int b, bool statistics,
                                int index) {
   petra_stage *stage = network->stage[j];
@@ -65,7 +66,7 @@ static void free_list(tensor_list *list) {
   petra_free(list->tensors);
 }
 
-/* free_list is due whatever comes back; `list` has snapshots and room. */
+/* Call free_list even on failure; `list` has snapshots and room. */
 static petra_status make_list(const petra_network *network, tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
   const size_t maximum = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
@@ -77,7 +78,7 @@ static petra_status make_list(const petra_network *network, tensor_list *list) {
   return PETRA_OK;
 }
 
-/* A batch norm divides by the root of its running variance. */
+/* Checks running variances, because a batch norm divides by their roots. */
 static petra_status check_variances(const tensor_list *list, const char *path) {
   for (int i = 0; i < list->count; i++) {
     const petra_weight *weight = &list->weights[i];
@@ -91,7 +92,7 @@ static petra_status check_variances(const tensor_list *list, const char *path) {
   return PETRA_OK;
 }
 
-/* What could not be read back is not written over what can. */
+/* Checks the values, so that a file that could not be read back never replaces one that can. */
 static petra_status check_finite(const petra_weight *weight, const double *values, const char *path) {
   for (int64_t e = 0; e < weight->elements; e++)
     if (!isfinite(values[e]))
@@ -100,7 +101,7 @@ static petra_status check_finite(const petra_weight *weight, const double *value
   return PETRA_OK;
 }
 
-/* Where a file's values come from: the tensors, each when it is due. */
+/* The source of a file's values: the tensors, each when it is written. */
 typedef struct tensor_source {
   petra_backend *backend;
   const tensor_list *list;
@@ -118,7 +119,7 @@ typedef struct gathering {
   tensor_list *list;
 } gathering;
 
-/* One rank's values, in the order of the list. */
+/* The values of one rank, in the order of the list. */
 static petra_status take_values(void *context, int rank, const void *data, size_t size) {
   const gathering *all = context;
   const petra_plan *plan = all->network->plan;
@@ -149,7 +150,7 @@ static petra_status download(const petra_network *network, tensor_list *list) {
   return PETRA_OK;
 }
 
-/* The values of the tensors that are here, one behind the other; to be freed. */
+/* Copies the values of the tensors that are here, one after the other; free them with petra_free. */
 static petra_status join(const tensor_list *list, double **out, int64_t *count) {
   int64_t all = 0;
   double *at;
@@ -166,13 +167,13 @@ static petra_status join(const tensor_list *list, double **out, int64_t *count) 
   return PETRA_OK;
 }
 
-/* What every rank has joined, to rank 0. */
+/* Joins the values of all ranks on rank 0. */
 static petra_status gather(const petra_network *network, tensor_list *list, const double *values, int64_t count) {
   gathering all = {network, list};
   return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
 }
 
-/* Values that are not in the list come from the tensors, one at a time. */
+/* Writes values from the tensors, one at a time, if they are not in the list. */
 static petra_status write_list(const petra_network *network, const tensor_list *list,
                                const petra_weights_moment *moment, const char *path) {
   char text[160];
@@ -186,7 +187,7 @@ static petra_status write_list(const petra_network *network, const tensor_list *
   return petra_weights_write_from(path, text, list->weights, list->count, wide, moment, &source);
 }
 
-/* Whether this process writes the file. */
+/* Returns true if this process writes the file. */
 static bool writes(const petra_network *network) {
   return network->placement->ranks->rank == 0;
 }
@@ -244,7 +245,8 @@ petra_status petra_network_write_snapshots(const petra_network *network, petra_s
   return write(network, snapshots, moment, path);
 }
 
-/* model.new_head: the head keeps its initial weights. The blocks' tensors come in their order, the head's last. */
+/* With model.new_head the head keeps its initial weights. The tensors of blocks are in order, the head's are the
+ * last. */
 static void pass_by_head(const petra_network *network, tensor_list *list) {
   const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
   const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
@@ -252,14 +254,14 @@ static void pass_by_head(const petra_network *network, tensor_list *list) {
     list->weights[i].passed_by = true;
 }
 
-/* How much of a network's label has to be the same: with model.new_head all but the classes, which come last. */
+/* Returns how much of a network's label must be equal: with model.new_head all but the classes, which come last. */
 static size_t label_length(const petra_config *config, const char *label) {
   const char *classes = strrchr(label, ',');
   return config->model.new_head && classes ? (size_t)(classes - label) : strlen(label);
 }
 
-/* Whose weights they are, where the file says so: networks whose tensors have the same names and shapes may differ (GPT and RevGPT, or
- * in their heads). */
+/* Checks whose weights they are, if the file says so: networks whose tensors have the same names and shapes may differ
+ * (GPT and RevGPT, or in their heads). */
 static petra_status check_model(const petra_network *network, const char *path) {
   const petra_config *config = network->plan->config;
   char own[128], *found;

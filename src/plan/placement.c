@@ -6,11 +6,11 @@
 
 #include <stdio.h>
 
-/* What a microbatch costs at each stage: times of the profile, else FLOPs. */
+/* Computes the cost of a microbatch at each stage: times of the profile, else FLOPs. */
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   for (int j = 0; j < plan->stages; j++) {
     petra_stage_cost cost = {0};
-    if (plan->config->cluster.stages > 0) { /* no model; all alike */
+    if (plan->config->cluster.stages > 0) { /* no model: all stages are alike */
       costs[j] = 1;
       continue;
     }
@@ -24,7 +24,7 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   return PETRA_OK;
 }
 
-/* first[r]: the first device, from 0, of rank r. */
+/* first[r] is the first device, from 0, of rank r. */
 static petra_status cut_balanced(const petra_plan *plan, int devices, int ranks, int *first) {
   int64_t *costs, *of_devices = NULL;
   petra_status status;

@@ -17,7 +17,7 @@ static petra_status check_classes(const petra_config *config, int32_t outputs, i
                            petra_config_choice_name("data.set", (int)config->data.set), classes);
 }
 
-/* The shape of a sample. */
+/* Returns the shape of a sample. */
 static petra_stream_shape input_of(const petra_dataset_shape *shape) {
   return shape->samples == PETRA_SAMPLE_TOKENS ? petra_token_stream(shape->context)
                                                : petra_image_stream(shape->height, shape->width);
@@ -26,7 +26,7 @@ static petra_stream_shape input_of(const petra_dataset_shape *shape) {
 petra_status petra_plan_check_split(const petra_config *config, const petra_stream_shape *input, int32_t outputs,
                                     const petra_dataset *set) {
   PETRA_TRY(check_classes(config, outputs, set->classes));
-  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, whatever the split */
+  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, for every split */
     return PETRA_OK;
   if (set->height != input->height || set->width != input->width)
     return petra_config_fail(
@@ -55,7 +55,7 @@ void petra_plan_warn_outputs(const petra_plan *plan, const petra_dataset *train)
     petra_log(PETRA_LOG_WARNING, PETRA_PLAN_OUTPUTS, plan->model.classes, train->classes);
 }
 
-/* The partition; balanced by the times of a profile where the costs are its. */
+/* Creates the partition, balanced by the times of a profile if the costs come from it. */
 static petra_status cut(petra_plan *plan) {
   const petra_config *config = plan->config;
   int64_t *times;
@@ -79,7 +79,7 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
                       petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION), out);
 }
 
-/* What each backend can compute in. */
+/* Checks the precision, which not every backend supports. */
 static petra_status check_precision(const petra_config *config) {
   const petra_backend_kind backend = config->device.backend;
   char text[256];
@@ -102,7 +102,7 @@ static petra_status check_precision(const petra_config *config) {
   return PETRA_OK;
 }
 
-/* Where there are no running statistics, none can be estimated anew. */
+/* Statistics cannot be estimated anew if there are none. */
 static petra_status check_recalibration(const petra_plan *plan) {
   for (int b = 0; b < plan->model.block_count; b++)
     if (petra_block_statistic_count(&plan->model.blocks[b]) > 0)
@@ -113,7 +113,7 @@ static petra_status check_recalibration(const petra_plan *plan) {
                            (long long)plan->config->data.recalibrate, petra_family_title(plan->model.family));
 }
 
-/* `stage` from 1 on; 0: it is not known. */
+/* `stage` counts from 1; 0: unknown. */
 static petra_status check_norms(const petra_config *config, const petra_model *model, int block, int stage) {
   const petra_block *b = &model->blocks[block];
   char where[32] = "";
@@ -218,7 +218,7 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     shared += petra_block_parameters(&plan->model, block) + statistics_of(block);
     out->forward_flops += petra_block_flops(block);
   }
-  /* As packed (exec/tensor_bytes.h). */
+  /* The size in a message (exec/tensor_bytes.h). */
   const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
   out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
   if (stage > 0)
@@ -231,5 +231,5 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     out->lag = plan->distance[stage].lag;
   }
   if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
-    out->delay = 0; /* also where a file orders it: no update comes in between */
+    out->delay = 0; /* also with an order from a file: no update comes in between */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* method.schedule: a file's order instead of the program of the method, which keeps its weights and its costs. */
+/* method.schedule: the order in a file replaces the program of the method, which keeps its weights and its costs. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/plan.h"
@@ -29,7 +29,7 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
   return PETRA_OK;
 }
 
-/* Whether the last stage's F is an action of its own: what the file shows, if it comes that far. */
+/* Finds if the last stage's F is a separate action, if the file comes that far. */
 static petra_status settle_head(const petra_config *config, const petra_method *method, petra_schedule *s) {
   bool shown = false;
   const int64_t *first = &s->first[s->devices - 1]; /* the last stage is on the last device */

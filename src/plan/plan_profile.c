@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cost model `profile`: costs from a file of `petra profile`, which must be one of this network. */
+/* The cost model `profile`: costs from a file of `petra profile`, which must describe this network. */
 #include "base/log.h"
 #include "plan/plan.h"
 #include "io/profile_file.h"
@@ -91,20 +91,20 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds) {
     return false;
   for (int b = 0; b < profile->stages; b++) {
     const petra_spread *part = profile->stage[b].part;
-    bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* the fused head is not */
+    bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* except the fused head */
     nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].mean + part[PETRA_PROFILE_BACKWARD].mean +
                                        (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].mean : 0));
   }
   return true;
 }
 
-/* Which rows of the profile make up stage `stage`: [*first, *end). */
+/* Finds the rows of the profile for stage `stage`: [*first, *end). */
 static petra_status find_rows(const petra_plan *plan, int stage, int *first, int *end) {
   const petra_profile *profile = plan->profile;
   const petra_partition *partition = &plan->partition;
   *first = partition->first[stage];
   *end = partition->first[stage + 1];
-  if (profile->stages == plan->model.block_count) /* one block a stage */
+  if (profile->stages == plan->model.block_count) /* one block per stage */
     return PETRA_OK;
   if (profile->stages != partition->stages)
     return petra_config_fail(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of the program, from a config. */
+/* Sets the options of the program from a config. */
 #include "base/log.h"
 #include "plan/plan.h"
 
@@ -69,7 +69,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
   return petra_program_check(method->program, &plan->program);
 }
 
-/* Whether a device makes an update: of its actions those before the first one are looked at. */
+/* Returns true if a device does an update, by looking at its actions before the first one. */
 static bool device_updates(const petra_plan *plan, int32_t device) {
   petra_cursor cursor = {0};
   petra_action action;
@@ -80,7 +80,8 @@ static bool device_updates(const petra_plan *plan, int32_t device) {
   return false;
 }
 
-/* The last stage goes backward first, so that no device makes an update before its own; in an order from a file any may. */
+/* The last stage goes backward first, so no device does an update before its own; in an order from a file any device
+ * may. */
 static bool updates(const petra_plan *plan) {
   const int32_t devices = petra_program_devices(&plan->program);
   bool found = plan->method.program->arrival && plan->program.microbatches >= plan->program.accumulate;
@@ -100,10 +101,10 @@ void petra_plan_warn_idle(const petra_plan *plan) {
         program->microbatches < program->accumulate ? "" : ", and ends while they are in flight (run.drain)");
 }
 
-/* More actions than this take hours; whoever wants them says how many microbatches. */
+/* More actions than this take hours, so their number must be explicit. */
 static const int64_t many_actions = INT64_C(10000000000);
 
-/* Microbatches of an epoch; 0: the data are not there to tell. */
+/* Returns the microbatches of an epoch; 0 if they are not known without the data. */
 static petra_status nominal_batches(const petra_config *config, int64_t *out) {
   int64_t samples;
   PETRA_TRY(petra_dataset_nominal_count(config, &samples));
@@ -118,7 +119,7 @@ static petra_status nominal_batches(const petra_config *config, int64_t *out) {
   return PETRA_OK;
 }
 
-/* A method on equal stages without a model. */
+/* Creates a method on equal stages without a model. */
 static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
   PETRA_TRY(petra_method_from_config(config, &plan->method));
@@ -128,13 +129,13 @@ static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   return PETRA_OK;
 }
 
-/* So many microbatches or more: whole updates, and two at least. */
+/* Rounds up to whole updates, at least two. */
 static int64_t whole_updates(const petra_plan *plan, int64_t microbatches) {
   const int64_t k = plan->config->method.accumulate;
   return microbatches > 2 * k ? (microbatches + k - 1) / k * k : 2 * k;
 }
 
-/* As many microbatches as fill the pipeline `fillings` times and some more, and two updates at least. */
+/* Returns a bit more than the microbatches that fill the pipeline `fillings` times, at least two updates. */
 static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   enum { MORE = 8 };
   const int64_t distance = plan->method.program->arrival ? 2 * ((int64_t)plan->stages - 1)
@@ -142,8 +143,9 @@ static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   return whole_updates(plan, fillings * distance + MORE);
 }
 
-/* 16 a stage, and 8 for each tick of extra delay: a half of them comes back while the pipeline is full. Whole updates, and two of them: the
- * time of a part of a flush is not that of a microbatch, and what is held is held of a whole one. */
+/* 16 microbatches per stage and 8 for each tick of extra delay: half of them come back while the pipeline is full.
+ * Whole updates, at least two: the time of a part of a flush is not that of a microbatch, and memory is that of a whole
+ * one. */
 static int64_t nominal_microbatches(const petra_plan *plan) {
   const petra_int_list *extra = &plan->method.extra_delay;
   return whole_updates(plan, 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0));
@@ -164,6 +166,6 @@ petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, 
                              (long long)microbatches, plan->stages, (long long)many_actions);
   PETRA_TRY(petra_plan_program(plan, microbatches, batches > 0 ? batches : microbatches));
   if (config->cluster.stages > 0 || batches == 0)
-    plan->program.eval_every = 0; /* no model, nothing to evaluate; or no end of an epoch is known */
+    plan->program.eval_every = 0; /* no model, so no evaluation; or the end of an epoch is not known */
   return PETRA_OK;
 }

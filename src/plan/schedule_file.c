@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A config has at most 2^20 bytes (config/document.c): one more, and its reader can say that it is too long. */
+/* A config has at most 2^20 bytes (config/document.c). With one more, its reader can report that it is too long. */
 enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
@@ -58,7 +58,7 @@ typedef struct recorded {
   int64_t count;
 } recorded;
 
-/* As text: for every stage its own, in the order in which they started. */
+/* Prints the actions of every stage in the order in which they started. */
 static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
   const petra_runlog_action *rows = run->rows;
@@ -93,7 +93,7 @@ static petra_status print_actions(const void *context, FILE *out) {
   return PETRA_OK;
 }
 
-/* Puts the schedule of a log in the place of its bytes. */
+/* Replaces the bytes of a log by its schedule. */
 static petra_status read_log(const char *path, petra_schedule_text *out) {
   recorded run = {.path = path};
   char *text;

@@ -9,25 +9,25 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ACTIONS_A_STAGE = 64 }; /* of the schedule that are looked at: many rounds of the steady state */
+enum { ACTIONS_A_STAGE = 64 }; /* number of actions to examine: many rounds of the steady state */
 
-/* A worker that computes nothing and adds up what groups of actions would take. */
+/* A worker that computes nothing and adds up the durations of groups of actions. */
 typedef struct group_counter {
   petra_worker base;
   const petra_plan *plan;
   int maximum;    /* groups */
-  double *flops;  /* J: of an F */
+  double *flops;  /* J: FLOPs of an F */
   double *length; /* of the actions of a group; at most 2 J */
-  double *busy;   /* most: how long each group of threads is */
-  double *sum;    /* most: by number of groups - 1 */
-  int64_t left;   /* actions that are still looked at */
+  double *busy;   /* `maximum`: busy time of each group of threads */
+  double *sum;    /* `maximum`: sums by number of groups - 1 */
+  int64_t left;   /* actions that remain to be examined */
 } group_counter;
 
 double petra_groups_speed(int threads) {
   return pow(threads, 0.7);
 }
 
-/* FLOPs of an action in those of a convolution pass. */
+/* Returns the FLOPs of an action, in passes of a convolution. */
 static double length_of(const group_counter *c, const petra_action *action) {
   const petra_plan *plan = c->plan;
   const bool fused = petra_program_fused(&plan->program, action->stage);
@@ -46,7 +46,7 @@ static int longest_first(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-/* When the last of `count` actions ends, the next going to the group that is free first. */
+/* Returns when the last of `count` actions ends, if the next one goes to the group that is free first. */
 static double list_schedule(const group_counter *c, int count, int groups) {
   double last = 0;
   for (int g = 0; g < groups; g++)
@@ -72,7 +72,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   for (int g = 1; g <= c->maximum; g++)
     c->sum[g - 1] += list_schedule(c, count, g);
   c->left -= count;
-  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
 }
 
 static petra_status run(group_counter *c) {
@@ -80,7 +80,7 @@ static petra_status run(group_counter *c) {
   petra_executor *executor = NULL;
   petra_program_options program = c->plan->program;
   petra_status status;
-  program.warmup = 0; /* as a rule the smaller part of the run */
+  program.warmup = 0; /* usually the smaller part of the run */
   PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, c->plan), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&cluster.executor, &executor), done);
   status = executor->ops->run(executor, c->plan->method.program, &program, &c->base, NULL);
@@ -122,7 +122,7 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
   return status;
 }
 
-/* Why only one action can be done at a time; NULL: it need not. */
+/* Returns why only one action can be done at a time; NULL: several can. */
 static const char *one_at_a_time(const petra_config *config, bool executed) {
   if (executed)
     return "run.mode: execute, where a process does one action at a time";
@@ -131,7 +131,7 @@ static const char *one_at_a_time(const petra_config *config, bool executed) {
              : NULL;
 }
 
-/* device.groups more than 1: the threads of each. */
+/* Returns the threads per group if device.groups exceeds 1. */
 static petra_status divide(const petra_config *config, int threads, bool executed, petra_groups *out) {
   const char *reason = one_at_a_time(config, executed);
   const int groups = (int)config->device.groups;

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the compute threads are divided: device.groups groups of them, each of which does an action of its own. */
+/* Divides the compute threads into device.groups groups, each of which performs one action at a time. */
 #pragma once
 
 #include "plan/plan.h"
 
 typedef struct petra_groups {
-  int groups;  /* actions at once */
-  int threads; /* of each */
+  int groups;  /* number of actions at once */
+  int threads; /* threads per group */
 } petra_groups;
 
-/* `threads` in all, as the config says, or by the rule of petra_groups_choose where device.groups is 0. `executed`: a process of several,
- * which does one action at a time. PETRA_CONFIG: more than one group where only one action is done at a time, or threads
- * that cannot be divided by groups. On `cuda` it is one group, and a line says so where more were asked for. */
+/* Divides `threads` threads as the config says, or by the rule of petra_groups_choose if device.groups is 0.
+ * `executed`: a process of several, which does one action at a time. PETRA_CONFIG: more than one group if only one
+ * action is done at a time, or threads that cannot be divided by the groups. On `cuda` there is one group, and a line
+ * says so if more were requested. */
 petra_status petra_groups_of(const petra_plan *plan, int threads, bool executed, petra_groups *out);
 
-/* Goes through the plan's schedule and adds up, for every number of groups g up to `threads`, how long groups of actions
- * take when each goes to the group that is free first, the longest first: an action takes its FLOPs over the speed of the
- * group's threads / g threads. The g with the smallest sum, the smallest of equals. It depends on the config and `threads`
- * alone. A plan without its program: 1. */
+/* Chooses the number of groups g, up to `threads`. For every g it goes through the plan's schedule and adds up the
+ * durations of groups of actions, if each action goes to the thread group that is free first, the longest action first:
+ * an action takes its FLOPs divided by the speed of threads / g threads. It returns the g with the smallest sum, the
+ * smallest of equals; 1 for a plan without its program. The result depends only on the config and `threads`. */
 petra_status petra_groups_choose(const petra_plan *plan, int threads, int *groups);
 
-/* How much faster an operation is with so many threads than with one, as measured on small networks (bench/NOTES.md). */
+/* Returns the speed-up of an operation with `threads` threads over one, as measured on small networks
+ * (bench/NOTES.md). */
 double petra_groups_speed(int threads);

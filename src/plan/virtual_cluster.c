@@ -5,7 +5,7 @@
 
 static const double LEAST_MEAN_S = 1e-6;
 
-/* Costs of one stage by cluster.cost: unit or constant. */
+/* Sets the costs of one stage by cluster.cost: unit or constant. */
 static petra_stage_cost stage_cost(const petra_config *config) {
   if (config->cluster.cost.model == PETRA_COST_UNIT)
     return (petra_stage_cost){.forward_ns = petra_nanoseconds(1),
@@ -13,7 +13,7 @@ static petra_stage_cost stage_cost(const petra_config *config) {
                               .reconstruct_ns = petra_nanoseconds(1),
                               .weight_gradient_ns = petra_nanoseconds(1)};
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
-    return (petra_stage_cost){0}; /* the worker tells */
+    return (petra_stage_cost){0}; /* the worker measures */
   return (petra_stage_cost){.forward_ns = petra_nanoseconds(config->cluster.cost.forward_s),
                             .backward_ns = petra_nanoseconds(config->cluster.cost.backward_s),
                             .reconstruct_ns = petra_nanoseconds(config->cluster.cost.reconstruct_s),
@@ -21,7 +21,7 @@ static petra_stage_cost stage_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-/* Whether costs are counted from the kernels of the model's blocks. */
+/* Returns true if costs are counted from the kernels of the model's blocks. */
 static bool counts_kernels(const petra_config *config) {
   return config->cluster.cost.model == PETRA_COST_ROOFLINE || config->cluster.cost.model == PETRA_COST_KERNELS;
 }
@@ -60,7 +60,8 @@ static petra_status check_host(const petra_config *config, const petra_method *m
   return PETRA_OK;
 }
 
-/* Every pause and failure of an action is drawn: with a mean time far below that of an action a run would not end. */
+/* Every pause and failure is drawn separately: a run would not end if their mean time were far below that of an
+ * action. */
 static petra_status check_mean(const petra_config *config, const char *key, double seconds) {
   if (seconds > 0 && seconds < LEAST_MEAN_S)
     return petra_config_fail(config, key, "%g; expected 0 or at least %g", seconds, LEAST_MEAN_S);
@@ -95,7 +96,7 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
-/* Durations of stage `stage` from 0, from the kernels of its blocks. */
+/* Sets the durations of stage `stage` (from 0) from the kernels of its blocks. */
 static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
   const petra_config *config = plan->config;
   const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
@@ -121,7 +122,7 @@ petra_kernel_rates petra_cluster_rates(const petra_config *config) {
                               .elementwise_bytes = config->cluster.cost.efficiency.elementwise_bytes};
 }
 
-/* cluster.host. */
+/* Reads cluster.host. */
 static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   const petra_config *config = plan->config;
   petra_host_options *host = &cluster->executor.host;
@@ -148,7 +149,7 @@ static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   return PETRA_OK;
 }
 
-/* cluster.speeds: of the device of each row. */
+/* Applies cluster.speeds, of the device of each row. */
 static petra_status scale_costs(petra_cluster *cluster, const petra_config *config,
                                 const petra_program_options *program) {
   const petra_real_list *speeds = &config->cluster.speeds;
@@ -164,7 +165,7 @@ static petra_status scale_costs(petra_cluster *cluster, const petra_config *conf
   return PETRA_OK;
 }
 
-/* One row for all of cluster.stages, or a row for each stage of the model or, with cluster.speeds, of any. */
+/* Creates one row for all of cluster.stages, or one row per stage with a model or with cluster.speeds. */
 static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_program_options *program = &plan->program;

@@ -6,12 +6,13 @@
 
 #include <string.h>
 
-/* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
+/* Adds one version beside the latest, regardless of microbatches in flight: a double buffer's, or that of F's copy. */
 static bool holds_a_copy(const petra_method *method) {
   return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 0;
 }
 
-/* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */
+/* For a rank: adds its stages' copies of what they share, and the buffers of its exchanges at the stage that shares
+ * most. */
 static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
   const int replicas = (int)plan->config->cluster.replicas;
   int32_t largest = 0;
@@ -94,7 +95,8 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
   }
 }
 
-/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each, adds. */
+/* Returns the size of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
+ * adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
   petra_ledger_rule rule = petra_footprint_rule(plan, accounting);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One microbatch up and down through the real stages on a backend without content: what each action does to their accounts. */
+/* Sends one microbatch up and down through the real stages on a backend without content, and records what each action
+ * changes in their accounts. */
 #include "predict/memory.h"
 
 #include "base/log.h"
@@ -23,7 +24,7 @@ typedef struct kept_tensors {
   int64_t count, capacity;
 } kept_tensors;
 
-/* Of whom petra_stage_each_kept tells. */
+/* The stage whose tensors petra_stage_each_kept visits. */
 typedef struct noting {
   kept_tensors *held;
   int stage;
@@ -51,7 +52,7 @@ static petra_status note_kept(kept_tensors *held, const petra_stage *stage, int 
   return petra_stage_each_kept(stage, 0, add, &(noting){held, number, until});
 }
 
-/* The stage in whose account the tensor is; -1: in none. */
+/* Returns the stage in whose account the tensor is; -1: none. */
 static int owner_of(const petra_tensor *tensor, petra_stage *const *stages, int count) {
   for (int j = 0; j < count; j++)
     if (petra_stage_account(stages[j]) == tensor->account)
@@ -59,7 +60,8 @@ static int owner_of(const petra_tensor *tensor, petra_stage *const *stages, int 
   return -1;
 }
 
-/* Who holds it, from the stage below its owner on. The message that brought it to its owner does so until the owner's B. */
+/* Finds until when each stage keeps the tensor, from the stage below its owner on. The message that brought it to its
+ * owner keeps it until the owner's B. */
 static petra_status find_holders(const kept_tensors *held, const petra_tensor *tensor, int owner,
                                  petra_memory_shared *out) {
   *out = (petra_memory_shared){.bytes = (int64_t)tensor->bytes, .category = tensor->category};
@@ -79,7 +81,7 @@ static petra_status find_holders(const kept_tensors *held, const petra_tensor *t
   return PETRA_OK;
 }
 
-/* One more, or more bytes of those that the same actions hold. */
+/* Adds an entry, or bytes to the entry of the same actions. */
 static petra_status share(const petra_memory_shared *found, int owner, petra_memory_stage *out) {
   int i = 0;
   while (i < out->shared_count && (out->shared[i].category != found->category ||
@@ -94,7 +96,7 @@ static petra_status share(const petra_memory_shared *found, int owner, petra_mem
   return PETRA_OK;
 }
 
-/* Whether no holder before this one holds the same until its W. */
+/* Returns true if no holder before this one keeps the same tensor until its W. */
 static bool is_first(const kept_tensors *held, int64_t index) {
   for (int64_t i = 0; i < index; i++)
     if (held->holders[i].tensor == held->holders[index].tensor &&
@@ -127,11 +129,11 @@ static petra_status share_kept(const kept_tensors *held, petra_stage *const *sta
 
 /* --- the pass --- */
 
-/* How a microbatch goes up and down. */
+/* The variants of a pass up and down. */
 typedef enum passing {
   ONCE,
-  AGED, /* with updates between F and B, the mitigations of delay begun */
-  HELD  /* up and down alone: who holds which tensors until their W */
+  AGED, /* with updates between F and B, and mitigations of delay begun */
+  HELD  /* only up and down: finds who keeps which tensors until their W */
 } passing;
 
 /* One microbatch on its way through dry stages. */
@@ -142,8 +144,8 @@ typedef struct passage {
   kept_tensors held;      /* of HELD */
   const petra_program_options *program;
   petra_memory_stage *out;
-  petra_account *before;             /* for each stage, from 0 */
-  petra_message *forward, *backward; /* the same */
+  petra_account *before;             /* one per stage, from 0 */
+  petra_message *forward, *backward; /* likewise */
   int32_t *labels, label_count;
 } passage;
 
@@ -151,7 +153,7 @@ static petra_account *account_of(passage *p, int stage) {
   return petra_stage_account(p->network.stage[stage]);
 }
 
-/* Notes the accounts, and lets their peaks begin here. */
+/* Stores the accounts, and restarts their peaks. */
 static void begin(passage *p) {
   for (int j = 0; j < p->program->stages; j++) {
     petra_account *account = account_of(p, j);
@@ -161,7 +163,7 @@ static void begin(passage *p) {
   }
 }
 
-/* Notes what the action that began with `begin` did. Older weights go by counts. */
+/* Stores the changes by the action that began with `begin`. Older weights are computed by counts. */
 static petra_status end(passage *p, int stage, petra_action_kind kind) {
   for (int j = 0; j < p->program->stages; j++) {
     const petra_account *account = account_of(p, j), *before = &p->before[j];
@@ -182,7 +184,8 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
   return PETRA_OK;
 }
 
-/* Between processes a message is written into a buffer, which goes by counts, and read into tensors of the receiver's own. */
+/* Between processes a message is written to a buffer, which is computed by counts, and read into the receiver's own
+ * tensors. */
 static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   for (int i = 0; i < 2; i++) {
     petra_tensor *sent = streams->tensor[i];
@@ -195,7 +198,7 @@ static petra_status cross(passage *p, int receiver, petra_streams *streams) {
   return PETRA_OK;
 }
 
-/* As the worker posts: what is sent counts at the receiver. */
+/* As the worker posts: a message counts at the receiver. */
 static petra_status post(passage *p, int stage, int receiver, petra_message *box, petra_message *message) {
   *box = *message;
   *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
@@ -264,7 +267,7 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
 }
 
-/* The versions that U makes go by counts. */
+/* The versions that U creates are computed by counts. */
 static petra_status pass_update(passage *p, int stage) {
   begin(p);
   PETRA_TRY(petra_stage_step_alone(p->network.stage[stage], 0));
@@ -329,7 +332,7 @@ done:
   return status;
 }
 
-/* What several stages hold goes when the last of them lets go of it, and not at the end of the action that was the last here. */
+/* A tensor that several stages keep is released by the last of them, and not at the end of the last action here. */
 static void take_shared(const petra_memory_stage *held, petra_memory_stage *out, int j) {
   memcpy(out[j].shared, held[j].shared, sizeof out[j].shared);
   out[j].shared_count = held[j].shared_count;
@@ -347,7 +350,7 @@ static void take_shared(const petra_memory_stage *held, petra_memory_stage *out,
   }
 }
 
-/* What actions do later in the run. The head's one action begins and ends with the same weights. */
+/* Stores what actions do later in the run. The head's one action begins and ends with the same weights. */
 static void take_later(const petra_plan *plan, int j, const petra_memory_stage *aged, petra_memory_stage *out) {
   const petra_stage_mitigation mitigation =
       petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1);

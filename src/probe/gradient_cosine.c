@@ -9,7 +9,7 @@
 static const petra_gradient pairs[PETRA_PAIRS][2] = {PETRA_PAIR_LIST(PAIR_GRADIENTS)};
 #undef PAIR_GRADIENTS
 
-/* The distance is computed from the difference itself: computed from the other sums it would be rounding error. */
+/* Computes the distance from the difference itself. Computed from the other sums it would be rounding error. */
 petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
                                     petra_products *out) {
   petra_backend *backend = compute->backend;

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* In each part of an epoch the microbatch at its middle: of N microbatches and P parts, floor((2 p + 1) N /
- * (2 P)). */
+/* Chooses the microbatch in the middle of each part of an epoch: of N microbatches and P parts, floor((2 p + 1) N / (2
+ * P)). */
 bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch) {
   int64_t batches = program->batches, end = microbatch + program->accumulate;
   if (per_epoch <= 0)
@@ -33,8 +33,8 @@ static bool is_probed(const petra_probe *probe, int64_t microbatch) {
   return petra_probe_is_due(probe->options.program_options, probe->options.config->probe.per_epoch, microbatch);
 }
 
-/* F of a stage is about to read a version of its weights; at stage 1 a window may begin with it. */
-static petra_status note_forward(petra_probe *probe, const petra_action *action) {
+/* Records the version of its weights that F of a stage is about to read. At stage 1 it may begin a window. */
+static petra_status record_forward(petra_probe *probe, const petra_action *action) {
   const petra_method *method = probe->options.method;
   const petra_version_rule rule = {method->forward_weights, method->backward_weights, method->accumulate,
                                    method->sync_period};
@@ -53,8 +53,8 @@ static petra_status note_forward(petra_probe *probe, const petra_action *action)
   return PETRA_OK;
 }
 
-/* By the clock a network is known when its moment is over: then all stages have the updates that count. */
-static petra_status note_clock(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
+/* By the clock a network is known when its moment is over: then all stages have done the updates that count. */
+static petra_status record_clock(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
   if (petra_probe_is_fixed(probe) || !probe->windows)
     return PETRA_OK;
   if (virtual_ns > probe->now_ns)
@@ -70,18 +70,18 @@ static petra_status note_clock(petra_probe *probe, int64_t virtual_ns, const pet
 }
 
 static petra_status group_begins(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
-  PETRA_TRY(note_clock(probe, virtual_ns, actions, count));
+  PETRA_TRY(record_clock(probe, virtual_ns, actions, count));
   probe->actions = actions;
   probe->action_count = count;
   for (int i = 0; i < count; i++)
     if (actions[i].kind == PETRA_ACTION_FORWARD ||
         (actions[i].kind == PETRA_ACTION_BACKWARD &&
          petra_program_fused(probe->options.program_options, actions[i].stage)))
-      PETRA_TRY(note_forward(probe, &actions[i]));
+      PETRA_TRY(record_forward(probe, &actions[i]));
   return PETRA_OK;
 }
 
-static petra_status go_on(petra_probe *probe) {
+static petra_status advance(petra_probe *probe) {
   PETRA_TRY(petra_probe_compute_due(probe));
   if (probe->link) {
     PETRA_TRY(petra_probe_waves_advance(probe, false, 0));
@@ -100,7 +100,7 @@ static petra_status group_done(petra_probe *probe) {
     if (window)
       window->updated[action->stage - 1] = true;
   }
-  return go_on(probe);
+  return advance(probe);
 }
 
 static petra_status groups_begin(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions,
@@ -112,7 +112,7 @@ static petra_status groups_done(petra_stage_observer *observer) {
   return group_done((petra_probe *)observer);
 }
 
-/* If all stages are here: of the first replica, and of the last, which have then all begun and done the group. */
+/* If all stages are here, the first replica reports that a group begins, and the last one that all have done it. */
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
   const petra_probe_input *from = (petra_probe_input *)observer;
   return from->index == 0 ? group_begins(from->probe, virtual_ns, actions, count) : PETRA_OK;
@@ -125,7 +125,7 @@ static petra_status done(petra_stage_observer *observer) {
 
 /* --- the actions of the stages here --- */
 
-/* A copy, for the original's bytes are the stage's. */
+/* Copies the tensor, because the stage owns the bytes of the original. */
 static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
   petra_tensor *made;
   PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account,
@@ -166,7 +166,8 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
   return PETRA_OK;
 }
 
-/* The latest version is copied when an update is about to change it; an older one is the stage's to let go. */
+/* An update copies the latest version before it changes it. An older version is copied now, because the stage may
+ * release it. */
 static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   const petra_probe_input *from = (petra_probe_input *)observer;
   petra_probe *probe = from->probe;
@@ -245,7 +246,7 @@ static petra_status open_link(petra_probe *probe) {
   return petra_probe_link_create(&link, &probe->link);
 }
 
-/* Of what is here, and what the processes know alike. */
+/* Creates what the probe needs for the stages here and for the decisions that all processes share. */
 static petra_status set_up(petra_probe *probe) {
   static const petra_stage_observer_ops groups = {.begins = groups_begin, .done = groups_done};
   static const petra_stage_observer_ops whole = {.begins = begins,
@@ -306,7 +307,7 @@ void petra_probe_destroy(petra_probe *probe) {
   petra_probe_waves_destroy(probe);
   while (probe->windows)
     petra_probe_close(probe, probe->windows);
-  petra_probe_forget(probe); /* with no window nothing is wanted */
+  petra_probe_forget(probe); /* without a window no copy is needed */
   petra_probe_link_destroy(probe->link);
   petra_free(probe->inputs);
   petra_free(probe->kept);
@@ -341,5 +342,5 @@ petra_status petra_probe_finish(petra_probe *probe) {
     return PETRA_OK;
   if (!petra_probe_is_fixed(probe))
     PETRA_TRY(petra_probe_compute_begun(probe));
-  return go_on(probe);
+  return advance(probe);
 }

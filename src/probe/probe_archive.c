@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe in a checkpoint. What all processes know alike is a part of its own; what is kept of a stage (weights, gradients,
- * inputs) is in the part of the stage, so that the process that has the stage goes on with it. */
+/* The probe in a checkpoint. What all processes have in common is a part of its own. What is stored for a stage
+ * (weights, gradients, inputs) is in the part of the stage, and the process that has the stage resumes from it. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "probe/probe_private.h"
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- what all processes know --- */
+/* --- what all processes have in common --- */
 
-/* `count` is at most the number of stages. */
+/* The maximum of `count` is the number of stages. */
 static petra_status archive_flags(petra_probe *probe, petra_archive *archive, const char *name, bool *flags,
                                   int32_t count) {
   int64_t *values = probe->scratch;
@@ -75,7 +75,7 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
                                   (long long)first);
     if (archive->reading) {
       PETRA_TRY(petra_probe_open(probe, first, &window));
-      petra_probe_release_sums(probe, window); /* the parts of the stages have them */
+      petra_probe_release_sums(probe, window); /* these are in the parts of the stages */
     }
     snprintf(name, sizeof name, "window-%lld", (long long)i);
     PETRA_TRY(petra_archive_enter(archive, name));
@@ -105,7 +105,7 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   return status;
 }
 
-/* --- what is kept of a stage --- */
+/* --- what is stored for a stage --- */
 
 /* A stage of a replica that is here. */
 typedef struct stage_part {
@@ -116,8 +116,8 @@ typedef struct stage_part {
   int32_t stage; /* from 0 */
 } stage_part;
 
-/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read is
- * let go. */
+/* Reads or writes the tensors of a set like the parameters of a block, or none if it is `released`. Reading releases
+ * what the set contained before. */
 static petra_status archive_set(const stage_part *part, const char *name, int b, bool released, petra_tensor_set *set) {
   const petra_block *block = &part->probe->model->blocks[b];
   int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
@@ -139,7 +139,8 @@ static petra_status archive_labels(const stage_part *part, petra_probe_part *of)
   return petra_labels_archive(part->archive, "labels", part->probe->model->classes, count, &of->labels);
 }
 
-/* Of a microbatch: the inputs of F, both or none; at stage 1 the images, from where it was read until all its references were begun. */
+/* Reads or writes the inputs of F of a microbatch, both or none; at stage 1 the images, from the time they were read
+ * until all references were begun. */
 static petra_status archive_inputs(const stage_part *part, petra_probe_slot *slot) {
   const petra_probe *probe = part->probe;
   const petra_block *block = &probe->model->blocks[petra_probe_first(probe, part->stage)];
@@ -169,7 +170,7 @@ static petra_status archive_slots(const stage_part *part, petra_probe_window *wi
   return PETRA_OK;
 }
 
-/* The stage's columns of `rows` rows of `columns` numbers: `count` from `first` on. */
+/* Reads or writes the stage's columns of `rows` rows of `columns` numbers: `count` columns from `first` on. */
 static petra_status archive_columns(petra_archive *archive, const char *name, double *numbers, int rows,
                                     int32_t columns, int32_t first, int32_t count) {
   double *values;
@@ -184,7 +185,7 @@ static petra_status archive_columns(petra_archive *archive, const char *name, do
   return status;
 }
 
-/* Of replica 0: figures and sums. */
+/* Reads or writes figures and sums, of replica 0. */
 static petra_status archive_found(const stage_part *part, petra_probe_window *window) {
   petra_probe *probe = part->probe;
   const int32_t j = part->stage, first = probe->offset[petra_probe_first(probe, j)];
@@ -249,7 +250,8 @@ static petra_status archive_one_kept(const stage_part *part, int64_t i, petra_pr
   return PETRA_OK;
 }
 
-/* The weights are the same at all replicas: a process that has several keeps those of the first. Nothing follows in the part. */
+/* Reads or writes the weights, which are the same on all replicas: a process with several stores those of the first.
+ * They are the end of the part. */
 static petra_status archive_kept(const stage_part *part) {
   petra_probe *probe = part->probe;
   int64_t count = 0, written = 0;
@@ -266,7 +268,8 @@ static petra_status archive_kept(const stage_part *part) {
   return PETRA_OK;
 }
 
-/* The peaks of the process that wrote the part: a process goes on with the largest of those of its stages. */
+/* Reads or writes the peaks of the process that wrote the part. A process resumes with the largest of those of its
+ * stages. */
 static petra_status archive_peaks(const stage_part *part) {
   petra_account *account = &part->probe->account, peaks = *account;
   PETRA_TRY(petra_account_archive(part->archive, &peaks));

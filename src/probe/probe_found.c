@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is found in a window: each process of replica 0 compares the gradients of its stages; rank 0 gathers the figures and hands
- * them out as a row. */
+/* The results of a window: each process of replica 0 compares the gradients of its stages; rank 0 gathers the figures
+ * and delivers them as a row. */
 #include "probe/probe_private.h"
 
 #include "base/log.h"
@@ -11,7 +11,7 @@
 
 /* --- figures --- */
 
-/* Mean of what is defined. */
+/* Returns the mean of the values that are defined. */
 typedef struct mean {
   double sum;
   int count;
@@ -28,7 +28,8 @@ static double mean_of(const mean *m) {
   return m->count ? m->sum / m->count : NAN;
 }
 
-/* All tensors of a stage. Tensors whose gradient is rounding are measured, but left out of what is the stage's. */
+/* Sums all tensors of a stage. Tensors whose gradient is only rounding error are measured, but excluded from the
+ * stage's sums. */
 static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
   const int32_t stages = probe->stages;
   mean means[PETRA_MEASURES][PETRA_PAIRS] = {0};
@@ -65,7 +66,7 @@ static void release_sums(const petra_probe *probe, petra_probe_window *window, i
       petra_tensor_set_release(&window->sums[g][b]);
 }
 
-/* Elsewhere a stage is compared as soon as it can be. */
+/* A process without the stage marks it as compared as soon as it is complete. */
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
   if (petra_probe_waves_have(probe, window))
     return PETRA_OK;
@@ -90,8 +91,8 @@ static bool all_compared(const petra_probe *probe, const petra_probe_window *win
 }
 
 /* --- from the other processes ---
- * A message has all figures of the window, of which those of the sender's stages count, and the reconstruction errors of its
- * replica; behind it, as messages of their own, come the gradients of its parameters, if they are asked for. */
+ * A message contains all figures of the window, of which those of the sender's stages count, and the reconstruction
+ * errors of its replica. If gradients were requested, those of its parameters follow, as separate messages. */
 
 static size_t errors_of(const petra_probe *probe) {
   return (size_t)probe->stages * (size_t)probe->accumulate;
@@ -101,7 +102,7 @@ size_t petra_probe_found_bytes(const petra_probe *probe) {
   return (petra_probe_numbers(probe) + errors_of(probe)) * sizeof(double) + (size_t)probe->stages * sizeof(int64_t);
 }
 
-/* Of the parameters of a stage, in the order of a row. */
+/* Visits the parameters of a stage, in the order of a row. */
 static petra_status each_gradient(petra_probe *probe, petra_probe_window *window, int rank, int32_t j,
                                   petra_status (*each)(petra_probe_link *link, petra_probe_message kind, int key,
                                                        petra_tensor *tensor)) {
@@ -131,12 +132,12 @@ static petra_status send_found(petra_probe *probe, petra_probe_window *window) {
   return PETRA_OK;
 }
 
-/* The figures of a stage. */
+/* Copies the figures of a stage. */
 static void take_stage(const petra_probe *probe, petra_probe_window *window, const double *from, int32_t j) {
   const int measures = PETRA_MEASURES * PETRA_PAIRS, stages = probe->stages;
   const int first = probe->offset[petra_probe_first(probe, j)], end = probe->offset[petra_probe_end(probe, j)];
   const double *parameters = from + (window->parameter - window->stage);
-  for (int m = 0; m < measures + PETRA_PAIRS; m++) /* what is concatenated is behind the measures */
+  for (int m = 0; m < measures + PETRA_PAIRS; m++) /* the concatenated figures follow the measures */
     window->stage[m * stages + j] = from[m * stages + j];
   for (int m = 0; m < measures; m++)
     memcpy(window->parameter + (size_t)m * (size_t)probe->parameters + first,
@@ -178,7 +179,7 @@ static petra_status take_found(petra_probe *probe, petra_probe_window *window, i
   return PETRA_OK;
 }
 
-/* *came: all other processes have found what they find in the oldest window. */
+/* *came is true if all other processes have sent their results of the oldest window. */
 static petra_status gather(petra_probe *probe, bool wait, bool *came) {
   const int ranks = probe->link ? probe->options.replicas * probe->options.ranks.places : 1;
   *came = true;
@@ -195,7 +196,8 @@ static petra_status gather(petra_probe *probe, bool wait, bool *came) {
 
 /* --- rows --- */
 
-/* The mean over all parts of the window, added up in the order of their B's and of replicas; NaN where nothing is reconstructed. */
+/* Computes the mean over all parts of the window, added in the order of their B's and of replicas; NaN if nothing is
+ * reconstructed. */
 static void reconstruct(const petra_probe *probe, petra_probe_window *window) {
   const int replicas = probe->options.replicas;
   const int64_t k = probe->accumulate;

@@ -13,9 +13,9 @@ enum { AHEAD = 2 };
 
 /* One end of a channel. */
 typedef struct link_end {
-  petra_channel *channel; /* NULL: this process has no part in it */
-  int64_t count;          /* messages sent, or done with */
-  int64_t charged;        /* bytes of buffers in the account */
+  petra_channel *channel; /* NULL: this process is not at this end */
+  int64_t count;          /* messages sent, or received and done with */
+  int64_t charged;        /* size of the buffers in the account */
 } link_end;
 
 struct petra_probe_link {
@@ -23,7 +23,7 @@ struct petra_probe_link {
   link_end *ends[PETRA_PROBE_MESSAGES]; /* by key */
 };
 
-/* In front of streams: kind and shape of each tensor, zeros if it is not there. */
+/* Precedes streams: kind and shape of each tensor, zeros if it is missing. */
 typedef struct streams_head {
   int32_t kind[2], shape[2][4];
   int32_t labels;
@@ -44,7 +44,8 @@ static int keys_of(const petra_probe_link_options *options, petra_probe_message 
   return 0;
 }
 
-/* Every stage has a channel up and one down; the processes at one place share one number, and so do all that send to rank 0. */
+/* Every stage has a channel up and one down. The processes at one place share one number, and so do all that send to
+ * rank 0. */
 static int channel_of(const petra_probe_link_options *options, petra_probe_message kind, int key) {
   const int stages = options->partition->stages;
   static const int behind[] = {[PETRA_PROBE_MEAN] = 0, [PETRA_PROBE_FOUND] = 1};
@@ -199,7 +200,7 @@ static size_t larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Bytes of an element in a message, at most. */
+/* Returns the maximum size of an element in a message. */
 static size_t element_bytes(const petra_backend *backend) {
   size_t bytes = 0;
   for (int kind = 0; kind < PETRA_TENSOR_KINDS; kind++)
@@ -207,7 +208,7 @@ static size_t element_bytes(const petra_backend *backend) {
   return bytes;
 }
 
-/* Between neighbouring stages. */
+/* Opens the channels between neighbouring stages. */
 static petra_status open_boundaries(petra_probe_link *link) {
   const petra_probe_link_options *options = &link->options;
   const size_t batch = (size_t)options->config->data.batch, element = element_bytes(options->backend);
@@ -222,7 +223,7 @@ static petra_status open_boundaries(petra_probe_link *link) {
   return PETRA_OK;
 }
 
-/* Bytes of the largest parameter. */
+/* Returns the size of the largest parameter. */
 static size_t largest_parameter(const petra_probe_link_options *options) {
   size_t maximum = 0;
   for (int b = 0; b < options->model->block_count; b++)
@@ -237,7 +238,7 @@ static size_t largest_parameter(const petra_probe_link_options *options) {
   return maximum;
 }
 
-/* To replica 0, and to rank 0. */
+/* Opens the channels to replica 0, and to rank 0. */
 static petra_status open_others(petra_probe_link *link) {
   const petra_probe_link_options *options = &link->options;
   const int places = options->ranks.places, place = options->ranks.rank % places;

@@ -10,16 +10,16 @@ typedef struct petra_probe_log {
   const petra_network *network;
   petra_runlog_probe *log; /* NULL: nothing was begun */
   petra_runlog_parameter *parameters;
-  const petra_probe_row *row;   /* that is being written */
+  const petra_probe_row *row;   /* the row that is being written */
   const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
 } petra_probe_log;
 
-/* Everything is borrowed. `resumed`: `runlog` is one that is gone on with. The log must stay where it is until
- * petra_probe_log_fini, which is due whatever came back. */
+/* All is borrowed. `resumed`: the run is resumed with this `runlog`. The log must stay in place until
+ * petra_probe_log_fini; call that even on failure. */
 petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_runlog *runlog,
                                   bool resumed);
 
-/* `row` of petra_probe_options; `context` is the log. */
+/* Is the `row` of petra_probe_options; `context` is the log. */
 petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
 
 void petra_probe_log_fini(petra_probe_log *log);

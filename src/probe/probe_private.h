@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a probe, shared by the files probe*.c. Stages are counted from 0 here. */
+/* The internals of a probe, shared by the files probe*.c. Stages are counted from 0 here. */
 #pragma once
 
 #include "probe/probe.h"
 
-/* What a replica that is here has of a microbatch. */
+/* The data of a microbatch for a replica that is here. */
 typedef struct petra_probe_part {
   petra_tensor *images; /* NULL: not read yet, not needed any more, or stage 1 is elsewhere */
   int32_t *labels;
   int32_t label_count;
-  petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
+  petra_streams *inputs; /* per stage: of its F, if B will reconstruct it */
 } petra_probe_part;
 
-/* A microbatch of a window. All but `parts` is the same in every process. */
+/* A microbatch of a window. All members but `parts` are the same in every process. */
 typedef struct petra_probe_slot {
   petra_probe_part *parts; /* per replica that is here */
-  int64_t *forward;        /* per stage: the version that F read, at all replicas; -1: F was not done */
+  int64_t *forward;        /* per stage: the version that F read, on all replicas; -1: no F yet */
   bool read;               /* stage 1 has read it */
   bool delayed;            /* the delayed gradient was begun */
   bool *end_to_end;        /* per stage: the end-to-end gradient was begun */
-  int64_t *begun; /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not; with `forward` */
+  /* Per stage, with PETRA_MOMENT_CLOCK: version at the start of B; -1: no B yet; allocated with `forward`. */
+  int64_t *begun;
 } petra_probe_slot;
 
 /* An update window that is probed. */
 typedef struct petra_probe_window {
   int64_t first;
   petra_probe_slot *slots; /* k */
-  petra_tensor_set
-      *sums[PETRA_GRADIENTS]; /* per block of the stages here, of replica 0: means over the window, once complete */
-  bool *updated;              /* per stage: it has made the update of the window */
-  bool *compared;             /* per stage: it is complete, and compared if it is here; allocated with `updated` */
-  double *stage, *concatenated, *reconstruction, *parameter; /* as in the row; allocated as one */
-  double *errors;       /* [replica][stage][k]: of reconstruction, in the order of the B's */
-  int64_t *error_count; /* [replica][stage]: how many of these there are */
+  /* Per block of the stages here, of replica 0: means over the window, once complete. */
+  petra_tensor_set *sums[PETRA_GRADIENTS];
+  bool *updated; /* per stage: it has done the update of the window */
+  /* Per stage: its gradients are complete and, if it is here, compared; allocated with `updated`. */
+  bool *compared;
+  double *stage, *concatenated, *reconstruction, *parameter; /* as in the row; one allocation */
+  double *errors;       /* [replica][stage][k]: errors of reconstruction, in the order of the B's */
+  int64_t *error_count; /* [replica][stage]: number of these */
   struct petra_probe_window *next;
 } petra_probe_window;
 
@@ -43,36 +45,36 @@ typedef struct petra_probe_kept {
   petra_tensor_set *sets; /* per block of the stage */
 } petra_probe_kept;
 
-/* A reference that is being computed: one pass of a replica's part of a microbatch through the whole network, forward and
- * back, of which this process does the part of its stages. */
+/* A reference in progress: one pass of a replica's part of a microbatch through the whole network, forward and back.
+ * This process does the part of its stages. */
 typedef struct petra_probe_wave {
   petra_probe_window *window;
-  bool forwarded;            /* the network is that of the weights that F read, predictions included */
-  bool delayed;              /* it gives the delayed gradient of all stages */
-  bool *wanted;              /* per stage: it gives the end-to-end gradient */
-  int64_t *versions;         /* per stage: of the network */
-  int32_t lowest;            /* stage that it goes back to */
-  int32_t back;              /* of the stages here, those from this one on have gone back */
-  int replica;               /* of which replica gradients from elsewhere are added next */
-  int32_t added;             /* of the stages here, those from this one on have been added of it */
+  bool forwarded;            /* the network has the weights that F read, predictions included */
+  bool delayed;              /* it yields the delayed gradient of all stages */
+  bool *wanted;              /* per stage: it yields the end-to-end gradient */
+  int64_t *versions;         /* per stage: version in the network */
+  int32_t lowest;            /* last stage on the way back */
+  int32_t back;              /* stages here from this one on have gone back */
+  int replica;               /* the replica whose gradients from elsewhere are added next */
+  int32_t added;             /* stages here from this one on are added, for that replica */
   petra_streams gradients;   /* of the outputs of stage back - 1, if stage `back` is here */
   petra_block_graph *graphs; /* per block */
   struct petra_probe_wave *next;
 } petra_probe_wave;
 
-/* What a replica tells. */
+/* The observer of a replica. */
 typedef struct petra_probe_input {
   petra_stage_observer base;
   petra_probe *probe;
-  int index; /* among the replicas here */
+  int index; /* of the replica, among those here */
 } petra_probe_input;
 
 struct petra_probe {
-  petra_stage_observer groups; /* the first member: of the actions of all stages, with a progress thread */
+  petra_stage_observer groups; /* the first member: observes the actions of all stages, with a progress thread */
   petra_probe_options options;
-  petra_probe_link *link; /* to the probes of other processes; NULL: there are none */
+  petra_probe_link *link; /* to the probes of other processes; NULL: none */
   int rank;
-  int first, here;           /* of the replicas: the first one here, and how many */
+  int first, here;           /* first replica here; number of replicas here */
   petra_probe_input *inputs; /* per replica here */
   petra_account account;
   petra_compute compute;
@@ -80,16 +82,16 @@ struct petra_probe {
   int32_t stages; /* J */
   int64_t accumulate;
   petra_program_moment moment; /* of the end-to-end networks */
-  int64_t now_ns;              /* when the last group of actions started */
-  const petra_action *actions; /* of the group that is being done */
+  int64_t now_ns;              /* start of the last group of actions */
+  const petra_action *actions; /* of the current group */
   int action_count;
-  int64_t *versions; /* per stage: updates that it has made */
+  int64_t *versions; /* per stage: number of its updates */
   int64_t *copies;   /* per stage: version of F's own copy (petra_forward_version) */
   int64_t *scratch;  /* per stage */
-  bool *flags;       /* per stage: scratch as well */
+  bool *flags;       /* per stage: more scratch */
   bool *predicts;    /* per stage: its F reads a prediction of its weights */
   int32_t parameters;
-  int32_t *offset;             /* per block: of a block's tensors among all parameters; one more: of all */
+  int32_t *offset;             /* per block: first of its tensors among all parameters; then the number of all */
   petra_probe_window *windows; /* oldest first */
   petra_probe_wave *waves;     /* begun and not ended, oldest first */
   int wave_count;
@@ -106,12 +108,12 @@ static inline int petra_probe_end(const petra_probe *probe, int32_t stage) {
   return probe->options.partition->first[stage + 1];
 }
 
-/* Whether the stage is in this process. */
+/* Returns true if the stage is in this process. */
 static inline bool petra_probe_has(const petra_probe *probe, int32_t stage) {
   return petra_stages_has(&probe->options.stages, stage + 1);
 }
 
-/* Whether this process compares gradients: it has stages of replica 0. */
+/* Returns true if this process compares gradients: it has stages of replica 0. */
 static inline bool petra_probe_compares(const petra_probe *probe) {
   return probe->first == 0;
 }
@@ -120,13 +122,13 @@ static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *wi
   return &window->slots[microbatch - window->first];
 }
 
-/* How many numbers a window has in `stage` and what follows it. */
+/* Counts the numbers of a window: those of `stage` and the arrays after it. */
 static inline size_t petra_probe_numbers(const petra_probe *probe) {
   const size_t stages = (size_t)probe->stages, measures = PETRA_MEASURES * PETRA_PAIRS;
   return (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;
 }
 
-/* The reconstruction error of one more microbatch at a stage of a replica. */
+/* Adds the reconstruction error of one more microbatch at a stage of a replica. */
 static inline void petra_probe_add_error(const petra_probe *probe, petra_probe_window *window, int replica,
                                          int32_t stage, double error) {
   const int64_t at = replica * probe->stages + stage;
@@ -135,65 +137,66 @@ static inline void petra_probe_add_error(const petra_probe *probe, petra_probe_w
 
 /* --- probe_window.c --- */
 
-/* The window that `microbatch` is in; NULL if it is not probed (any more). */
+/* Returns the window of `microbatch`; NULL if it is not probed, or not any more. */
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
-/* Whether all references of the microbatch were begun. */
+/* Returns true if all references of the microbatch were begun. */
 bool petra_probe_slot_is_complete(const petra_probe *probe, const petra_probe_slot *slot);
-/* Whether all gradients of a stage in the window were begun, and its update is made. */
+/* Returns true if all gradients of a stage in the window were begun, and it has done its update. */
 bool petra_probe_is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 
-/* Releases the sums of gradients of a window and keeps their arrays: a window that is read gets the sums that it still has
- * from the parts of its stages, so a resumed run needs no more memory than the run before. */
+/* Releases the sums of gradients of a window and keeps their arrays. A window that is read gets its remaining sums from
+ * the parts of its stages, so a resumed run needs no more memory than the run before. */
 void petra_probe_release_sums(const petra_probe *probe, petra_probe_window *window);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
-/* Releases what only the references of a microbatch needed. */
+/* Releases what only the references of a microbatch need. */
 void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
 
 /* --- probe_found.c --- */
 
-/* Bytes of the message with what is found in a window. */
+/* Returns the size of the message with the results of a window. */
 size_t petra_probe_found_bytes(const petra_probe *probe);
-/* Compares what is complete; complete windows go to rank 0, which hands out their rows, in order. With `wait` it waits for
- * what other processes have found. */
+/* Compares what is complete. Complete windows go to rank 0, which delivers their rows, in order. With `wait` it waits
+ * for the results of other processes. */
 petra_status petra_probe_finish_due(petra_probe *probe, bool wait);
 
 /* --- probe_reference.c --- */
 
-/* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
+/* Returns true if the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always
+ * do. */
 static inline bool petra_probe_is_fixed(const petra_probe *probe) {
   return probe->moment != PETRA_MOMENT_CLOCK || probe->stages == 1;
 }
 
-/* The copy of a version of a stage's weights; NULL: there is none. */
+/* Returns the copy of a version of a stage's weights; NULL: none. */
 petra_probe_kept *petra_probe_find_kept(const petra_probe *probe, int32_t stage, petra_weights_key key);
-/* Copies a version of a stage's weights, which the stage has, unless there is a copy. */
+/* Copies a version of the weights, which the stage must have, unless there is a copy. */
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, petra_weights_key key);
-/* A place for a copy, with empty sets; for a checkpoint to fill. */
+/* Creates a copy with empty sets, for a checkpoint to fill. */
 petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, petra_weights_key key);
 /* Copies the latest version of a stage if some reference will need it. */
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
-/* Lets go of copies that no reference needs any more. */
+/* Releases copies that no reference needs any more. */
 void petra_probe_forget(petra_probe *probe);
-/* The parameters of a block of a stage, from 0 over the whole network, in a version that is there. */
+/* Returns the parameters of a block (from 0 over the whole network) of a stage, in a version that must be there. */
 petra_status petra_probe_parameters(const petra_probe *probe, int32_t stage, petra_weights_key key, int block,
                                     const petra_tensor_set **out);
-/* The weights of a stage here in the network of a wave. */
+/* Returns the key of the weights of a stage here in the network of a wave. */
 petra_weights_key petra_probe_wave_key(const petra_probe *probe, const petra_probe_wave *wave, int32_t stage);
 /* Begins every reference whose weights are there. */
 petra_status petra_probe_compute_due(petra_probe *probe);
-/* Begins the end-to-end references of all backwards that have begun, where they follow the clock: with the latest
- * weights of the other stages. */
+/* Begins the end-to-end references of all backwards that have begun, if they follow the clock: with the latest weights
+ * of the other stages. */
 petra_status petra_probe_compute_begun(petra_probe *probe);
 
 /* --- probe_wave.c --- */
 
-/* Begins a wave of replica `index` of those here: goes forward through the stages here. `like` says which network it is
- * and what is wanted of it. */
+/* Begins the wave of one replica's `part`: goes forward through the stages here. `like` defines its network and the
+ * gradients that it must yield. */
 petra_status petra_probe_wave_begin(petra_probe *probe, const petra_probe_wave *like, petra_probe_part *part);
-/* Goes back with the waves that were begun, in their order, as far as gradients have come from other processes or, with
- * `wait`, until no more than `left` waves are left. */
+/* Goes back with the waves that were begun, in their order, as far as gradients have arrived from other processes. With
+ * `wait` it waits until at most `left` waves remain. */
 petra_status petra_probe_waves_advance(petra_probe *probe, bool wait, int left);
-/* Whether a wave for the window has not ended. */
+/* Returns true if a wave for the window has not ended. */
 bool petra_probe_waves_have(const petra_probe *probe, const petra_probe_window *window);
 void petra_probe_waves_destroy(petra_probe *probe);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exact gradients that a probe compares with: which weights they need, copies of those that the stages here will not have
- * any more, and when they are computed. That follows from numbers that all processes have alike. A version of a stage is the number of its updates; where F reads a prediction of the weights, that is
- * kept apart: the delayed reference is at what F read, the end-to-end one at the weights themselves. */
+/* The exact gradients that a probe compares with. This file decides which weights they need, copies those that the
+ * stages here will release, and decides when to compute. The decisions follow from numbers that all processes have in
+ * common. A version of a stage is the number of its updates. If F reads a prediction of the weights, it has a separate
+ * key: the delayed reference uses what F read, the end-to-end one the weights themselves. */
 #include "probe/probe_private.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
-/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where
- * petra_probe_is_fixed. */
+/* Returns the version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
+ * 0), if petra_probe_is_fixed. */
 static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
   return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
@@ -110,7 +111,7 @@ petra_status petra_probe_parameters(const petra_probe *probe, int32_t stage, pet
   const petra_probe_kept *kept = petra_probe_find_kept(probe, stage, key);
   if (!kept)
     return petra_stage_version_tensors(petra_stages_get(&probe->options.stages, stage + 1), key, block, out);
-  *out = &kept->sets[block - petra_probe_first(probe, stage)]; /* which is there for as long as a reference needs it */
+  *out = &kept->sets[block - petra_probe_first(probe, stage)]; /* which exists as long as a reference needs it */
   return PETRA_OK;
 }
 
@@ -123,7 +124,7 @@ static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot
   return true;
 }
 
-/* Whether some F reads a prediction, so that no end-to-end network is a delayed one. */
+/* Returns true if some F reads a prediction, so that no end-to-end network is a delayed one. */
 static bool any_predicts(const petra_probe *probe) {
   int32_t j = 0;
   while (j < probe->stages && !probe->predicts[j])
@@ -131,7 +132,7 @@ static bool any_predicts(const petra_probe *probe) {
   return j < probe->stages;
 }
 
-/* Every stage has made the updates that the versions count. */
+/* Returns true if every stage has done the updates that the versions count. */
 static bool reached(const petra_probe *probe, const int64_t *versions) {
   for (int32_t i = 0; i < probe->stages; i++)
     if (probe->versions[i] < versions[i])
@@ -139,7 +140,7 @@ static bool reached(const petra_probe *probe, const int64_t *versions) {
   return true;
 }
 
-/* Whether the end-to-end reference at `stage` is missing and its network is the one with `versions`. */
+/* Returns true if the end-to-end reference at `stage` is missing and its network is the one with `versions`. */
 static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
                    const int64_t *versions) {
   if (slot->end_to_end[stage] || !petra_probe_is_fixed(probe))
@@ -150,14 +151,14 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   return true;
 }
 
-/* How many waves may be on their way when another one begins: enough for all processes to compute at once while each wave
- * goes up and down. */
+/* Returns the maximum number of waves under way when another one begins: enough for all processes to compute at once
+ * while each wave goes up and down. */
 static int waves_max(const petra_probe *probe) {
   return probe->link ? 2 * probe->options.ranks.places : 0;
 }
 
-/* Begins every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
- * one at `stage`, or the delayed one where that is negative: one wave (a replica) for all of them. */
+/* Begins every reference of the microbatch whose network is the one with `versions`: always the end-to-end one at
+ * `stage`, or the delayed one if that is negative. One wave per replica serves all of them. */
 static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int64_t *versions,
                             int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
@@ -184,7 +185,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
 static petra_status compute_slot(petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->scratch;
-  /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
+  /* If the updates are one step, the delayed network is usually the same: one pass serves both. */
   const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->options.program_options->warmup;
   if (one_step && !all_forwarded(probe, slot))
     return PETRA_OK;
@@ -207,7 +208,7 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
   return PETRA_OK;
 }
 
-/* The network of a backward that has begun. */
+/* Finds the network of a backward that has begun. */
 static petra_status compute_begun(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t j) {
   const petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->scratch;

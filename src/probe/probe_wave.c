@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wave: one exact backpropagation through the whole network, each process doing the part of its own stages. Batch statistics
- * are used, as in training, and no running statistics are touched. It goes forward at once, wherever the order has it begin,
- * and back when the gradients have come from above, so that the process may go on with other actions in between. The waves of
- * a process go back in the order in which they were begun: the sums have their order. */
+/* A wave: one exact backpropagation through the whole network, in which each process does the part of its own stages.
+ * It uses batch statistics, as in training, and changes no running statistics. It goes forward at once, wherever the
+ * order begins it, and back when the gradients have arrived from above, so that the process may perform other actions
+ * in between. The waves of a process go back in the order in which they were begun, so the sums have a fixed order. */
 #include "probe/probe_private.h"
 
 #include "backend/ops.h"
@@ -12,7 +12,8 @@
 
 /* --- forward --- */
 
-/* One stage; *streams, of its input, becomes its output. Graphs are kept of the blocks that the wave goes back to. */
+/* Passes one stage; *streams, its input, becomes its output. Keeps the graphs of the blocks that the wave goes back
+ * to. */
 static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j, const int32_t *labels,
                                   petra_streams *streams) {
   petra_loss loss;
@@ -31,7 +32,7 @@ static petra_status forward_stage(petra_probe *probe, petra_probe_wave *wave, in
   return PETRA_OK;
 }
 
-/* The input of a stage, unless the stage below has just made it. */
+/* Returns the input of a stage, unless the stage below has just computed it. */
 static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_part *part, petra_streams *streams,
                                int32_t **labels, int32_t *count) {
   bool came;
@@ -48,7 +49,7 @@ static petra_status take_input(petra_probe *probe, int32_t j, const petra_probe_
                                        count);
 }
 
-/* Labels go up with the streams. */
+/* Sends streams and labels up. */
 static petra_status forward(petra_probe *probe, petra_probe_wave *wave, const petra_probe_part *part) {
   petra_streams streams = {{NULL, NULL}};
   petra_status status = PETRA_OK;
@@ -73,7 +74,7 @@ done:
 
 /* --- back --- */
 
-/* The gradients of a block count in the sums that want them, each microbatch and replica with the same weight. */
+/* Adds the gradients of a block to the sums that need them, each microbatch and replica with the same weight. */
 static petra_status add(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b, int i,
                         const petra_tensor *gradient) {
   const double factor = 1.0 / (double)(probe->accumulate * probe->options.replicas);
@@ -89,7 +90,7 @@ static bool is_wanted(const petra_probe_wave *wave, int32_t j) {
   return wave->delayed || wave->wanted[j];
 }
 
-/* The process with the same stages of replica 0 adds what the others find. */
+/* Adds the gradients, or sends them to the process with the same stages of replica 0, which adds those of all. */
 static petra_status give(const petra_probe *probe, const petra_probe_wave *wave, int32_t j, int b,
                          const petra_tensor_set *gradients) {
   for (int i = 0; i < gradients->count && is_wanted(wave, j); i++)
@@ -99,8 +100,8 @@ static petra_status give(const petra_probe *probe, const petra_probe_wave *wave,
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a block that is
- * only passed through. */
+/* *gradients, of the block's outputs, becomes that of its inputs. The filters' gradients are not computed for a block
+ * that the wave only passes through. */
 static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32_t j, int b) {
   const petra_block *block = &probe->model->blocks[b];
   petra_block_graph *graph = &wave->graphs[b];
@@ -121,7 +122,7 @@ static petra_status back_block(petra_probe *probe, petra_probe_wave *wave, int32
   return status;
 }
 
-/* The highest stage here below `above` that the wave goes back to; -1: none. */
+/* Returns the highest stage here below `above` that the wave goes back to; -1: none. */
 static int32_t next_back(const petra_probe *probe, const petra_probe_wave *wave, int32_t above) {
   int32_t j = above - 1;
   while (j >= wave->lowest && !petra_probe_has(probe, j))
@@ -129,7 +130,7 @@ static int32_t next_back(const petra_probe *probe, const petra_probe_wave *wave,
   return j >= wave->lowest ? j : -1;
 }
 
-/* *came: the gradients of the outputs of stage j are there. */
+/* *came is true if the gradients of the outputs of stage j are there. */
 static petra_status take_gradients(petra_probe *probe, petra_probe_wave *wave, int32_t j, bool wait, bool *came) {
   *came = true;
   if (j == probe->stages - 1 || petra_probe_has(probe, j + 1))
@@ -159,7 +160,7 @@ static petra_status back(petra_probe *probe, petra_probe_wave *wave, bool wait) 
 
 /* --- from other replicas --- */
 
-/* One stage of the present replica, of which the first message has come. The others follow without waiting for anything. */
+/* Adds one stage of the present replica, whose first message has arrived. The others follow without waiting. */
 static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_t j) {
   for (int b = petra_probe_end(probe, j) - 1; b >= petra_probe_first(probe, j); b--) {
     petra_tensor_set found;
@@ -177,7 +178,7 @@ static petra_status add_stage(petra_probe *probe, petra_probe_wave *wave, int32_
   return PETRA_OK;
 }
 
-/* The gradients of the other replicas, in their order. */
+/* Adds the gradients of the other replicas, in their order. */
 static petra_status add_others(petra_probe *probe, petra_probe_wave *wave, bool wait) {
   for (; wave->replica < probe->options.replicas; wave->replica++, wave->added = probe->stages)
     for (int32_t j = next_back(probe, wave, wave->added); j >= 0; j = next_back(probe, wave, j)) {
@@ -222,7 +223,7 @@ static petra_status create(const petra_probe *probe, const petra_probe_wave *lik
   while (!is_wanted(wave, wave->lowest))
     wave->lowest++;
   wave->back = wave->added = probe->stages;
-  /* Of this process's own replicas every one has a wave. */
+  /* Begins a wave for every replica of this process. */
   wave->replica = petra_probe_compares(probe) ? probe->first + probe->here : probe->options.replicas;
   *out = wave;
   return PETRA_OK;

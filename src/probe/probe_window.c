@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The windows of a probe: update windows whose gradients are being gathered. */
+/* The windows of a probe: update windows whose gradients are being collected. */
 #include "probe/probe_private.h"
 
 #include "base/mem.h"
@@ -79,7 +79,7 @@ static petra_status allocate_slot(const petra_probe *probe, petra_probe_slot *sl
   return PETRA_OK;
 }
 
-/* Those of the stages that this process compares. */
+/* Allocates the sums of the stages that this process compares. */
 static petra_status allocate_sums(petra_probe *probe, petra_probe_window *window) {
   const petra_model *model = probe->model;
   for (int g = 0; g < PETRA_GRADIENTS; g++) {

@@ -15,7 +15,7 @@
 
 /* --- the factors --- */
 
-/* A key that two factors had would have the last one's. */
+/* A key with two factors would use only the last one. */
 static petra_status check_new(const petra_fit *fit, const char *key) {
   for (int i = 0; i < fit->factors; i++)
     for (int k = 0; k < fit->factor[i].count; k++)
@@ -37,7 +37,7 @@ static petra_status add_key(petra_fit_factor *factor, const petra_config *config
   return PETRA_OK;
 }
 
-/* `vary` is cut at its commas and +. */
+/* Splits `vary` at its commas and +. */
 static petra_status read_factors(petra_fit *fit, const petra_config *config, char *vary) {
   char *rest, *more;
   for (char *group = strtok_r(vary, ",", &rest); group; group = strtok_r(NULL, ",", &rest)) {
@@ -61,10 +61,10 @@ static petra_status read_factors(petra_fit *fit, const petra_config *config, cha
 typedef struct reader {
   const char *path;
   int line, columns;
-  char *keys[PETRA_FIT_KEYS + 1]; /* the last one is `seconds` */
+  char *keys[PETRA_FIT_KEYS + 1]; /* including `seconds`, the last one */
 } reader;
 
-/* Cuts a line at its commas, blanks off the ends of each field; how many there are, at most `most` + 1. */
+/* Splits a line at its commas and trims blanks; returns the number of fields, at most `most` + 1. */
 static int cut(char *line, char **fields, int maximum) {
   int count = 0;
   for (char *at = line; at && count <= maximum; count++) {
@@ -82,7 +82,7 @@ static int cut(char *line, char **fields, int maximum) {
   return count;
 }
 
-/* What is varied is the same in all measurements, and a column is there once. */
+/* Checks that keys to vary are the same in all measurements, and that no column occurs twice. */
 static petra_status check_column(const reader *r, const petra_fit *fit, const char *key) {
   for (int i = 0; i < r->columns; i++)
     if (strcmp(r->keys[i], key) == 0)
@@ -144,7 +144,7 @@ static petra_status read_lines(reader *r, FILE *file, petra_fit *fit) {
     if (first && first != '#')
       status = r->columns == 0 ? read_header(r, line, fit) : read_row(r, line, fit);
   }
-  free(line); /* getline's */
+  free(line); /* owned by getline */
   if (status == PETRA_OK && ferror(file))
     status = petra_fail(PETRA_IO, "%s: cannot read: %s", r->path, strerror(errno));
   if (status == PETRA_OK && fit->measurements == 0)
@@ -189,7 +189,7 @@ void petra_fit_destroy(petra_fit *fit) {
   petra_free(fit);
 }
 
-/* Beyond factors of e^12 nothing is looked for. */
+/* The search is limited to factors of e^12. */
 #define FARTHEST 12.0
 
 /* In units of ln(factor). */
@@ -198,7 +198,7 @@ enum { MAX_EVALUATIONS = 600 };
 
 typedef struct fitting {
   petra_fit *fit;
-  petra_config_text text; /* the config, expanded */
+  petra_config_text text; /* the expanded config */
 } fitting;
 
 static petra_status simulate(const petra_config *config, double *seconds) {
@@ -217,7 +217,7 @@ done:
   return status;
 }
 
-/* The time of a measurement with the factors of the fit. */
+/* Returns the time of a measurement with the factors of the fit. */
 static petra_status simulate_one(const fitting *f, const petra_fit_measurement *measurement, double *seconds) {
   enum { LENGTH = 160 };
   char varied[PETRA_FIT_FACTORS * PETRA_FIT_KEYS][LENGTH];
@@ -239,7 +239,7 @@ static petra_status simulate_one(const fitting *f, const petra_fit_measurement *
   return status;
 }
 
-/* The mean square of ln(simulated / measured) at the logarithms of the factors. */
+/* Computes the mean square of ln(simulated / measured) at the logarithms of the factors. */
 static petra_status misfit(void *context, const double *x, double *value) {
   fitting *f = context;
   petra_fit *fit = f->fit;
@@ -260,7 +260,7 @@ static petra_status misfit(void *context, const double *x, double *value) {
   return PETRA_OK;
 }
 
-/* Which factors the measurements say nothing of; leaves the fit at x. */
+/* Finds the factors that the measurements do not determine; leaves the fit at x. */
 static petra_status find_undetermined(fitting *f, double *x, double best) {
   petra_fit *fit = f->fit;
   for (int i = 0; i < fit->factors; i++) {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A launch time below this is none: a nanosecond is the unit of the virtual clock. */
+/* A shorter launch time counts as none: a nanosecond is the unit of the virtual clock. */
 #define LEAST_LAUNCH_S 1e-9
 
 enum { MAX_EVALUATIONS = 2000 };
@@ -32,8 +32,8 @@ static petra_status stage_seconds(const fitting *f, int stage, petra_roofline_se
   return PETRA_OK;
 }
 
-/* The mean square of ln(model / measured), weighted by what was measured, at the logarithms of the rates: what takes most of
- * the time counts most. */
+/* Computes the mean square of ln(model / measured), weighted by the measured time, at the logarithms of the rates: the
+ * longest parts count most. */
 static petra_status misfit_at(fitting *f, const double *x, double *value) {
   petra_kernel_fit *fit = f->fit;
   double sum = 0, weight = 0;
@@ -59,7 +59,7 @@ static petra_status misfit_at(fitting *f, const double *x, double *value) {
   return PETRA_OK;
 }
 
-/* The nearest place with shares within their limits; how far it is. */
+/* Moves the shares into their limits; returns the distance. */
 static double limit(const double *x, double *nearest) {
   const double maximum = log(PETRA_FIT_MAX_SHARE);
   double beyond = 0;
@@ -78,7 +78,7 @@ static petra_status misfit(void *context, const double *x, double *value) {
   return PETRA_OK;
 }
 
-/* Which shares more would be as good as: no kernel is at this limit. */
+/* Finds the shares whose increase changes nothing: no kernel is limited by them. */
 static petra_status find_unlimited(fitting *f, double *x, double best) {
   for (int i = PETRA_FIT_MATRIX_FLOPS; i < PETRA_FIT_RATES; i++) {
     double twice;
@@ -90,7 +90,8 @@ static petra_status find_unlimited(fitting *f, double *x, double best) {
   return PETRA_OK;
 }
 
-/* From several places, as there may be several minima: 1 to 100 microseconds a kernel, a twentieth to a half of the peaks. */
+/* Starts from several points, because there may be several minima: 1 to 100 microseconds per kernel, a twentieth to a
+ * half of the peaks. */
 static petra_status search(fitting *f, double *x) {
   static const double launch_s[] = {1e-6, 1e-5, 1e-4}, shares[] = {0.05, 0.5};
   double least = INFINITY;

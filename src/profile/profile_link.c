@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra profile: what messages take between two ranks, as they go in a run: by the progress thread. */
+/* petra profile: measures messages between two ranks as in a run: by the progress thread. */
 #include "backend/ops.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 
 /* --- what a rank takes to make messages of tensors, and tensors of messages --- */
 
-/* Of the tensors, and of the messages. */
+/* Total size of the tensors, and of the messages, that the repetitions cycle through. */
 static const int64_t COLD_BYTES = 32 << 20;
 enum { COPIES = 64 };
 
@@ -20,7 +20,7 @@ typedef struct copies {
   int64_t bytes;
   int count;
   petra_tensor *tensor[COPIES];
-  char *messages; /* `count` of `bytes` */
+  char *messages; /* `count` messages of `bytes` */
 } copies;
 
 /* Images of 16 channels and 8 x 8, or one pixel. */
@@ -40,7 +40,7 @@ static petra_status copy(const copies *c, int which, double *pack_s, double *unp
   const double start_s = petra_clock_s();
   PETRA_TRY(petra_op_download(c->backend, c->tensor[which], message, c->type));
   *pack_s = petra_clock_s() - start_s;
-  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* not the one that is in the caches now */
+  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* another one than what is in the caches */
   const double packed_s = petra_clock_s();
   PETRA_TRY(petra_op_upload(c->backend, c->tensor[(which + c->count / 2) % c->count], message, c->type));
   PETRA_TRY(petra_backend_synchronize(c->backend));
@@ -80,11 +80,13 @@ done:
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
-/* What is measured of each size: what a message takes while one of the same size goes the other way, as in a pipeline, and with
- * nothing the other way; the rank's own time for tensors; and what moving it takes from the rank's computing. */
+/* The measurements for each size: the time of a message with one of the same size in the other direction, as in a
+ * pipeline, and without; the rank's own time for packing tensors; and the computing time that moving the message
+ * costs. */
 enum { TIME, ALONE, PACK, UNPACK, CARRY, KINDS };
 
-/* While a rank computes: messages under way each way (a channel has two buffers), what it computes with (32 KiB of f32), and the least time of it. */
+/* While a rank computes: messages under way in each direction (a channel has two buffers), its working set (32 KiB of
+ * f32), and the minimum time. */
 enum { CARRIED = 2 };
 static const int32_t LOAD_SHAPE[4] = {1, 32, 16, 16};
 static const double LOAD_S = 0.04;
@@ -103,7 +105,7 @@ typedef struct measurement {
   double *samples; /* [kind][size][repetition]; NaN: not measured here */
   double *pooled;  /* at rank 0: [kind][size][rank][repetition] */
   neighbour above, below;
-  neighbour *other; /* of the two, the one that is measured with */
+  neighbour *other; /* of the two, the current one */
 } measurement;
 
 static double *samples_of(measurement *m, int kind, int size) {
@@ -137,7 +139,7 @@ static petra_status receive(measurement *m) {
   return petra_channel_done(m->other->in, m->other->number);
 }
 
-/* One each way at the same time. */
+/* Sends one message in each direction at the same time. */
 static petra_status swap(measurement *m, int64_t bytes) {
   PETRA_TRY(send(m, bytes));
   PETRA_TRY(receive(m));
@@ -159,7 +161,7 @@ static petra_status time_size(measurement *m, int size) {
   return PETRA_OK;
 }
 
-/* There and back, the way back with the smallest message. Measured at the rank that sends. */
+/* Sends a message there and the smallest one back. The sender measures. */
 static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   if (sends)
     PETRA_TRY(send(m, bytes));
@@ -170,7 +172,7 @@ static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   return PETRA_OK;
 }
 
-/* One rank sends, then the other. */
+/* First one rank sends, then the other. */
 static petra_status time_alone(measurement *m, int size, bool first) {
   const int64_t bytes = m->bytes[size];
   const int echoes = bytes < FEW_BYTES ? SWAPS : FEW_SWAPS;
@@ -187,7 +189,7 @@ static petra_status time_alone(measurement *m, int size, bool first) {
   return PETRA_OK;
 }
 
-/* One way, of what was measured there and back. */
+/* Computes the time of one direction from the time there and back. */
 static void without_way_back(measurement *m) {
   const double back_s = petra_profile_spread(samples_of(m, ALONE, 0), (size_t)m->repetitions).median / 2;
   for (int i = 0; i < m->sizes; i++)
@@ -218,7 +220,7 @@ static petra_status time_pair(measurement *m, int lower) {
 /* --- messages while the rank computes --- */
 
 typedef struct load {
-  petra_tensor *tensor; /* in the caches: the cores are what is shared */
+  petra_tensor *tensor; /* fits in the caches: only the cores are shared */
   int64_t times;
 } load;
 
@@ -233,7 +235,7 @@ static petra_status send_all(measurement *m) {
   return PETRA_OK;
 }
 
-/* Both ranks of a pair at the same time; `carries`: with messages under way. */
+/* Both ranks of a pair call this at the same time; `carries`: with messages under way. */
 static petra_status compute(measurement *m, const load *l, bool carries, double *seconds) {
   if (m->other)
     PETRA_TRY(swap(m, m->bytes[0]));
@@ -247,7 +249,7 @@ static petra_status compute(measurement *m, const load *l, bool carries, double 
   return PETRA_OK;
 }
 
-/* Enough for the messages to be moved meanwhile. */
+/* Computes long enough for the messages to be moved meanwhile. */
 static petra_status choose_load(measurement *m, load *l) {
   const int last = m->sizes - 1;
   const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
@@ -259,8 +261,8 @@ static petra_status choose_load(measurement *m, load *l) {
   return PETRA_OK;
 }
 
-/* How much longer a rank computes when CARRIED of the largest messages leave and as many come meanwhile: for one of them; for the
- * smaller ones by their lengths, as it would be lost in noise. */
+/* Measures how much longer a rank computes while CARRIED of the largest messages leave and as many arrive, per message.
+ * For smaller messages, whose effect would be lost in noise, the result is scaled by their lengths. */
 static petra_status carry(measurement *m, const load *l, int repetition) {
   double before_s, carrying_s, after_s;
   PETRA_TRY(compute(m, l, false, &before_s));
@@ -275,7 +277,8 @@ static petra_status carry(measurement *m, const load *l, int repetition) {
   return PETRA_OK;
 }
 
-/* All ranks compute, as where all are busy; those of a pair carry messages besides. First each second pair, then the others. */
+/* All ranks compute, as in a run where all are busy; those of a pair also exchange messages. First every second pair,
+ * then the others. */
 static petra_status time_carrying(measurement *m, const load *l) {
   const int rank = m->ranks->rank;
   for (int turn = 0; turn < 2 && turn + 1 < m->ranks->count; turn++) {
@@ -291,7 +294,7 @@ static petra_status measure_carrying(measurement *m) {
   load l;
   PETRA_TRY(
       petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &l.tensor));
-  m->other = NULL; /* each for itself */
+  m->other = NULL; /* each on its own */
   petra_status status = choose_load(m, &l);
   if (status == PETRA_OK)
     status = time_carrying(m, &l);
@@ -323,7 +326,7 @@ static void summarise(measurement *m, petra_profile *out) {
                                               .carry_s = fmax(0, spread_of(m, CARRY, i).mean)};
 }
 
-/* One pair at a time, but for what is measured while all compute. */
+/* Measures one pair at a time, except what is measured while all compute. */
 static petra_status measure(measurement *m) {
   for (int i = 0; i < m->sizes; i++)
     PETRA_TRY(measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),

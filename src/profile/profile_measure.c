@@ -30,7 +30,7 @@ static double *samples_of(const measurement *m, int stage, int part) {
   return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
 }
 
-/* Images of normally distributed pixels, or tokens in turn; labels in turn. */
+/* Creates images of normally distributed pixels, or tokens in turn; labels in turn. */
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->plan->model;
   const int32_t batch = (int32_t)m->plan->config->data.batch, labels = batch * petra_model_labels(model);
@@ -47,12 +47,13 @@ static petra_status create_batch(measurement *m) {
   return PETRA_OK;
 }
 
-/* The set whose stages do as the method's. */
+/* Returns the set whose stages work like the method's. */
 static int own_set(const measurement *m) {
   return m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
 }
 
-/* The method's own set goes as the method does; the other one, which may need much more memory so, a microbatch at a time. */
+/* The method's own set runs like the method. The other one, which may need much more memory that way, runs one
+ * microbatch at a time. */
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
   const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
@@ -66,7 +67,7 @@ static petra_status create_set(measurement *m, int set) {
   return petra_profile_pipeline_create(&options, &m->set[set]);
 }
 
-/* What the two sets say of each part. */
+/* Computes the time of each part from the two sets. */
 static void record(measurement *m, int repetition) {
   const int last = m->stages - 1;
   const petra_profile_times *without = petra_profile_pipeline_times(m->set[WITHOUT_GRAPH]),
@@ -84,7 +85,7 @@ static void record(measurement *m, int repetition) {
   }
 }
 
-/* A tensor that an operation is timed with. */
+/* Creates a tensor for timing an operation. */
 typedef struct operand {
   petra_tensor_kind kind;
   int32_t shape[4];
@@ -116,7 +117,7 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
   return status;
 }
 
-/* The weights and, where it has one, the bias of a layer. */
+/* Creates the weights and, if it has one, the bias of a layer. */
 static petra_status time_layer(petra_backend *backend, int32_t batch, const petra_block *block, int number,
                                double *seconds) {
   const petra_layer *layer = &block->layers[number];
@@ -145,9 +146,9 @@ static petra_status time_layer(petra_backend *backend, int32_t batch, const petr
   return status;
 }
 
-/* Seconds of one run of the backend's operations that give the gradients of the convolution filters and of the linear
- * layers of stage `stage` (from 0). Parameters of norms and embeddings, whose gradients come with that of the input, are no
- * part of it. */
+/* Measures the seconds of the backend's operations that compute the gradients of the convolution filters and linear
+ * layers of stage `stage` (from 0), once. Parameters of norms and embeddings are excluded, because their gradients come
+ * with that of the input. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;
@@ -189,7 +190,7 @@ done:
   return status;
 }
 
-/* Without what is far out (Tukey: three interquartile ranges beyond the quartiles): a process that was not running for a
+/* Removes outliers (Tukey: three interquartile ranges beyond the quartiles): the process was not running for a
  * while. */
 static double mean_of_usual(const double *samples, size_t count, double quartile1, double quartile3) {
   const double fence = 3 * (quartile3 - quartile1);
@@ -200,7 +201,7 @@ static double mean_of_usual(const double *samples, size_t count, double quartile
       sum += samples[i];
       usual++;
     }
-  return sum / (double)usual; /* those between the quartiles are usual */
+  return sum / (double)usual; /* values between the quartiles are usual */
 }
 
 petra_spread petra_profile_spread(double *samples, size_t count) {
@@ -215,7 +216,7 @@ petra_spread petra_profile_spread(double *samples, size_t count) {
                         .mean = mean_of_usual(samples, count, quartile1, quartile3)};
 }
 
-/* Differences of two times may come out below 0 where both are small, and a part above its whole. */
+/* Differences of two short times may be negative, and a part may exceed its whole: corrects both. */
 static void summarise(const measurement *m, petra_profile_stage *out) {
   for (int j = 0; j < m->stages; j++) {
     petra_spread *part = out[j].part;
@@ -300,11 +301,11 @@ typedef struct sums {
   int32_t stages, ranks;
 } sums;
 
-/* Fewer repetitions, as the ranks measure one after the other. */
+/* Uses fewer repetitions, because the ranks measure one after the other. */
 static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, means *out) {
   const int stages = plan->partition.stages;
   petra_config config = *plan->config;
-  petra_plan fewer = *plan; /* borrows what it has */
+  petra_plan fewer = *plan; /* borrows its members */
   petra_profile_stage *stage;
   config.profile.repetitions = (config.profile.repetitions + ranks - 1) / ranks;
   fewer.config = &config;
@@ -355,10 +356,10 @@ done:
 
 /* --- which of the times of a profile are unsure --- */
 
-/* What is above both is told: quartiles so far apart, over the median, and so much of what the stage takes in all. */
+/* Parts above both limits are reported: the distance of quartiles over the median, and over the stage's time. */
 static const double LARGE = 0.5, MATTERS = 0.05;
 
-/* A microbatch at the stage, by the medians: F and B with reconstruction. */
+/* Returns the stage's time for a microbatch, by the medians: F and B with reconstruction. */
 static double whole_of(const petra_profile_stage *stage) {
   double sum = 0;
   for (int p = PETRA_PROFILE_FORWARD; p <= PETRA_PROFILE_RECONSTRUCT; p++)

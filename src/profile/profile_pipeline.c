@@ -5,23 +5,23 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* A stage, what waits for it, and the numbers of its next microbatches. */
+/* A stage, its waiting messages, and the numbers of its next microbatches. */
 typedef struct place {
   petra_stage *stage;
-  petra_message up, down; /* of the stage below, of the one above; empty: nothing waits */
+  petra_message up, down; /* from the stage below, from the one above; empty: none */
   int64_t forward, backward;
 } place;
 
 struct petra_profile_pipeline {
   petra_profile_pipeline_options options;
-  int last; /* stage, from 0 */
+  int last; /* stages, from 0 */
   place *places;
   petra_profile_times *times;
   petra_block_graph *graph; /* per block; of those of the last stage */
   double head_s, body_s;
 };
 
-/* The time once the device has done what it was told; a failure shows with the next operation. */
+/* Returns the time when the device has done its work; a failure shows with the next operation. */
 static double clock_s(const petra_profile_pipeline *p) {
   (void)petra_backend_synchronize(p->options.backend);
   return petra_clock_s();
@@ -37,7 +37,7 @@ static petra_message nothing(void) {
 
 /* --- actions --- */
 
-/* As a run does at its first stage. */
+/* The first stage reads as in a run. */
 static petra_status upload_samples(petra_profile_pipeline *p, petra_message *out) {
   const petra_profile_pipeline_options *o = &p->options;
   int32_t shape[4];
@@ -62,7 +62,7 @@ static petra_status forward(petra_profile_pipeline *p, int j) {
   return PETRA_OK;
 }
 
-/* Block by block. */
+/* Runs the blocks one by one. */
 static petra_status time_head(petra_profile_pipeline *p, const petra_message *in) {
   const petra_plan *plan = p->options.plan;
   const petra_compute compute = {.backend = p->options.backend};
@@ -103,7 +103,7 @@ static petra_status update(petra_profile_pipeline *p, int j) {
   return PETRA_OK;
 }
 
-/* What it sends down waits at the stage below. */
+/* Its message waits at the stage below. */
 static petra_status go_down(petra_profile_pipeline *p, int j, petra_message *in, double start_s, petra_message *out) {
   p->times[j].backward = clock_s(p) - start_s;
   p->places[j].backward++;
@@ -140,8 +140,8 @@ static petra_status backward(petra_profile_pipeline *p, int j) {
   return go_down(p, j, &here->down, start_s, &out);
 }
 
-/* The actions of a microbatch in its order: up, the loss, down. In the opposite order each takes what the one before it left in the
- * last tick. */
+/* Runs the actions of a microbatch in their order: up, the loss, down. In the opposite order each action takes what the
+ * one before it left in the last tick. */
 petra_status petra_profile_pipeline_tick(petra_profile_pipeline *p) {
   for (int i = 0; i <= 2 * p->last; i++) {
     const int k = p->options.flows ? 2 * p->last - i : i;
@@ -211,7 +211,7 @@ void petra_profile_pipeline_destroy(petra_profile_pipeline *p) {
   for (int j = 0; p->places && j <= p->last; j++) {
     petra_message_release(&p->places[j].up);
     petra_message_release(&p->places[j].down);
-    petra_stage_empty(p->places[j].stage); /* all of them first (stage/stage.h) */
+    petra_stage_empty(p->places[j].stage); /* empties all of them first (stage/stage.h) */
   }
   for (int j = 0; p->places && j <= p->last; j++)
     petra_stage_destroy(p->places[j].stage);

@@ -11,11 +11,11 @@ struct petra_action_log {
   petra_observer base;
   const petra_program_options *program;
   petra_runlog *runlog;
-  petra_trace_row
-      *rows; /* added ones; under the virtual clock those that are not written yet, -1 the end of a running action */
+  petra_trace_row *rows; /* added rows; under the virtual clock those not written yet; end -1: running */
   int64_t count, capacity;
-  int64_t written;  /* rows before these */
-  int64_t *running; /* under the virtual clock, per stage: the number of its F, and of its other action, in progress */
+  int64_t written; /* number of rows before these */
+  /* Under the virtual clock, per stage: number of the row of its F, and of its other action, in progress. */
+  int64_t *running;
 };
 
 static petra_status write_row(petra_runlog *runlog, const petra_trace_row *row) {
@@ -97,7 +97,7 @@ void petra_action_log_destroy(petra_action_log *log) {
 
 /* --- checkpoints --- */
 
-static const int64_t LATEST_NS = INT64_C(1) << 61; /* of a recorded time: 70 years */
+static const int64_t LATEST_NS = INT64_C(1) << 61; /* limit of a recorded time: 70 years */
 enum { ROW = 6 };                                  /* kind, microbatch, start, end, version read, version written */
 
 static void pack(const petra_trace_row *row, int64_t out[ROW]) {
@@ -164,8 +164,8 @@ petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int6
 
 typedef struct merge {
   const petra_program_options *program;
-  /* Bits of passes, by stage (from 1) and microbatch: those that have a row and are not in order yet. A message whose sender has
-   * no row was sent before anything was recorded. */
+  /* Bits of passes, by stage (from 1) and microbatch: those that have a row and are not in order yet. A message whose
+   * sender has no row was sent before the recording began. */
   uint64_t *forward, *backward;
 } merge;
 
@@ -182,13 +182,13 @@ static void set(uint64_t *bits, int64_t at, bool value) {
   bits[at / 64] = value ? bits[at / 64] | bit : bits[at / 64] & ~bit;
 }
 
-/* Whether the pass, if it is one, does the stage's F, and its B. */
+/* Returns true if the action does the stage's F. */
 static bool does_forward(const merge *m, const petra_action *a) {
   return a->kind == PETRA_ACTION_FORWARD ||
          (a->kind == PETRA_ACTION_BACKWARD && petra_program_fused(m->program, a->stage));
 }
 
-/* What sent its message is in order, or before all rows. */
+/* Returns true if the pass that sent its message is in order already, or came before all rows. */
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
     return a->stage == 1 || !has(m->forward, place(m, a->stage - 1, a->microbatch));
@@ -197,7 +197,7 @@ static bool may_follow(const merge *m, const petra_action *a) {
   return true;
 }
 
-/* Whether the passes of an action are still to come. */
+/* Records whether the passes of an action still wait. */
 static void note(merge *m, const petra_action *a, bool waits) {
   if (does_forward(m, a))
     set(m->forward, place(m, a->stage, a->microbatch), waits);
@@ -205,7 +205,7 @@ static void note(merge *m, const petra_action *a, bool waits) {
     set(m->backward, place(m, a->stage, a->microbatch), waits);
 }
 
-/* The process whose next action began first, of those that may follow; -1: none. */
+/* Returns the process whose next action began first, of those that may follow; -1: none. */
 static int choose(const merge *m, const petra_trace_row *rows, const int64_t *next, const int64_t *first, int count) {
   int found = -1;
   for (int p = 0; p < count; p++)
@@ -258,7 +258,7 @@ done:
 typedef struct all_rows {
   petra_trace_row *rows;
   int64_t count, capacity;
-  int64_t *first; /* of each stage; one more is the end */
+  int64_t *first; /* of each stage; then the end */
 } all_rows;
 
 static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
@@ -272,8 +272,8 @@ static petra_status take_rows(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-/* The rows of each stage together, in the order in which they were done: first[j] is where those of stage j + 1 begin. That of
- * a rank may be gone, where the run went on from a checkpoint of other ranks. */
+/* Groups the rows by stage, in the order in which they were done: those of stage j + 1 begin at first[j]. The order of
+ * ranks may be lost, if the run was resumed from a checkpoint of other ranks. */
 static petra_status group_by_stage(all_rows *all, int32_t stages) {
   petra_trace_row *grouped;
   int64_t *next = all->first + 1;
@@ -297,7 +297,7 @@ static int by_end(const void *a, const void *b) {
   return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
 }
 
-/* Times from the first start on. */
+/* Makes times relative to the first start. */
 static void shift_times(const all_rows *all) {
   int64_t first_ns = INT64_MAX;
   for (int64_t i = 0; i < all->count; i++)

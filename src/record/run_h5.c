@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How run.h5 stays readable.
+/* This is how run.h5 stays readable.
  *
- * All columns and their indexes are created with the file, so that later writes only lengthen them. Rows are
- * buffered and reach the disk in `write_out`. While the run goes on the file is longer than what HDF5 uses,
- * by what the next flush can need at most (RESERVE_BYTES), and the superblock on the disk announces that
- * length. So a full disk or a size limit is met before HDF5 has overwritten anything, and what is on the disk
- * stays as the last flush left it; and a reader that opened the file before a flush finds what the flush
- * wrote inside the file it knows. HDF5 writes chunks before metadata, and in a flush cuts the file to what it
- * uses; a reader that opens the file just then may see columns that differ by a block, fill values (NaN, -1)
- * in the last rows, or, rarely, must open it a second time.
+ * All columns and their indexes are created with the file, so later writes only lengthen them. Rows are buffered and
+ * reach the disk in `write_out`. During the run the file is longer than what HDF5 uses, by the maximum that the next
+ * flush can need (RESERVE_BYTES), and the superblock on the disk announces that length. So a full disk or a size limit
+ * is noticed before HDF5 has overwritten anything, and the disk keeps the state of the last flush. A reader that opened
+ * the file before a flush finds what the flush wrote within the length that it knows. HDF5 writes chunks before
+ * metadata, and a flush cuts the file to what it uses. A reader that opens the file at that moment may see columns that
+ * differ by a block, fill values (NaN, -1) in the last rows, or, rarely, must open it again.
  *
- * After a failed write nothing of HDF5 is called again: closing the file would write it, and fail or crash.
- */
+ * After a failed write no function of HDF5 is called again: closing the file would write it, and fail or crash. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -33,12 +31,11 @@
 
 static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
-/* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8
- * KiB) for each of the 7 + 12 columns: 608 KiB at the very most; the rest is for /model/stages, /memory and
- * HDF5's block sizes. */
+/* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8 KiB) for
+ * each of the 7 + 12 columns: at most 608 KiB; the rest is for /model/stages, /memory and HDF5's block sizes. */
 enum { RESERVE_BYTES = 1024 * 1024 };
 
-/* With /trace/actions: two chunks (32 KiB) and two index nodes of 7 columns more. */
+/* /trace/actions needs two chunks (32 KiB) and two index nodes for 7 more columns. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
 
 /* --- columns: functions that return bool call HDF5 (between petra_hdf5_begin and petra_hdf5_end), and return false if it fails --- */
@@ -91,7 +88,7 @@ static bool open_columns(petra_columns *columns, int64_t file) {
   return true;
 }
 
-/* Puts one column of the buffered rows into `values` and writes it behind what is written. */
+/* Copies one column of the buffered rows into `values` and appends it to the data set. */
 static bool append_column(const petra_columns *columns, int index) {
   const petra_column *column = &columns->group->columns[index];
   size_t bytes = petra_column_bytes(column->type);
@@ -136,13 +133,13 @@ static bool put_in_buffer(petra_columns *columns, const void *row) {
   return columns->buffered == columns->group->chunk_rows;
 }
 
-/* Gives the file up: the one line of a failed write. */
+/* Abandons the file, and logs the one line of a failed write. */
 static petra_status give_up(petra_runlog *log, const char *reason) {
   log->failed = true;
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
-/* PETRA_IO, silently, for a log that was given up; gives it up where memory is short. */
+/* Returns PETRA_IO, silently, if the log was abandoned; abandons it if memory is short. */
 static petra_status ready(petra_runlog *log) {
   if (log->failed)
     return PETRA_IO;
@@ -183,7 +180,7 @@ static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5
   return failure ? give_up(log, strerror(failure)) : PETRA_OK;
 }
 
-/* Writes all that is buffered, by us and by HDF5, to the disk. Between petra_hdf5_begin and petra_hdf5_end. */
+/* Writes all that is buffered, here and in HDF5, to the disk. Call it between petra_hdf5_begin and petra_hdf5_end. */
 static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   bool done = true;
@@ -192,7 +189,7 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
     done = append_columns(&log->groups[g]);
   if (!done || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  lengthen(log, size); /* should it fail, then the next flush will */
+  lengthen(log, size); /* if it fails, the next flush will */
   log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
@@ -224,8 +221,8 @@ petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) 
   return status;
 }
 
-/* Buffers a row. Flushes when the buffer is full, or when the next row, should it take as long as this one
- * did, would come after the interval. */
+/* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval, if it took as long as
+ * this one. */
 static petra_status put_row(petra_runlog *log, petra_columns *columns, const void *row) {
   if (log->failed)
     return PETRA_IO;
@@ -268,7 +265,7 @@ static bool set_complete(petra_runlog *log, const void *what) {
   return H5Aclose(attribute) >= 0 && done;
 }
 
-/* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
+/* All else is on the disk before the mark, so even a power cut never leaves the mark without the rows. */
 petra_status petra_runlog_complete(petra_runlog *log) {
   PETRA_TRY(petra_runlog_flush(log));
   if (fsync(log->fd) != 0)
@@ -283,7 +280,7 @@ static bool close_sets(petra_runlog *log) {
   return done;
 }
 
-/* Writes what is left and closes the file, cut to what is used, and seals it. */
+/* Writes what is left, cuts the file to what is used, closes it and seals it. */
 static petra_status finish(petra_runlog *log) {
   petra_hdf5_errors errors;
   int fd = -1; /* one that HDF5 does not close */
@@ -311,7 +308,7 @@ static petra_status finish(petra_runlog *log) {
 petra_status petra_runlog_close(petra_runlog *log) {
   if (!log)
     return PETRA_OK;
-  petra_free(log->reserve); /* a run that ends for want of memory still closes its log */
+  petra_free(log->reserve); /* so that a run without memory can still close its log */
   log->reserve = NULL;
   petra_status status = log->failed ? PETRA_OK : finish(log);
   free_log(log);
@@ -340,7 +337,7 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
-/* /trace/actions, whose column of kinds names its numbers. */
+/* Names the numbers in the column of kinds of /trace/actions. */
 static bool create_actions(petra_runlog *log) {
   petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
   if (log->group_count <= PETRA_RUNLOG_ACTIONS)
@@ -353,7 +350,7 @@ static bool create_actions(petra_runlog *log) {
   return false;
 }
 
-/* Takes note of the descriptor of the open file. */
+/* Stores the descriptor of the open file. */
 static bool take_descriptor(petra_runlog *log) {
   void *descriptor = NULL;
   if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
@@ -362,8 +359,8 @@ static bool take_descriptor(petra_runlog *log) {
   return true;
 }
 
-/* Writes the bytes of a log into `name`; NULL or the reason why not. What the file announced when it was flushed is
- * longer than what it holds here. */
+/* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. The file announced a greater
+ * length when it was flushed than it has here. */
 static const char *write_image(const char *name, const petra_runlog_about *about) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);
@@ -374,8 +371,8 @@ static const char *write_image(const char *name, const petra_runlog_about *about
   return failure ? strerror(failure) : NULL;
 }
 
-/* Opens the file at `name`, which holds a log, to go on with it. Its actions, which are recorded anew, are taken
- * out. */
+/* Opens the file at `name`, which contains a log, to resume it. Its actions are removed, because they are recorded
+ * anew. */
 static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   hsize_t none = 0;
@@ -392,7 +389,7 @@ static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
-/* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
+/* Creates the file at `name` and everything in it that does not depend on the run, and flushes it; returns the size. */
 static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
   if (access >= 0 && creation >= 0)
@@ -430,7 +427,7 @@ fail:
   return status;
 }
 
-/* Creates the file under its temporary name and gives it its own; NULL or the reason why not. */
+/* Creates the file under its temporary name and renames it; returns NULL or the reason for the failure. */
 static const char *create_and_rename(petra_runlog *log, const char *temporary, const petra_runlog_about *about,
                                      const petra_hdf5_errors *errors) {
   hsize_t size = 0;

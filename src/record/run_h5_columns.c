@@ -15,7 +15,7 @@
     .meaning = (text), __VA_ARGS__                                                                                     \
   }
 #define COLUMN(row, member, type, unit, ...) NAMED(row, #member, member, type, unit, __VA_ARGS__)
-/* What petra inspect prints of it. */
+/* The format for petra inspect. */
 #define SHOWN(column_title, factor, digits) .title = (column_title), .scale = (factor), .decimals = (digits)
 #define OF(...) .dimensions = {__VA_ARGS__}
 #define OF_STAGE OF(PETRA_DIMENSION_STAGE)
@@ -43,7 +43,7 @@ const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS] = {
     [PETRA_DIMENSION_BACKEND_PART] = {"part", "parts", backend_parts, PETRA_RUNLOG_BACKEND_PARTS},
     [PETRA_DIMENSION_TIME_PART] = {"part", "parts", time_parts, PETRA_RUNLOG_RANK_TIMES},
     [PETRA_DIMENSION_SENT_PART] = {"part", "parts", sent_parts, PETRA_RUNLOG_RANK_SENT},
-    [PETRA_DIMENSION_PATH_PART] = {"kind"}, /* the names of its places come with the values */
+    [PETRA_DIMENSION_PATH_PART] = {"kind"}, /* the values come with names */
     [PETRA_DIMENSION_FIGURE] = {"figure", "columns", figures, PETRA_PACE_COLUMNS},
 };
 
@@ -176,8 +176,8 @@ const char *petra_runlog_stage_units(const petra_column *column, petra_sample_ki
 _Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
 
-/* Chunks: 8 KiB a column of /train, so that a short run stays small and a long one has few; runs have 10 to
- * 1000 epochs, and up to billions of actions. */
+/* Chunks: 8 KiB per column of /train, so that a short run stays small and a long one has few; runs have 10 to 1000
+ * epochs, and up to billions of actions. */
 #define ROWS(group, of, chunk, row, columns)                                                                           \
   { group, PETRA_DIMENSION_##of, chunk, sizeof(row), columns, COUNT(columns) }
 #define ONCE(group, columns)                                                                                           \
@@ -245,7 +245,7 @@ int petra_column_class(petra_column_type type) {
   return type == PETRA_COLUMN_F64 ? H5T_FLOAT : H5T_INTEGER;
 }
 
-/* The type of a name: of fixed length, for a name of variable length would be an object in h5py's table. */
+/* The type of a name has a fixed length, because a name of variable length would be an object in h5py's table. */
 static hid_t name_type(size_t bytes) {
   hid_t type = H5Tcopy(H5T_C_S1);
   if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)

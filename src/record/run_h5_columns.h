@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of run.h5: name, type, unit, dimensions and meaning of each column, once. By them the file is created, written and
- * read, epochs are printed, and docs/hdf5-schema.md is made. */
+/* The tables of run.h5: name, type, unit, dimensions and meaning of each column, in one place. They are used to create,
+ * write and read the file, to print epochs, and to generate docs/hdf5-schema.md. */
 #pragma once
 
 #include "record/run_h5.h" /* circle: columns are members of the rows that it is given */
@@ -18,9 +18,9 @@ typedef enum petra_column_type {
   PETRA_COLUMN_TEXT
 } petra_column_type;
 
-/* Dimensions of data sets. The places of some have names, which an attribute of the data set lists. */
+/* Dimensions of data sets. Indices of some have names, which an attribute of the data set lists. */
 typedef enum petra_dimension {
-  PETRA_DIMENSION_NONE, /* behind the last dimension of a column */
+  PETRA_DIMENSION_NONE, /* after the last dimension of a column */
   PETRA_DIMENSION_MICROBATCH,
   PETRA_DIMENSION_EPOCH,
   PETRA_DIMENSION_ACTION,
@@ -30,7 +30,7 @@ typedef enum petra_dimension {
   PETRA_DIMENSION_STAGE,
   PETRA_DIMENSION_RANK,
   PETRA_DIMENSION_CATEGORY,
-  PETRA_DIMENSION_CATEGORY_TOTAL, /* the categories and their total */
+  PETRA_DIMENSION_CATEGORY_TOTAL, /* the categories, then their total */
   PETRA_DIMENSION_BACKEND_PART,
   PETRA_DIMENSION_TIME_PART,
   PETRA_DIMENSION_SENT_PART,
@@ -45,11 +45,12 @@ typedef struct petra_column {
   const char *units;
   size_t offset; /* of the member in the structure of its table */
   const char *meaning;
-  /* Of tables that are written once, and of /probe behind the probe: a member without dimensions is the value, any other points to
-   * the values, row-major; NULL: the data set is not written. */
+  /* For tables that are written once, and for /probe after the probe's dimension: a member without dimensions is the
+   * value; any other one points to the values, row-major; NULL: the data set is not written. */
   petra_dimension dimensions[PETRA_COLUMN_RANK];
-  bool may_lack; /* a value that is NaN is not written */
-  /* What petra inspect prints of it: title, factor, decimals (below 0: so many significant digits). NULL: nothing. */
+  bool may_lack; /* NaN is not written */
+  /* The format for petra inspect: title, factor, decimals (negative: number of significant digits). NULL: not
+   * printed. */
   const char *title;
   double scale;
   int decimals;
@@ -57,23 +58,22 @@ typedef struct petra_column {
 
 /* A table: a group of the file with a data set for each column. */
 typedef struct petra_column_group {
-  const char *name; /* of the group in the file */
-  petra_dimension
-      dimension;    /* what one row is; NONE: the table is written once, and columns have their own dimensions */
-  int chunk_rows;   /* rows in a chunk of each data set, and in the buffer */
-  size_t row_bytes; /* of the structure of a row */
+  const char *name;          /* of the group in the file */
+  petra_dimension dimension; /* of one row; NONE: the table is written once, and columns have their own dimensions */
+  int chunk_rows;            /* rows in a chunk of each data set, and in the buffer */
+  size_t row_bytes;          /* of the structure of a row */
   const petra_column *columns;
   int count;
 } petra_column_group;
 
 extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
-/* Rows are petra_runlog_epoch; there is no recalibration of tokens. */
+/* Rows are petra_runlog_epoch; tokens are never recalibrated. */
 const petra_column_group *petra_runlog_epoch_group(petra_sample_kind samples, bool recalibrates);
 extern const petra_column_group petra_runlog_action_group; /* rows are petra_runlog_action */
 
 /* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */
 extern const petra_column_group petra_runlog_stage_group;
-/* The unit of one of them in a run on such samples. */
+/* Returns the unit of one of them in a run with such samples. */
 const char *petra_runlog_stage_units(const petra_column *column, petra_sample_kind samples);
 
 /* /probe: rows are petra_runlog_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
@@ -99,36 +99,36 @@ extern const petra_column_group petra_runlog_ranks_group;       /* petra_runlog_
 extern const petra_column_group petra_runlog_simulate_group;    /* petra_runlog_simulation */
 extern const petra_column_group petra_runlog_pace_group;        /* petra_runlog_pace_table */
 
-/* What a dimension is called in the file, and the names of its places: `legend` is the attribute that lists them. */
+/* The name of a dimension in the file, and the names of its indices, which the attribute `legend` lists. */
 typedef struct petra_dimension_facts {
   const char *name;
-  const char *legend; /* NULL: the places are numbers */
+  const char *legend; /* NULL: indices have no names */
   const char *const *places;
-  int count; /* 0: as many as the run has */
+  int count; /* 0: depends on the run */
 } petra_dimension_facts;
 extern const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS];
 
-/* What the figures of the categories of memory are of; their total behind them. */
+/* The labels of the memory categories, then of their total. */
 extern const char *const petra_runlog_categories[PETRA_MEMORY_CATEGORIES + 1];
 
-/* How many dimensions a column has, without that of the rows. */
+/* Counts the dimensions of a column, without that of the rows. */
 int petra_column_rank(const petra_column *column);
 
-/* The value that a row has in a column of reals. */
+/* Returns the value of a column of reals in a row. */
 double petra_column_real(const petra_column *column, const void *row);
 
 /* Prints all tables for docs/hdf5-schema.md, in Markdown. */
 void petra_runlog_print_tables(FILE *out);
 
-/* Bytes of a value of this type (not TEXT) in memory. */
+/* Returns the size of a value of this type (not TEXT) in memory. */
 size_t petra_column_bytes(petra_column_type type);
 
-/* HDF5's type, in memory or in a file, of a column that is not TEXT, which the library owns; and its class. */
+/* Return HDF5's type, in memory or in a file, of a column that is not TEXT (the library owns it), and its class. */
 int64_t petra_column_memory_type(petra_column_type type);
 int64_t petra_column_file_type(petra_column_type type);
 int petra_column_class(petra_column_type type);
 
-/* The compound type of a row of /model/stages, its members in the order of the columns, `name_bytes` for the name. In
- * the file packed; in memory a petra_runlog_stage, whose pointer is passed over, with the name behind it. Negative on
- * failure; the caller closes it. */
+/* Creates the compound type of a row of /model/stages, its members in the order of the columns, with `name_bytes` for
+ * the name. In the file it is packed. In memory it is a petra_runlog_stage whose pointer is skipped, followed by the
+ * name. Negative on failure; the caller closes it. */
 int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory);

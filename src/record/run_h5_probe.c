@@ -13,12 +13,12 @@
 #include <string.h>
 
 enum {
-  CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows an epoch come in, of some hundred values */
+  CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows per epoch, of some hundred values */
   CHUNK_ROWS = 64,
   INDEX_BYTES = 40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
 };
 
-/* A data set of one row a probe. */
+/* A data set with one row per probe. */
 typedef struct set {
   hid_t id;
   int rank;                        /* the probe's dimension first */
@@ -29,17 +29,17 @@ typedef struct set {
 struct petra_runlog_probe {
   petra_runlog *log;
   petra_runlog_probe_options options;
-  set *sets; /* in the order in which write_row goes through them */
+  set *sets; /* in the order of write_row */
   int count;
   int64_t rows;
-  int64_t row_bytes; /* the most that a row adds to the file */
+  int64_t row_bytes; /* maximum that a row adds to the file */
   double *values;    /* of one raw gradient */
   char *members;     /* one of all parameters */
 };
 
 /* --- creation --- */
 
-/* The rows of a data set that is there already: as many as in every other. */
+/* Returns the rows of a data set that exists: as many as in every other one. */
 static bool count_rows(petra_runlog_probe *probe, const set *s, int class) {
   int64_t extent[PETRA_HDF5_RANK];
   if (!petra_hdf5_extent(s->id, class, s->rank, extent) ||
@@ -76,7 +76,7 @@ static bool create_set(petra_runlog_probe *probe, const char *name, hid_t type, 
   return !probe->options.resumed || count_rows(probe, s, H5Tget_class(type));
 }
 
-/* How many measures and pairs a column has data sets of. */
+/* Returns the numbers of measures and pairs for which a column has data sets. */
 static int measures_of(const petra_runlog_probe_options *o, const petra_column *column) {
   return strstr(column->name, "MEASURE") ? o->measure_count : 1;
 }
@@ -98,7 +98,7 @@ static void name_figure(char name[128], const char *pattern, const char *measure
   }
 }
 
-/* Values of a data set of the column in a row. */
+/* Returns the number of values in a row of a data set of the column. */
 static int32_t places_of(const petra_runlog_probe_options *o, const petra_column *column) {
   return column->dimensions[0] == PETRA_DIMENSION_STAGE ? o->stages : o->parameters;
 }
@@ -135,7 +135,7 @@ static bool create_gradients(petra_runlog_probe *probe) {
   return done;
 }
 
-/* The table of parameters, which the columns of /probe/parameter are of. */
+/* Writes the table of parameters, to which the columns of /probe/parameter refer. */
 static bool write_parameters(const petra_runlog_probe *probe) {
   const petra_column_group *group = &petra_runlog_parameter_group;
   const int32_t count = probe->options.parameters;
@@ -222,7 +222,7 @@ static bool append(const petra_runlog_probe *probe, int index, const void *value
          petra_hdf5_move_rows(s->id, s->type, probe->rows, s->rank, s->extent, NULL, values);
 }
 
-/* What write_row is given and gives back. */
+/* Arguments and result of write_row. */
 typedef struct writing {
   petra_runlog_probe *probe;
   const petra_runlog_probe_row *row;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /probe of run.h5: how far gradients are apart. Schema: docs/hdf5-schema.md. */
+/* /probe of run.h5: the measured differences between gradients. Schema: docs/hdf5-schema.md. */
 #pragma once
 
 #include "record/run_h5.h"
@@ -24,7 +24,7 @@ typedef struct petra_runlog_probe_options {
   const char *const *gradients; /* names of the groups of raw gradients */
   int gradient_count;           /* 0: they are not logged */
   bool single;                  /* raw gradients as float32, else float64 */
-  bool resumed;                 /* the log is one that is gone on with, and has the group */
+  bool resumed;                 /* the log is resumed, and has the group */
 } petra_runlog_probe_options;
 
 /* One row; J stages, P parameters. */
@@ -42,16 +42,16 @@ typedef struct petra_runlog_probe_row {
 
 typedef struct petra_runlog_probe petra_runlog_probe;
 
-/* Makes the group with its data sets, empty, and the table of parameters. Everything in `options` but
- * `parameter` and the names, which are borrowed, is copied. Errors as in run_h5.h. */
+/* Creates the group with its empty data sets, and the table of parameters. Everything in `options` is copied except
+ * `parameter` and the names, which are borrowed. Errors as in run_h5.h. */
 petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
                                        petra_runlog_probe **out);
 
 /* Appends a row, and flushes. */
 petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_runlog_probe_row *row);
 
-/* /probe/peak_bytes (category): what the probes held at most. Once. */
+/* Writes /probe/peak_bytes (category), the maximum memory of the probes. Call it once. */
 petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account);
 
-/* Frees; the data sets are closed with the file. NULL is allowed. */
+/* Frees the memory; the data sets are closed with the file. NULL is allowed. */
 void petra_runlog_probe_destroy(petra_runlog_probe *probe);

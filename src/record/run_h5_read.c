@@ -15,7 +15,7 @@
 
 static const int64_t ALL_ROWS = INT64_MAX;
 
-/* An open file while it is read, and what is read of it: a summary, or all rows of a group. */
+/* An open file that is being read, and what is read from it: a summary, or all rows of a group. */
 typedef struct source {
   const petra_hdf5_file *file;
   petra_runlog_summary *summary;
@@ -29,7 +29,7 @@ static petra_status cannot_read(const source *from, const char *object) {
                     petra_hdf5_reason(&from->file->errors));
 }
 
-/* Opens a data set of `rank` dimensions whose elements are of class `expected`, and tells its extent. */
+/* Opens a data set of `rank` dimensions whose elements have the class `expected`, and returns its extent. */
 static petra_status open_set(const source *from, const char *name, H5T_class_t expected, int rank, int64_t *extent,
                              hid_t *out) {
   hid_t set = -1;
@@ -68,7 +68,7 @@ static petra_status gather(const source *from, const petra_column_group *group, 
   return status;
 }
 
-/* Reads the last rows of a group, `most` at most, into an allocated array; *count is the length of the group, that of
+/* Reads the last rows of a group, at most `most`, into an allocated array; *count is the length of the group, that of
  * its shortest column. */
 static petra_status read_columns(const source *from, const petra_column_group *group, int64_t maximum, void *out,
                                  int64_t *count) {
@@ -99,7 +99,7 @@ done:
 
 /* --- /model/stages --- */
 
-/* Bytes of the member `name` of a stage in the file; 0 where it is no string of fixed length. */
+/* Returns the size of the member `name` of a stage in the file; 0 if it is no string of fixed length. */
 static size_t stage_name_bytes(hid_t set) {
   hid_t row = H5Dget_type(set);
   int index = H5Tget_member_index(row, "name");
@@ -148,7 +148,7 @@ static petra_status read_stages(const source *from, petra_runlog_summary *summar
 
 /* --- tables that are written once --- */
 
-/* The members of the summary that are read of them, in this order. */
+/* The members of the summary that are read from these tables, in this order. */
 static const struct {
   const petra_column_group *group;
   const char *column;
@@ -168,8 +168,8 @@ static const struct {
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
-/* Reads a data set of integers (int64_t) or reals (double) whole, into the pointer at `values`; `extent` is what it has to be, but for -1, which is
- * found. */
+/* Reads a whole data set of integers (int64_t) or reals (double) into the pointer at `values`. `extent` is the required
+ * extent; -1 is replaced by the one found. */
 static petra_status read_set(const source *from, const char *name, H5T_class_t class, int rank, int64_t *extent,
                              void *values) {
   hid_t set = -1;
@@ -194,7 +194,8 @@ static petra_status read_set(const source *from, const char *name, H5T_class_t c
   return status;
 }
 
-/* Reads what the summary has of a column. `extents`: how many places its dimensions have; those that are -1 are found. */
+/* Reads the summary's member for a column. `extents` are the sizes of its dimensions; -1 is replaced by the size
+ * found. */
 static petra_status read_member(const source *from, const petra_column_group *group, const char *name, size_t offset,
                                 int64_t extents[PETRA_DIMENSIONS]) {
   const petra_column *column = group->columns;
@@ -214,7 +215,7 @@ static petra_status read_member(const source *from, const petra_column_group *gr
   return PETRA_OK;
 }
 
-/* Reads all that the summary has of a table. */
+/* Reads all members of the summary that are in a table. */
 static petra_status read_table(const source *from, const petra_column_group *group, int64_t extents[PETRA_DIMENSIONS]) {
   for (int i = 0; i < MEMBERS; i++)
     if (members[i].group == group)
@@ -231,11 +232,11 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
   return PETRA_OK;
 }
 
-/* How many ranks of `ranks` each replica has. */
+/* Finds how many of `ranks` ranks each replica has. */
 static petra_status read_places(const source *from, int64_t ranks, int32_t *places) {
   int64_t *replica, rows = ranks;
   *places = (int32_t)ranks;
-  if (H5Lexists(from->file->id, "ranks/replica", H5P_DEFAULT) <= 0) /* there were none then */
+  if (H5Lexists(from->file->id, "ranks/replica", H5P_DEFAULT) <= 0) /* old logs have no replicas */
     return PETRA_OK;
   PETRA_TRY(read_set(from, "ranks/replica", H5T_INTEGER, 1, &rows, &replica));
   *places = 0;
@@ -314,7 +315,7 @@ static petra_status read_attributes(const source *from, petra_runlog_summary *su
   return petra_hdf5_get_u64(from->file, "seed", &summary->seed);
 }
 
-/* Columns that a log without recalibrations has not are NaN. */
+/* Columns that a log without recalibrations lacks are NaN. */
 static petra_status read_epochs(const source *from, petra_runlog_summary *summary) {
   const bool any = H5Lexists(from->file->id, "epoch", H5P_DEFAULT) > 0;
   summary->recalibrated = any && H5Lexists(from->file->id, "epoch/eval_loss_recalibrated", H5P_DEFAULT) > 0;

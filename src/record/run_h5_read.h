@@ -1,57 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads run.h5, also while the run goes on: for the subcommands about runs and for tests. */
+/* Reads run.h5, also during the run: for the subcommands about runs and for tests. */
 #pragma once
 
 #include "record/run_h5.h"
 
 #include <stdbool.h>
 
-/* What a run's file says. All is owned by the summary. */
+/* The contents of a run's file. The summary owns all of it. */
 typedef struct petra_runlog_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
   uint64_t seed;
-  bool complete; /* the run came to its end; false also for files from before there was such a mark */
+  bool complete; /* the run has ended; false also for old files without this mark */
 
   int64_t microbatches;          /* rows of /train */
-  petra_runlog_train last_train; /* the last of them; zeros where there is none */
+  petra_runlog_train last_train; /* the last row; zeros if there is none */
 
   int64_t epochs; /* rows of /epoch */
   petra_runlog_epoch *epoch;
-  petra_sample_kind samples; /* what their rates are of; images where there is no /epoch */
-  bool recalibrated;         /* these have the columns of a recalibration */
+  petra_sample_kind samples; /* samples of the rates; images without /epoch */
+  bool recalibrated;         /* the rows have the columns of a recalibration */
 
-  int32_t stages; /* rows of /model/stages; 0 where it is not written yet */
+  int32_t stages; /* rows of /model/stages; 0 if it is not written yet */
   petra_runlog_stage *stage;
-  char *stage_names; /* what stage[].name point into */
+  char *stage_names; /* storage of stage[].name */
 
-  int32_t memory_stages;     /* J of /memory/peak_bytes; 0 where it is not written yet */
+  int32_t memory_stages;     /* J of /memory/peak_bytes; 0 if it is not written yet */
   int64_t *peak_bytes;       /* (J, PETRA_MEMORY_CATEGORIES) */
   int64_t *total_peak_bytes; /* (J) */
 
-  int32_t ranks;     /* of an executed run; 0 where /ranks is not written */
-  int32_t places;    /* ranks of each replica, one after the other: all of them where there are no replicas */
-  int32_t placed;    /* stages of of_stage; those of a rehearsal have no row in /model/stages */
-  int64_t *of_stage; /* (placed): the rank of each of replica 0, from 0 */
-  int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as petra_runlog_rank has them */
+  int32_t ranks;     /* of an executed run; 0 if /ranks is not written */
+  int32_t places;    /* ranks of each replica, one after the other; without replicas all */
+  int32_t placed;    /* number of stages of of_stage; a rehearsal has no /model/stages */
+  int64_t *of_stage; /* (placed): the rank of each stage of replica 0, from 0 */
+  int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as in petra_runlog_rank */
   int64_t *sent;     /* (ranks, PETRA_RUNLOG_RANK_SENT) */
 
-  int64_t *simulated;                         /* microbatches of a simulation; NULL: it is none, as the next two */
+  /* Microbatches of a simulation; NULL, like the next two, for other runs. */
+  int64_t *simulated;
   double *makespan_s, *time_per_microbatch_s; /* time_per_microbatch_s: NaN without a steady state */
 
-  double *pace_microbatch_s;        /* (PETRA_PACE_COLUMNS); NULL where /pace is not written, as the next two */
+  double *pace_microbatch_s;        /* (PETRA_PACE_COLUMNS); NULL, like the next two, if /pace is not written */
   double *pace_stage_s, *pace_busy; /* (placed, PETRA_PACE_COLUMNS), (places, PETRA_PACE_COLUMNS) */
 } petra_runlog_summary;
 
-/* Columns of a group that differ in length (the file was being written) count as long as the shortest. PETRA_IO: cannot
- * be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another schema. */
+/* If columns of a group differ in length (the file was being written), the shortest length counts. PETRA_IO: cannot be
+ * opened. PETRA_DATA: not an HDF5 file, damaged, not the log of a run, another schema. */
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
 void petra_runlog_summary_destroy(petra_runlog_summary *summary);
 
-/* All rows of /train; free with petra_free. Errors as above. */
+/* Reads all rows of /train; free with petra_free. Errors as above. */
 petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
 
-/* All rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA where the run recorded none. */
+/* Reads all rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA if the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
 
 /* The figures by which runs are compared; NaN: the run has none. */

@@ -12,7 +12,7 @@
 
 /* --- a table of columns --- */
 
-/* The values of a column; NULL: it is not written. */
+/* Returns the values of a column; NULL: it is not written. */
 static const void *values_of(const petra_table_writing *table, const petra_column *column) {
   const char *member = (const char *)table->values + column->offset;
   const void *values = member;
@@ -24,7 +24,8 @@ static const void *values_of(const petra_table_writing *table, const petra_colum
   return isnan(real) ? NULL : values;
 }
 
-/* Describes the data set of a column; its dimensions go to `labels`. Returns the bytes of its values in memory. */
+/* Describes the data set of a column, and writes its dimensions to `labels`. Returns the size of its values in
+ * memory. */
 static int64_t describe(const petra_table_writing *table, const petra_column *column, const char **labels,
                         petra_hdf5_set *out) {
   int64_t bytes = 8;
@@ -47,7 +48,7 @@ static int64_t describe(const petra_table_writing *table, const petra_column *co
   return bytes;
 }
 
-/* Writes over a data set of the same extent. */
+/* Overwrites a data set with the same extent. */
 static bool write_again(hid_t file, const petra_hdf5_set *set) {
   hid_t id = H5Dopen2(file, set->name, H5P_DEFAULT), type = H5Tget_native_type(set->type, H5T_DIR_ASCEND);
   bool done = H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
@@ -91,12 +92,12 @@ petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing
 /* --- /model/stages --- */
 
 typedef struct stages_table {
-  const char *records; /* as petra_runlog_stage_type has them in memory */
+  const char *records; /* as in petra_runlog_stage_type in memory */
   size_t name_bytes;
   int32_t count;
 } stages_table;
 
-/* The table's units are those of its members, in their order. */
+/* Writes the units of the table's members, in their order. */
 static bool write_stages(petra_runlog *log, const void *what) {
   const stages_table *table = what;
   const petra_column_group *group = &petra_runlog_stage_group;

@@ -12,7 +12,7 @@
 
 enum { THREAD_FORWARD = 1, THREAD_BACKWARD = 2, THREAD_COMMUNICATION = 3 };
 
-/* One end of an arrow ('s', 'f') or of a message's time on the way ('b', 'e'). */
+/* One end of an arrow ('s', 'f') or of the time that a message is under way ('b', 'e'). */
 typedef struct end {
   char phase;
   int32_t stage;
@@ -32,7 +32,7 @@ typedef struct trace {
   int32_t stages;
   char *path, *temporary;
   FILE *file;
-  bool started;             /* an event has been written: the next one comes after a comma */
+  bool started;             /* an event has been written: a comma precedes the next one */
   int64_t *held;            /* per stage: microbatches between F and B */
   waiting *arrows, *onways; /* by receiver and direction, see `channel` */
   petra_account *reported;  /* per stage: the account that was written last; NULL: memory is not known */
@@ -77,7 +77,7 @@ static void write_end(trace *t, const end *e, int32_t to, bool backward) {
           e->phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
-/* Writes an end and its other one, if that has come; keeps it until then otherwise. */
+/* Writes an end and its other one, if that exists; otherwise keeps it until then. */
 static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, const end *now) {
   waiting *here = &all[2 * (size_t)to + backward];
   const bool starts = now->phase == 's' || now->phase == 'b';
@@ -96,11 +96,11 @@ static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, c
   return PETRA_OK;
 }
 
-/* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
+/* Messages overlap under way, so they are asynchronous events of the receiver's process and no slices. */
 static petra_status message(petra_observer *base, char phase, const petra_packet *packet, int64_t now_ns) {
   trace *t = (trace *)base;
   const end now = {phase, packet->stage, THREAD_COMMUNICATION, now_ns, packet->microbatch};
-  if (packet->exchange) /* it has no end in the trace: replicas are not in it */
+  if (packet->exchange) /* it has no end in the trace, which does not show replicas */
     return PETRA_OK;
   PETRA_TRY(add_end(t, t->onways, packet->stage, packet->backward, &now));
   return check_written(t);
@@ -117,7 +117,7 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
 
 /* --- actions --- */
 
-/* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
+/* Adds an arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
 static petra_status arrow(trace *t, char phase, const petra_trace_row *row, int32_t to, bool backward) {
   const int64_t inside_ns = phase == 'f' || row->end_ns == row->start_ns ? row->start_ns : row->end_ns - 1;
   const int thread = row->action.kind == PETRA_ACTION_FORWARD ? THREAD_FORWARD : THREAD_BACKWARD;
@@ -207,8 +207,8 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 
 /* --- the file --- */
 
-/* What a trace is expected to take. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes time
- * 650, with the memory of its stage 250 more; a U takes 110. */
+/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes
+ * time 650, with the memory of its stage 250 more; a U takes 110. */
 enum { PASS_BYTES = 650, UPDATE_BYTES = 110, MEMORY_BYTES = 250 };
 static const double large_bytes = 500e6;
 

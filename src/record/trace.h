@@ -22,7 +22,7 @@ typedef struct petra_trace_observer_options {
 /* PETRA_IO, logged, if the file cannot be made. Warns if the trace may exceed 500 MB. */
 petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
 
-/* After the run: ends the file and gives it its name. */
+/* Call this after the run: ends the file and renames it. */
 petra_status petra_trace_observer_finish(petra_observer *observer);
 
 /* Gives the file up if it was not finished. NULL is allowed. */

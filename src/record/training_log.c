@@ -7,12 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
- * evaluation is there; rows are written in the order of epochs. A checkpoint has the members as they stand here. */
+/* The state of an epoch so far. A row is written when its losses are complete and, if it is evaluated, the evaluation
+ * is there; rows are written in the order of epochs. A checkpoint contains the members as they are here. */
 typedef struct epoch_state {
   double loss_sum, top1_sum; /* over labels: images, tokens */
   double labels;
-  double train_s; /* wall time up to its last loss, or the evaluation behind it, without pauses */
+  double train_s; /* wall time up to its last loss, or the evaluation after it, without pauses */
   double lr, wall_s;
   double complete, evaluated; /* 0 or 1 */
   double eval_labels, eval_loss, eval_top1, eval_top5;
@@ -23,12 +23,12 @@ struct petra_training_log {
   petra_training_log_options options;
   petra_progress progress;
   double start_s;
-  double last_s;  /* up to there time is counted in a train_s, or left out */
-  double pause_s; /* since when training pauses, where it does */
-  int pauses;     /* that go on: an evaluation, a checkpoint */
+  double last_s;  /* time up to here is counted in a train_s, or excluded */
+  double pause_s; /* start of the pause, during one */
+  int pauses;     /* current pauses: an evaluation, a checkpoint */
   bool evaluating;
   int64_t epochs;  /* whole epochs of the run */
-  int64_t begun;   /* epochs that a loss of the run counts in: a longer run may go on with the last one */
+  int64_t begun;   /* epochs with a loss of this run: a longer run may resume the last one */
   int64_t written; /* rows of /epoch written */
   int64_t microbatches, expected;
   double loss_sum; /* over all labels of the run */
@@ -43,7 +43,7 @@ static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
   return every > 0 && (epoch + 1) % every == 0;
 }
 
-/* "loss  2.3026, top-1  10.00 %", with "-" for what is not known, in as many columns. */
+/* Prints "loss 2.3026, top-1 10.00 %", with "-" in the same width for an unknown value. */
 static void print_accuracy(const char *of, double loss, double top1) {
   if (isnan(loss))
     printf("  %s loss       -, top-1      - %%", of);
@@ -58,7 +58,7 @@ static void print_perplexity(double loss) {
     printf(", perplexity %8.3f", exp(loss));
 }
 
-/* The columns stand below one another, and the line appears at once, also in a pipe. */
+/* Columns are aligned, and the line appears at once, also in a pipe. */
 static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
   const bool evaluates = log->options.program_options->eval_every > 0;
   int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
@@ -117,7 +117,7 @@ static petra_status write_epochs(petra_training_log *log) {
   return PETRA_OK;
 }
 
-/* Now, or where training pauses the moment when that began: a loss that is told meanwhile was known before. */
+/* Returns the current time or, during a pause, its start: a loss that is reported meanwhile was known before. */
 static double training_clock_s(const petra_training_log *log) {
   return log->pauses > 0 ? log->pause_s : petra_clock_s();
 }
@@ -140,8 +140,8 @@ static petra_status on_evaluating(petra_stage_observer *base) {
   return PETRA_OK;
 }
 
-/* What was done since the last loss, and was in no pause, counts in the epoch that was evaluated; where no loss of it came back, in that of
- * the next loss. */
+/* Counts the time since the last loss, without pauses, in the epoch that was evaluated; if no loss of it came back, it
+ * counts in the epoch of the next loss. */
 static void count_until_evaluation(petra_training_log *log, epoch_state *state) {
   if (log->evaluating)
     petra_training_log_go_on(log);
@@ -174,14 +174,14 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   log->labels += loss->images;
   char text[128];
   snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
-  /* With the first loss to come back all those are on their way whose losses will not. */
+  /* When the first loss comes back, all microbatches whose losses will not come back are under way. */
   const int64_t more = program->microbatches - log->expected;
   petra_progress_update(&log->progress, log->microbatches + more, program->microbatches, text);
   if (epoch >= log->begun) {
     log->last_s = trained_s;
     return PETRA_OK;
   }
-  /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
+  /* An epoch that is too short for any loss to come back (N < J) is complete as soon as a later one begins. */
   for (int64_t e = log->written; e < epoch; e++)
     log->states[e].complete = 1;
   epoch_state *state = &log->states[epoch];
@@ -193,7 +193,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   state->lr = lr;
   log->last_s = trained_s;
   state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
-  /* An evaluation may take longer than the log may wait. */
+  /* Flushes, because an evaluation may take longer than the flush interval. */
   if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
     PETRA_TRY(petra_runlog_flush(log->options.runlog));
   return write_epochs(log);
@@ -283,7 +283,8 @@ static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
   *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
 }
 
-/* States of the first `epochs` epochs and the rows written of them; a resumed run may have more epochs. */
+/* Reads or writes the states of the first `epochs` epochs and the rows written of them; a resumed run may have more
+ * epochs. */
 static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
   double *values;
   petra_status status;
@@ -316,7 +317,7 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   double now = petra_clock_s();
   double reals[3] = {log->loss_sum, now - log->start_s, training_clock_s(log) - log->last_s};
   int64_t counts[4] = {log->written, log->microbatches, log->labels, log->written};
-  /* As many states as something is known of. */
+  /* Counts the states that contain anything. */
   for (int64_t e = log->written; e < log->begun; e++)
     if (log->states[e].labels > 0 || log->states[e].evaluated != 0 || log->states[e].complete != 0)
       counts[3] = e + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training run tells: rows of run.h5, a line per epoch, progress. An observer of the worker. */
+/* The log of a training run: rows of run.h5, a line per epoch, progress. It is an observer of the worker. */
 #pragma once
 
 #include "backend/backend.h"
@@ -15,9 +15,9 @@ typedef struct petra_training_log_options {
   petra_runlog *runlog; /* borrowed; NULL: no rows are written */
   const petra_program_ops *program;
   const petra_program_options *program_options; /* borrowed */
-  bool print_epochs;                            /* a line per epoch on stdout */
+  bool print_epochs;                            /* prints a line per epoch on stdout */
   bool recalibrates;                            /* evaluations have recalibrated scores */
-  petra_sample_kind samples;                    /* what the losses are over: images, tokens */
+  petra_sample_kind samples;                    /* samples of the losses: images, tokens */
   petra_progress_style progress;
 } petra_training_log_options;
 
@@ -26,23 +26,26 @@ void petra_training_log_destroy(petra_training_log *log);
 
 petra_stage_observer *petra_training_log_observer(petra_training_log *log);
 
-/* The rows of /epoch so far; `count` of them. Valid until the log is destroyed. */
+/* Returns the rows of /epoch so far, `count` of them. Valid until the log is destroyed. */
 const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
-/* Mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
+/* Returns the mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did;
+ * *microbatches is the number of losses. */
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
-/* What it knows, in a checkpoint; one that is read into must be new. Times go on where they were. */
+/* Reads or writes the state of the log, in a checkpoint; a log that is read into must be new. Times continue where they
+ * were. */
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive);
 
-/* How many rows of /epoch one in a checkpoint, which is read, has. */
+/* Returns the number of rows of /epoch in a checkpoint, which is being read. */
 petra_status petra_training_log_archived(petra_archive *archive, int64_t *epochs);
 
-/* What is between these, in pairs, is not in the images (tokens) per second: a checkpoint. An evaluation begins and ends such a pause, too. */
+/* Call these in pairs around work that is not training, such as a checkpoint. Images (tokens) per second exclude its
+ * time. An evaluation is such a pause, too. */
 void petra_training_log_pause(petra_training_log *log);
 void petra_training_log_go_on(petra_training_log *log);
 
-/* Ends the progress; after a failure without a last line, so that the error is what stands last. */
+/* Ends the progress display; after a failure without a last line, so that the error comes last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
 
 /* Writes what the backends hold beside the accounts of the stages: a row for each rank into the log of rank 0 (NULL on the others). All

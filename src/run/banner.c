@@ -64,7 +64,7 @@ static void print_files(const petra_plan *plan, const char *folder, FILE *out) {
   putc('\n', out);
 }
 
-petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
+petra_status petra_banner_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
                                 FILE *out) {
   petra_estimate estimate;
   fputs("network  ", out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What petra train says before it begins: what is trained, how, and where it goes. */
+/* The lines that petra train prints before it begins: what is trained, how, and where the results go. */
 #pragma once
 
 #include "nn/rate.h"
@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
-/* Of a run of which the first `done` microbatches are done. Lines, the last of them empty, with what the run is expected to take (run/estimate.h). Errors: those of the estimate. */
-petra_status petra_header_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
+/* Prints the banner of a run whose first `done` microbatches are done, with the run's expected cost (run/estimate.h).
+ * The last line is empty. Errors are those of the estimate. */
+petra_status petra_banner_print(const petra_plan *plan, const petra_lr *lr, int64_t done, const char *folder,
                                 FILE *out);

@@ -13,7 +13,8 @@
 
 enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
 
-/* As petra simulate takes it without a limit: the pipeline is full by then, and holds what it ever will. Of a shorter run, that. */
+/* Opens the simulation without a limit on microbatches: by its end the pipeline is full and stores its maximum. A
+ * shorter run is simulated with its own length. */
 static petra_status open_simulation(petra_config *config, int64_t microbatches, petra_run **out) {
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
   config->run.max_microbatches = 0;
@@ -54,7 +55,7 @@ done:
   return status;
 }
 
-/* F, B and U of all stages; what is not inverted or computed again takes no reconstruction. */
+/* Adds F, B and U of all stages; reconstruction takes time only if the stage inverts or recomputes. */
 static petra_status sum_profile(const petra_plan *plan, double *out) {
   double ns = 0;
   for (int j = 0; j < plan->stages; j++) {
@@ -68,7 +69,7 @@ static petra_status sum_profile(const petra_plan *plan, double *out) {
   return PETRA_OK;
 }
 
-/* A combination that petra simulate or the profile has no figure for, which is no failure of the run. */
+/* petra simulate or the profile has no figure for this combination, which is no failure of the run. */
 static bool cannot_be_simulated(petra_status status) {
   return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
 }
@@ -81,7 +82,7 @@ petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, pet
   for (int b = 0; b < plan->model.block_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
                           petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
-  petra_log_keep(&kept); /* told where it is a failure of the run */
+  petra_log_keep(&kept); /* logged below if it is a failure of the run */
   if (plan->profile && config->run.mode == PETRA_MODE_EMULATE)
     status = sum_profile(plan, &out->microbatch_s);
   if (cannot_be_simulated(status)) {

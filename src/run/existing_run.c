@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a folder holds already of an earlier run, and what becomes of it. */
+/* The earlier run that a folder may contain: it is refused, set aside or resumed. */
 #include "run/folder.h"
 
 #include "io/file.h"
@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Any of these is (a part of) a run. */
+/* Each of these is (a part of) a run. */
 static const char *const marks[] = {"run.h5", "checkpoint.h5", "weights.h5"};
 enum { MARKS = sizeof marks / sizeof *marks, RUN_LOG = 0, CHECKPOINT = 1, WEIGHTS = 2 };
 
@@ -33,7 +33,7 @@ static petra_status holds(const petra_folder *folder, const char *name, bool *ou
   return PETRA_OK;
 }
 
-/* *out: what is there of a run; NULL: nothing. */
+/* *out is the first mark of a run that exists; NULL: none. */
 static petra_status find_mark(const petra_folder *folder, const char **out) {
   *out = NULL;
   for (int i = 0; i < MARKS && !*out; i++) {
@@ -73,19 +73,20 @@ petra_status petra_folder_remove_checkpoint(const petra_folder *folder) {
 }
 
 /* --- --overwrite: the earlier run is set aside until the new one has begun ---
- * Its files go into ASIDE, whose name tells a later command how far this came if the process is killed. The parts of checkpoints go into
- * a folder beside them, since checkpoint/ may be a link to another file system. */
+ * Its files are moved to ASIDE. If the process is killed, the name of that folder tells a later command how far this
+ * came. The parts of checkpoints are moved to a folder beside them, because checkpoint/ may be a link to another file
+ * system. */
 
 static const char *const files[] = {"run.h5",        "checkpoint.h5", "weights.h5",
                                     PETRA_BEST_FILE, "config.yaml",   PETRA_PLANS_FILE};
-enum { FILES = sizeof files / sizeof *files, NEW_FILES = FILES - 1 /* the last one comes when a run ends */ };
+enum { FILES = sizeof files / sizeof *files, NEW_FILES = FILES - 1 /* the last one is written when a run ends */ };
 
-#define ASIDE ".earlier-run"                 /* all of it, and the new run has not begun */
-#define ASIDE_MOVING ".earlier-run.moving"   /* some of it: files are on their way there or back */
-#define ASIDE_REMOVED ".earlier-run.removed" /* the new run has begun: this is to be removed */
+#define ASIDE ".earlier-run"                 /* the whole earlier run; the new one has not begun */
+#define ASIDE_MOVING ".earlier-run.moving"   /* a part of it: files are being moved or restored */
+#define ASIDE_REMOVED ".earlier-run.removed" /* the new run has begun: this must be removed */
 #define ASIDE_PARTS PARTS "/.earlier-run"
 
-/* DIR/a/b, or DIR/b if `a` is "". */
+/* Returns DIR/a/b, or DIR/b if `a` is "". */
 static petra_status path_in(const petra_folder *folder, const char *a, const char *b, char **out) {
   char *inner;
   if (!*a)
@@ -96,7 +97,7 @@ static petra_status path_in(const petra_folder *folder, const char *a, const cha
   return status;
 }
 
-/* A file that is not there is no failure. */
+/* A missing file is no failure. */
 static petra_status move(const petra_folder *folder, const char *from, const char *to, const char *name) {
   char *source, *target = NULL;
   PETRA_TRY(path_in(folder, from, name, &source));
@@ -129,7 +130,7 @@ static petra_status make(const petra_folder *folder, const char *name) {
   return status;
 }
 
-/* All parts of checkpoints that are in `from`. */
+/* Moves all parts of checkpoints. */
 static petra_status move_parts(const petra_folder *folder, const char *from, const char *to) {
   char *path;
   petra_status status = PETRA_OK;
@@ -144,7 +145,7 @@ static petra_status move_parts(const petra_folder *folder, const char *from, con
   return status;
 }
 
-/* Whether there is anything to set aside. PETRA_IO if it is nothing that a run leaves. */
+/* Finds if there is anything to set aside. PETRA_IO if it is nothing that a run leaves. */
 static petra_status find_earlier(const petra_folder *folder, bool *out) {
   struct stat info;
   *out = false;
@@ -184,7 +185,8 @@ petra_status petra_folder_set_aside(petra_folder *folder, const petra_config *co
   return rename_in(folder, ASIDE_MOVING, ASIDE);
 }
 
-/* As far as it can be done: the rest, such as a file that is open on a network file system, is left to the next command. */
+/* Removes what can be removed; the rest, such as a file that is open on a network file system, is left to the next
+ * command. */
 static petra_status remove_aside(const petra_folder *folder) {
   char *path;
   for (int i = 0; i < FILES; i++) {
@@ -207,7 +209,7 @@ petra_status petra_folder_begun(petra_folder *folder) {
   return remove_aside(folder);
 }
 
-/* What a run leaves that has not begun. */
+/* Removes the files of a run that has not begun. */
 static petra_status remove_new(const petra_folder *folder) {
   bool parts;
   for (int i = 0; i < NEW_FILES; i++) {
@@ -234,8 +236,9 @@ static petra_status move_back(const petra_folder *folder) {
   return petra_folder_remove_empty(folder, ASIDE_MOVING);
 }
 
-/* Ends what a run of --overwrite left undone; *back: the earlier run is in its place again. A checkpoint of the new run has begun it. */
-static petra_status settle(petra_folder *folder, bool *back) {
+/* Completes what a run with --overwrite left undone. *back is true if the earlier run is restored. A new run with a
+ * checkpoint has begun. */
+static petra_status finish_overwrite(petra_folder *folder, bool *back) {
   bool aside, begun, moving, removed;
   PETRA_TRY(holds(folder, ASIDE, &aside));
   PETRA_TRY(holds(folder, marks[CHECKPOINT], &begun));
@@ -254,10 +257,10 @@ static petra_status settle(petra_folder *folder, bool *back) {
   return removed ? remove_aside(folder) : PETRA_OK;
 }
 
-/* What a killed process left. */
+/* Recovers from a killed process. */
 static petra_status recover(petra_folder *folder) {
   bool back;
-  PETRA_TRY(settle(folder, &back));
+  PETRA_TRY(finish_overwrite(folder, &back));
   if (back)
     petra_log(PETRA_LOG_WARNING,
               "%s: restored the earlier run, which --overwrite had moved aside, because the new run had not begun",
@@ -265,13 +268,13 @@ static petra_status recover(petra_folder *folder) {
   return PETRA_OK;
 }
 
-void petra_folder_put_back(petra_folder *folder) {
+void petra_folder_restore(petra_folder *folder) {
   bool back = false;
   const char *mark = NULL;
   if (!folder->aside)
     return;
   folder->aside = false;
-  if (settle(folder, &back) != PETRA_OK)
+  if (finish_overwrite(folder, &back) != PETRA_OK)
     petra_log(PETRA_LOG_WARNING, "%s: the earlier run is in " ASIDE "*; the next petra train there puts it back",
               folder->path);
   else if (back && find_mark(folder, &mark) == PETRA_OK && mark)
@@ -302,20 +305,20 @@ static petra_status refuse(const petra_folder *folder) {
 }
 
 petra_status petra_folder_spare_run(const petra_folder *folder, const char *what) {
-  const char *const held[] = {marks[RUN_LOG], marks[CHECKPOINT], ASIDE, ASIDE_MOVING};
-  for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+  const char *const present[] = {marks[RUN_LOG], marks[CHECKPOINT], ASIDE, ASIDE_MOVING};
+  for (size_t i = 0; i < sizeof present / sizeof *present; i++) {
     bool there;
-    PETRA_TRY(holds(folder, held[i], &there));
+    PETRA_TRY(holds(folder, present[i], &there));
     if (there)
       return petra_fail(
           PETRA_CONFIG,
           "%s: contains a run (%s), which %s would replace; expected another folder (--output or run.name)",
-          folder->path, held[i], what);
+          folder->path, present[i], what);
   }
   return PETRA_OK;
 }
 
-/* Of a complete run that is to become longer, and has no checkpoint. */
+/* Fails for a complete run that is to become longer, and has no checkpoint. */
 static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log,
                                             const petra_runlog_summary *run,
                                             const petra_config_difference *difference) {
@@ -331,7 +334,7 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
                          : "run.keep_checkpoint");
 }
 
-/* A complete run: there is nothing left to do, or it is to become longer. */
+/* Handles a complete run: nothing is left to do, or it is to become longer. */
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
                                         const petra_runlog_summary *run, bool has_checkpoint) {
   petra_config_difference difference;
@@ -343,7 +346,8 @@ static petra_status go_on_with_complete(const petra_folder *folder, const petra_
   return has_checkpoint ? PETRA_OK : fail_without_checkpoint(folder, log, run, &difference);
 }
 
-/* The log cannot be read, as a line has said: a power cut can leave such a file, but so can another petra a complete run. */
+/* Handles a log that cannot be read, which was logged. A power cut can leave such a file, but so can a complete run of
+ * another version of petra. */
 static petra_status do_without_log(const petra_folder *folder, const char *log, bool has_checkpoint) {
   bool has_weights;
   PETRA_TRY(holds(folder, marks[WEIGHTS], &has_weights));

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t MARK_PATIENCE_NS = 5000000000; /* a client of NFS may believe for 3 s what it knew of a file */
+static const int64_t MARK_PATIENCE_NS = 5000000000; /* an NFS client may show an old state for 3 s */
 
 petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out) {
   return output ? petra_duplicate_string(out, output) : petra_join_path(config->run.output, config->run.name, out);
@@ -35,7 +35,7 @@ petra_status petra_folder_of(const petra_config *config, const char *output, cha
   return status;
 }
 
-/* False where others hold it; file systems without locks refuse nothing. */
+/* Returns false if another process has the lock; file systems without locks refuse nothing. */
 static bool try_lock(int folder, int operation) {
   return flock(folder, operation | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
@@ -44,7 +44,7 @@ bool petra_folder_is_locked(const char *path) {
   int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   bool locked = folder >= 0 && !try_lock(folder, LOCK_SH);
   if (folder >= 0)
-    close(folder); /* and with it our lock */
+    close(folder); /* which releases the lock */
   return locked;
 }
 
@@ -156,7 +156,7 @@ petra_status petra_folder_complete(petra_folder *folder) {
 
 void petra_folder_fini(petra_folder *folder) {
   petra_runlog_close(folder->runlog);
-  petra_folder_put_back(folder);
+  petra_folder_restore(folder);
   if (folder->lock >= 0)
     close(folder->lock);
   petra_free(folder->config);

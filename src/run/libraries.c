@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file that includes the libraries' headers for their versions' sake. */
+/* Only this file includes the libraries' headers for their versions. */
 #include "run/libraries.h"
 
 #include "data/jpeg.h"

@@ -3,12 +3,12 @@
 
 #include "base/mem.h"
 
-/* Time in actions without a break. */
+/* Uninterrupted time in actions. */
 typedef struct span {
   int64_t start_ns, end_ns;
 } span;
 
-/* Of a rank, in order: it does one action at a time. */
+/* The spans of a rank, in order: it does one action at a time. */
 typedef struct spans {
   span *spans;
   int64_t count, capacity;
@@ -65,7 +65,7 @@ static double busy_ns(const spans *own) {
   return sum;
 }
 
-/* Time in which both are in actions. */
+/* Returns the time in which both are in actions. */
 static double both_ns(const spans *one, const spans *other) {
   double sum = 0;
   for (int64_t i = 0, k = 0; i < one->count && k < other->count;) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much ranks compute at the same time: an observer of a run over ranks. */
+/* Measures how much ranks compute at the same time: an observer of a run over ranks. */
 #pragma once
 
 #include "exec/observer.h"
 
 typedef struct petra_overlap petra_overlap;
 
-/* rank_of: of each stage, from 0; borrowed. */
+/* `rank_of` has the rank of each stage, from 0; borrowed. */
 petra_status petra_overlap_create(const int32_t *rank_of, int32_t ranks, petra_overlap **out);
 void petra_overlap_destroy(petra_overlap *overlap); /* NULL is allowed */
 petra_observer *petra_overlap_observer(petra_overlap *overlap);
 
-/* Per rank: the share of the other ranks that compute while it does, on the mean over its time in actions: 0 alone, 1 all others all
- * the time. 0 for a rank that did nothing. */
+/* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
+ * alone, 1 all others all the time; 0 for a rank that this_rank nothing. */
 void petra_overlap_shares(const petra_overlap *overlap, double *shares);

@@ -7,18 +7,18 @@
 
 #include <math.h>
 
-enum { ENOUGH = 1024, ENOUGH_A_STAGE = 16 }; /* microbatches that are predicted: what recurs has recurred by then */
+enum { ENOUGH = 1024, ENOUGH_A_STAGE = 16 }; /* predicted microbatches: enough for the steady state */
 
-/* What is written, and of whom. */
-typedef struct pacing {
+/* The table, and the run that it describes. */
+typedef struct pace_writer {
   const petra_plan *plan;
   const petra_placement *placement;
   bool rehearsal;
   petra_runlog_pace pace;
-} pacing;
+} pace_writer;
 
-/* Of a run, measured or predicted: one column. */
-static void put_column(pacing *p, petra_pace_column column, const petra_rank_times *times) {
+/* Fills the column of a run, measured or predicted. */
+static void put_column(pace_writer *p, petra_pace_column column, const petra_rank_times *times) {
   const int32_t devices = petra_program_devices(&p->plan->program);
   const double span_ns = (double)petra_rank_times_span_ns(times);
   p->pace.microbatch_s[column] =
@@ -36,18 +36,18 @@ static void put_column(pacing *p, petra_pace_column column, const petra_rank_tim
     p->pace.stage_s[j][column] = petra_rank_times_stage_s(times, j + 1);
 }
 
-/* `plan` has as many microbatches as are predicted. */
-static petra_status predict_plan(pacing *p, const petra_plan *plan) {
+/* `plan` has the number of microbatches to predict. */
+static petra_status predict_plan(pace_writer *p, const petra_plan *plan) {
   petra_run *run = NULL;
-  int32_t *own; /* of a rehearsal: every device a rank of its own */
+  int32_t *rank_of; /* in a rehearsal every device is a rank */
   petra_status status;
-  PETRA_TRY(petra_allocate(&own, (size_t)plan->stages, sizeof *own));
+  PETRA_TRY(petra_allocate(&rank_of, (size_t)plan->stages, sizeof *rank_of));
   for (int32_t j = 0; j < plan->stages; j++)
-    own[j] = petra_program_device(&plan->program, j + 1) - 1;
+    rank_of[j] = petra_program_device(&plan->program, j + 1) - 1;
   const petra_run_options options = {.kind = PETRA_RUN_SIMULATE,
                                      .times_alone = true,
                                      .plan = plan,
-                                     .rank_of = p->rehearsal ? own : p->placement->rank_of,
+                                     .rank_of = p->rehearsal ? rank_of : p->placement->rank_of,
                                      .places = p->rehearsal ? petra_program_devices(&plan->program) : p->pace.ranks};
   PETRA_TRY_GOTO(status, petra_run_open(plan->config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
@@ -61,12 +61,12 @@ static petra_status predict_plan(pacing *p, const petra_plan *plan) {
   }
 done:
   petra_run_destroy(run);
-  petra_free(own);
+  petra_free(rank_of);
   return status;
 }
 
-static petra_status predict(pacing *p) {
-  petra_plan plan = *p->plan; /* borrows what it has */
+static petra_status predict(pace_writer *p) {
+  petra_plan plan = *p->plan; /* borrows its members */
   const int64_t k = plan.program.accumulate;
   int64_t enough = ENOUGH_A_STAGE * (int64_t)plan.stages;
   enough = enough > ENOUGH ? enough : ENOUGH;
@@ -78,7 +78,7 @@ static petra_status predict(pacing *p) {
   return predict_plan(p, &plan);
 }
 
-static petra_status write_pace(pacing *p, const petra_rank_times *times, petra_runlog *runlog,
+static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_runlog *runlog,
                                petra_pace_seconds *out) {
   const size_t rows = (size_t)p->plan->stages + (size_t)p->pace.ranks;
   petra_status status;
@@ -100,10 +100,10 @@ done:
 
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
                               petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out) {
-  pacing p = {.plan = plan,
-              .placement = placement,
-              .rehearsal = rehearsal,
-              .pace = {.stages = plan->stages, .ranks = placement->places}};
+  pace_writer p = {.plan = plan,
+                   .placement = placement,
+                   .rehearsal = rehearsal,
+                   .pace = {.stages = plan->stages, .ranks = placement->places}};
   *out = (petra_pace_seconds){NAN, NAN, NAN, NAN};
   if (placement->replica > 0)
     petra_rank_times_forget(times);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
+/* The speed of an executed run, beside the prediction of petra simulate for the same plan on the same ranks: /pace of
+ * run.h5. */
 #pragma once
 
 #include "record/run_h5.h"
@@ -7,7 +8,7 @@
 #include "distributed/rank_times.h"
 #include "run/run.h"
 
-/* All ranks come here, each with its own times (which become those of all at rank 0); rank 0 with the log writes. The
- * prediction is made where the costs are those of a profile, or, in a rehearsal, what was slept. */
+/* All ranks call this, each with its own times (which become the sums over all on rank 0); rank 0 writes if it has the
+ * log. The prediction is made if the costs come from a profile or, in a rehearsal, from the durations slept. */
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
                               petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out);

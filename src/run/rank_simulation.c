@@ -8,17 +8,17 @@
 #include <math.h>
 #include <string.h>
 
-enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
+enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, ROUNDS = 4 };
 
 static const double UNPROFILED = 1 / 0.9; /* of petra_rank_simulation_high_s */
 
-/* Of one rank, what it does. */
+/* The actions of one rank. */
 typedef struct order {
   petra_action *actions;
   int64_t count, capacity;
 } order;
 
-/* What the executor over the ranks is given, by a statistic of the profile. */
+/* The arguments of the executor over the ranks, by a statistic of the profile. */
 typedef struct variant {
   petra_executor_virtual_options executor;
   petra_stage_cost *costs;
@@ -27,12 +27,12 @@ typedef struct variant {
 } variant;
 
 struct petra_rank_simulation {
-  petra_observer base; /* of the run over the stages */
+  petra_observer base; /* observes the run over the stages */
   const petra_plan *plan;
   const petra_cluster *cluster;
-  int32_t *device_of; /* of each stage the rank, from 1; NULL: not placed */
+  int32_t *device_of; /* rank of each stage, from 1; NULL: not placed */
   int32_t *rank_of;   /* the same, from 0 */
-  double *shares;     /* per rank: of the others that compute while it does; NULL: no matter */
+  double *shares;     /* per rank: share of the others that compute while it does; NULL: not used */
   int32_t ranks;
   order *orders; /* per rank */
   bool ordered, measured_link;
@@ -50,8 +50,9 @@ static double statistic_of(const petra_spread *spread, petra_profile_statistic s
                                                 : spread->mean;
 }
 
-/* What a message of `bytes` takes of the rank that sends it, or gets it: the tensors, and what moving it takes from computing while a
- * share of the others compute (who waits leaves its core). As petra_link_time_ns from the message sizes of the profile. */
+/* Returns the time that a message of `bytes` costs the rank that sends or receives it: packing or unpacking the
+ * tensors, and what moving it takes from computing while a share of the others compute (a rank that waits leaves its
+ * core). Interpolated as in petra_link_time_ns from the message sizes of the profile. */
 static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t bytes, bool sends) {
   const petra_profile *profile = p->plan->profile;
   const double share = p->shares ? p->shares[p->rank_of[stage - 1]] : 1;
@@ -63,7 +64,8 @@ static int64_t message_ns(const petra_rank_simulation *p, int32_t stage, int64_t
   return petra_link_time_ns(&(petra_link_times){profile->messages, p->bytes, ns}, bytes);
 }
 
-/* What the rank of a stage spends on messages from and to other ranks, and with replicas on its gradients. */
+/* Adds the time that the rank of a stage spends on messages from and to other ranks, and with replicas on its
+ * gradients. */
 static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_stage_cost *costs) {
   petra_stage_cost *cost = &costs[stage - 1];
   if (p->cluster->executor.replicas > 1)
@@ -79,7 +81,7 @@ static void add_messages(const petra_rank_simulation *p, int32_t stage, petra_st
   }
 }
 
-/* A duration of the cluster (the profile's mean at the speed of a device) at a quartile. */
+/* Scales a duration of the cluster (the profile's mean at the speed of a device) to a quartile. */
 static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
   return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
 }
@@ -100,7 +102,7 @@ static petra_status to_quartile(const petra_rank_simulation *p, int j, petra_pro
   return PETRA_OK;
 }
 
-/* A duration that was measured while all ranks compute, where a share of the others does. */
+/* Scales a duration that was measured while all ranks compute to one while a share of the others does. */
 static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, double share) {
   return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
 }
@@ -120,7 +122,7 @@ static petra_status to_share(const petra_rank_simulation *p, int j, double share
   return PETRA_OK;
 }
 
-/* By a statistic, and by p->shares where they matter. */
+/* Sets the costs by a statistic, and by p->shares if they matter. */
 static petra_status set_costs(petra_rank_simulation *p, petra_profile_statistic statistic) {
   const petra_executor_virtual_options *given = &p->cluster->executor;
   const petra_profile *profile = p->plan->profile;
@@ -164,7 +166,7 @@ static petra_status set_variant(petra_rank_simulation *p, petra_profile_statisti
   if (!p->device_of)
     return PETRA_OK;
   v->executor.engines = 1;
-  v->executor.rule.early = false; /* as stages compute: with their backward */
+  v->executor.rule.early = false; /* as stages compute it: with their backward */
   if (p->measured_link)
     set_link(p, statistic);
   return PETRA_OK;
@@ -183,7 +185,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   return PETRA_OK;
 }
 
-/* The program over the ranks; of its options only `data` is its own. */
+/* The program over the ranks; of its options it uses only `data`. */
 static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const petra_rank_simulation *p = options->data;
@@ -202,12 +204,12 @@ static petra_status execute(const petra_executor_virtual_options *clock, const p
   return petra_worker_cost_run(clock, &counting, program, options, observers, NULL);
 }
 
-/* The shares of the run over the ranks, and its costs by them. */
-static petra_status settle(petra_rank_simulation *p, petra_profile_statistic statistic) {
+/* Finds the shares by runs over the ranks, and the costs by them. */
+static petra_status find_shares(petra_rank_simulation *p, petra_profile_statistic statistic) {
   petra_status status = PETRA_OK;
   for (int32_t r = 0; r < p->ranks; r++)
     p->shares[r] = 1;
-  for (int i = 0; i < SETTLES && status == PETRA_OK; i++) {
+  for (int i = 0; i < ROUNDS && status == PETRA_OK; i++) {
     petra_overlap *overlap;
     PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
     status =
@@ -230,7 +232,7 @@ petra_status petra_rank_simulation_order(petra_rank_simulation *p) {
   p->ordered = true;
   for (int s = PETRA_PROFILE_MEAN; s < STATISTICS && p->shares; s++)
     if (p->variant[s].costs)
-      PETRA_TRY(settle(p, (petra_profile_statistic)s));
+      PETRA_TRY(find_shares(p, (petra_profile_statistic)s));
   return PETRA_OK;
 }
 
@@ -286,7 +288,7 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
     p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
   p->program.next = next;
   p->program.locked = false;
-  p->options.warmup = 0; /* it is in the order */
+  p->options.warmup = 0; /* the order already contains it */
   p->options.data = p;
   p->options.device_of = p->device_of;
   p->options.devices = ranks;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rehearsal (PETRA_RUN_REHEARSE): run.mode: execute with cluster.stages in place of a model. The processes of mpirun go through the
- * schedule and send each other messages as in a training, and sleep where that would compute (run/worker_sleep.h). */
+/* A rehearsal (PETRA_RUN_REHEARSE): run.mode: execute with cluster.stages instead of a model. The processes of mpirun
+ * go through the schedule and send each other messages as in a training, and sleep instead of computing
+ * (run/worker_sleep.h). */
 #include "run/run_private.h"
 
 #include "base/clock.h"
@@ -51,7 +52,7 @@ static petra_status prepare(petra_run *run) {
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
-/* The config says everything but which program this is. */
+/* The config describes everything but the program. */
 static petra_status compare(const void *run, FILE *out) {
   fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());
   return petra_config_print(((const petra_run *)run)->config, out);
@@ -71,28 +72,29 @@ static petra_status start(petra_run *run, petra_worker **worker) {
                                               .origin_ns = origin_ns,
                                               .times = &run->times};
   r->before = petra_progress_thread_counts_now(run->ranks->progress);
-  run->did.wall_ns = -petra_clock_ns();
+  run->this_rank.wall_ns = -petra_clock_ns();
   PETRA_TRY(petra_worker_sleep_create(&options, &r->worker));
   *worker = r->worker;
   return PETRA_OK;
 }
 
-/* Of the rank's devices the mean is computing: that many are in actions at once. */
+/* The mean over the rank's devices is computing: that many are in actions at once. */
 static petra_status finish(petra_run *run, petra_status status) {
   const petra_rehearsal *r = run->rehearsal;
   const petra_progress_thread_counts counts = petra_progress_thread_counts_now(run->ranks->progress);
-  petra_runlog_rank *did = &run->did;
+  petra_runlog_rank *this_rank = &run->this_rank;
   int64_t devices = 0, busy_ns = 0;
-  did->wall_ns += petra_clock_ns();
+  this_rank->wall_ns += petra_clock_ns();
   for (int32_t j = 1; j <= run->plan.stages; j++) {
     busy_ns += petra_rank_times_busy_ns(&run->times, j);
     devices += petra_placement_has(&run->placement, j) && j <= petra_program_devices(&run->plan.program);
   }
-  did->computing_ns = busy_ns / devices;
-  did->waiting_ns = did->wall_ns > did->computing_ns ? did->wall_ns - did->computing_ns : 0;
-  did->messages = counts.messages_sent - r->before.messages_sent;
-  did->bytes = counts.bytes_sent - r->before.bytes_sent;
-  snprintf(did->host, sizeof did->host, "%s", run->ranks->host);
+  this_rank->computing_ns = busy_ns / devices;
+  this_rank->waiting_ns =
+      this_rank->wall_ns > this_rank->computing_ns ? this_rank->wall_ns - this_rank->computing_ns : 0;
+  this_rank->messages = counts.messages_sent - r->before.messages_sent;
+  this_rank->bytes = counts.bytes_sent - r->before.bytes_sent;
+  snprintf(this_rank->host, sizeof this_rank->host, "%s", run->ranks->host);
   return status;
 }
 

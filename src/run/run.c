@@ -21,7 +21,7 @@ static petra_status agree(petra_run *run, petra_status status) {
   return status;
 }
 
-/* Ranks give it the actions of all when the run is over; else it observes the executor. */
+/* Ranks add the actions of all when the run is over; else the trace observes the executor. */
 static petra_status create_trace(petra_run *run) {
   const petra_trace_observer_options options = {.path = run->options.trace,
                                                 .program = &run->plan.program,
@@ -60,7 +60,7 @@ static petra_status open_folder(petra_run *run) {
   return run->ops->begin ? run->ops->begin(run, &about) : petra_run_begin(run, &about);
 }
 
-/* Ranks record their own actions, which run.h5 and the trace get when the run is over. */
+/* Ranks record their own actions, which run.h5 and the trace receive when the run is over. */
 static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
   if (petra_run_executes(run))
@@ -72,7 +72,7 @@ static petra_status create_actions(petra_run *run) {
   return PETRA_OK;
 }
 
-/* The trace is there before the folder. */
+/* The trace is created before the folder. */
 static petra_status open_records(petra_run *run) {
   if (run->options.trace && petra_run_is_first(run) && (run->options.files || run->simulation))
     PETRA_TRY(create_trace(run));
@@ -135,10 +135,12 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 
 petra_status petra_run_go(petra_run *run) {
   const petra_program_ops *program =
-      run->placed ? petra_rank_simulation_program(run->placed) : run->plan.method.program;
-  const petra_program_options *options = run->placed ? petra_rank_simulation_options(run->placed) : &run->plan.program;
+      run->rank_simulation ? petra_rank_simulation_program(run->rank_simulation) : run->plan.method.program;
+  const petra_program_options *options =
+      run->rank_simulation ? petra_rank_simulation_options(run->rank_simulation) : &run->plan.program;
   const petra_executor_virtual_options *clock =
-      run->placed ? petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN) : &run->cluster.executor;
+      run->rank_simulation ? petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)
+                           : &run->cluster.executor;
   petra_worker *worker;
   PETRA_TRY(run->ops->start(run, &worker));
   if (run->wrap)
@@ -150,9 +152,9 @@ petra_status petra_run_go(petra_run *run) {
   return run->ops->finish(run, run->executor->ops->run(run->executor, program, options, worker, run->observers));
 }
 
-void petra_run_put_back(petra_run *run) {
+void petra_run_restore(petra_run *run) {
   if (run)
-    petra_folder_put_back(&run->folder);
+    petra_folder_restore(&run->folder);
 }
 
 void petra_run_drop_worker(petra_run *run) {
@@ -162,26 +164,6 @@ void petra_run_drop_worker(petra_run *run) {
 }
 
 /* --- close --- */
-
-static petra_status write_did(const petra_run *run) {
-  petra_runlog_rank *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather_rows(run->ranks, &run->did, sizeof run->did, rows);
-  if (status == PETRA_OK && run->folder.runlog)
-    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
-                                run->placement.rank_of, run->plan.stages);
-  petra_free(rows);
-  return status;
-}
-
-petra_status petra_run_write_ranks(petra_run *run) {
-  PETRA_TRY(write_did(run));
-  if (run->actions) /* all replicas do the same */
-    PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
-                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
-                          &run->pace);
-}
 
 static petra_status write_all(petra_run *run) {
   PETRA_TRY(run->ops->write(run));
@@ -207,7 +189,7 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_folder_fini(&run->folder);
-  petra_rank_simulation_destroy(run->placed);
+  petra_rank_simulation_destroy(run->rank_simulation);
   petra_rank_times_fini(&run->times);
   petra_placement_fini(&run->placement);
   petra_cluster_fini(&run->cluster);

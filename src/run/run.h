@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run, from a config: opened, run to its end, closed. A training, in one process or several, a simulation and a rehearsal are assembled
- * alike, and differ in the worker and the executor that they are given. The command line, tests and benches make runs here. */
+/* A run from a config: open it, run it to its end, close it. A training, in one process or several, a simulation and a
+ * rehearsal are assembled alike, and differ in their worker and executor. The command line, tests and benches create
+ * runs here. */
 #pragma once
 
 #include "exec/executor.h"
@@ -10,85 +11,88 @@
 #include "record/training_log.h"
 
 typedef enum petra_run_kind {
-  PETRA_RUN_TRAIN,    /* stages on tensors; with ranks executed by several processes, else emulated in this one */
-  PETRA_RUN_SIMULATE, /* nothing is computed, costs are counted (run/simulation.h) */
-  PETRA_RUN_REHEARSE /* cluster.stages on ranks, which sleep for what their actions cost and send each other messages */
+  PETRA_RUN_TRAIN,    /* stages on tensors; with ranks several processes execute them, else this one emulates them */
+  PETRA_RUN_SIMULATE, /* costs are counted, nothing is computed (run/simulation.h) */
+  /* Ranks execute cluster.stages: they sleep for the cost of their actions and send each other messages. */
+  PETRA_RUN_REHEARSE
 } petra_run_kind;
 
 typedef struct petra_run_options {
   petra_run_kind kind;
-  bool files; /* a folder with run.h5 and config.yaml, which rank 0 writes; else nothing is written but the trace */
+  bool files;         /* rank 0 writes a folder with run.h5 and config.yaml; else only the trace is written */
   const char *output; /* the folder; NULL: run.output/run.name */
-  const char *trace;  /* file for a trace of the run's clock; NULL: none. A training writes it with `files` only */
+  const char *trace;  /* file for a trace of the run's clock; NULL: none. A training writes it only with `files` */
   const char *command_line; /* for the log */
-  bool overwrite;           /* replaces the run that the folder holds; not with resume */
-  petra_ranks *ranks; /* run.mode: execute: those of the run; borrowed. NULL: this process alone, a group of one */
-  /* A training. */
-  const char *resume_command; /* for the line of a run that is stopped */
-  bool resume; /* resumes the folder's checkpoint, if there is one (run/folder.h); a rehearsal refuses it */
-  bool print;  /* lines on stdout: where it resumes, one an epoch, how it ended */
+  bool overwrite;           /* replaces the run in the folder; not with resume */
+  petra_ranks *ranks; /* run.mode: execute: the ranks of the run, borrowed. NULL: this process alone, a group of one */
+  /* For a training. */
+  const char *resume_command; /* for the message of a run that is stopped */
+  bool resume; /* resumes the checkpoint in the folder, if there is one (run/folder.h); a rehearsal refuses it */
+  bool print;  /* prints on stdout where it resumes, one line per epoch, how it ended */
   petra_progress_style progress;
-  const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */
-  petra_backend *backend;                  /* taken over; NULL: one as the config says */
-  const petra_program_ops *program;        /* in place of the method's, for tests; NULL: the method's */
-  /* A probe's row, in place of the log's; may be NULL. */
+  const petra_dataset *train, *evaluation; /* borrowed; NULL: from the config */
+  petra_backend *backend;                  /* owned by the run; NULL: from the config */
+  const petra_program_ops *program;        /* replaces the method's in tests; NULL: the method's */
+  /* Receives the probe's rows instead of the log; may be NULL. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row);
   void *context;
-  /* A simulation. */
+  /* For a simulation. */
   const char *memory; /* "measured", "paper" or "strict"; NULL: measured, if there is a model */
   bool critical_path;
   bool times_alone;       /* memory is not counted */
-  const petra_plan *plan; /* with its program and profile, borrowed; NULL: that of the config */
+  const petra_plan *plan; /* with its program and profile, borrowed; NULL: from the config */
   const int32_t *rank_of; /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
   int32_t places;
 } petra_run_options;
 
 typedef struct petra_run petra_run;
 
-/* Everything that can be wrong is found before anything is written. Config and options are borrowed. All ranks come here, and to
+/* Finds all errors of config and options, which are borrowed, before anything is written. All ranks call this,
  * petra_run_go and petra_run_close. */
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out);
 
-/* Adds observers, which are told from then on; with cluster.replicas those of stages of losses and evaluations alone. Before
- * petra_run_go. */
+/* Add observers, which are notified from then on; with cluster.replicas those of stages only of losses and evaluations.
+ * Call them before petra_run_go. */
 void petra_run_observe(petra_run *run, petra_observer *observer);
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer);
 
-/* A worker that stands between the executor and the run's own, which it is given; for tests. Before petra_run_go. */
+/* Puts a worker between the executor and the run's own, which `wrap` receives; for tests. Call it before
+ * petra_run_go. */
 void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_worker *worker), void *context);
 
 /* Runs the program to its end. */
 petra_status petra_run_go(petra_run *run);
 
-/* With options.overwrite, if the run ends before its first loss: the earlier run is in its place again. petra_run_destroy does it; a
- * process that ends without that calls it. NULL is fine. */
-void petra_run_put_back(petra_run *run);
+/* With options.overwrite, if the run ends before its first loss: restores the earlier run. petra_run_destroy does the
+ * same; a process that ends without that must call it. NULL is allowed. */
+void petra_run_restore(petra_run *run);
 
-/* Lets go of the worker and of the messages that still wait; the network of a training stays. */
+/* Destroys the worker and the messages that still wait; the network of a training stays. */
 void petra_run_drop_worker(petra_run *run);
 
-/* Writes what the run was for, such as weights.h5, and completes run.h5 and the trace. */
+/* Writes the results of the run, such as weights.h5, and completes run.h5 and the trace. */
 petra_status petra_run_close(petra_run *run);
 
-/* NULL is fine. What was not closed is left as an interrupted run leaves it. */
+/* NULL is allowed. A run that was not closed leaves the files of an interrupted run. */
 void petra_run_destroy(petra_run *run);
 
 /* Valid until petra_run_destroy. */
 const petra_plan *petra_run_plan(const petra_run *run); /* with its program */
 const char *petra_run_directory(const petra_run *run);  /* NULL: no files */
 
-/* Nanoseconds of the virtual clock: the end of the last action. */
+/* Returns nanoseconds of the virtual clock: the end of the last action. */
 int64_t petra_run_now_ns(const petra_run *run);
 
-/* Of a training. */
+/* For a training. */
 petra_network *petra_run_network(petra_run *run);
 const petra_training_log *petra_run_log(const petra_run *run);
-bool petra_run_has_checkpoint(const petra_run *run); /* whether one is in the folder now */
+bool petra_run_has_checkpoint(const petra_run *run); /* the folder contains one now */
 
 /* Seconds per microbatch; NaN: not known. */
 typedef struct petra_pace_seconds {
   double measured, predicted, low, high;
 } petra_pace_seconds;
 
-/* After petra_run_close, at rank 0 of a run on ranks: the pace that was measured, and what a simulation of the same plan says. */
+/* Returns the measured pace, and the prediction by a simulation of the same plan. Call it after petra_run_close, on
+ * rank 0 of a run on ranks. */
 petra_pace_seconds petra_run_pace(const petra_run *run);

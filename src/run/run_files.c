@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a run: its folder when it begins, and what is written when it has ended. */
+/* The files of a run: its folder when it begins, and the results when it has ended. */
 #include "run/run_private.h"
 
 #include "io/file.h"
@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
+#include "run/pace.h"
 #include "run/plans_file.h"
 
 /* --- the beginning --- */
@@ -28,7 +29,7 @@ static petra_status identify_data(petra_run *run) {
   return PETRA_OK;
 }
 
-/* With `resume`: the checkpoint, where there is one. */
+/* With `resume`: finds the checkpoint, if there is one. */
 static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
   if (!run->options.resume)
     return PETRA_OK;
@@ -100,7 +101,7 @@ petra_status petra_run_open_files(petra_run *run, petra_runlog_about *about) {
   return status;
 }
 
-/* On another rank than rank 0, which has opened the folder: the files that it writes parts of checkpoints into. */
+/* On other ranks than 0, which has opened the folder: finds the files for their parts of checkpoints. */
 static petra_status follow_files(petra_run *run) {
   PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
   PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
@@ -108,7 +109,7 @@ static petra_status follow_files(petra_run *run) {
                                      (int)run->config->cluster.replicas);
 }
 
-/* The checkpoint that rank 0 goes on from, on all ranks. */
+/* Finds on all ranks the checkpoint that rank 0 resumes from. */
 static petra_status follow_checkpoint(petra_run *run) {
   petra_checkpoint_begin begin;
   uint64_t digest = 0, found = 0;
@@ -127,8 +128,8 @@ static petra_status follow_checkpoint(petra_run *run) {
                           run->resume ? "another checkpoint than that of rank 0" : "is not there");
 }
 
-/* Whether `path` is the folder of rank 0 at every rank: all come here. A host of its own may have a folder of this path, with the same
- * files in it. */
+/* Checks on every rank that `path` is the folder of rank 0; all ranks call this. A separate host may have a folder with
+ * this path and the same files in it. */
 static petra_status share_folder(petra_ranks *ranks, const char *path, petra_folder_mark *mark) {
   bool same = true;
   PETRA_TRY(petra_ranks_agree(ranks, ranks->rank == 0 ? petra_folder_set_mark(path, mark) : PETRA_OK, NULL));
@@ -147,7 +148,7 @@ petra_status petra_run_share_folder(const petra_run *run) {
   petra_folder_mark mark = {0};
   char *path = NULL;
   if (ranks->count == 1 || !run->stored ||
-      run->config->run.checkpoint_every.count == 0) /* else parts of checkpoints come from all ranks */
+      run->config->run.checkpoint_every.count == 0) /* otherwise parts of checkpoints come from all ranks */
     return PETRA_OK;
   petra_status status = ranks->rank == 0 ? petra_folder_of(run->config, run->options.output, &path)
                                          : petra_folder_of_run(run->config, run->options.output, &path);
@@ -183,7 +184,7 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
-/* The last ones or, with run.keep: best, those of the best evaluation. */
+/* Writes the last weights or, with run.keep: best, those of the best evaluation. */
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
@@ -192,7 +193,7 @@ static petra_status write_weights(petra_run *run) {
   return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 
-/* What the probes of all processes held at most, added up. */
+/* Adds up the peaks of the probes of all processes. */
 static petra_status write_probe_memory(petra_run *run) {
   petra_ranks *ranks = run->ranks;
   const petra_account *own = petra_probe_account(run->probe);
@@ -208,8 +209,28 @@ static petra_status write_probe_memory(petra_run *run) {
   return status;
 }
 
+static petra_status write_rows(const petra_run *run) {
+  petra_runlog_rank *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows);
+  if (status == PETRA_OK && run->folder.runlog)
+    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
+                                run->placement.rank_of, run->plan.stages);
+  petra_free(rows);
+  return status;
+}
+
+petra_status petra_run_write_ranks(petra_run *run) {
+  PETRA_TRY(write_rows(run));
+  if (run->actions) /* all replicas do the same */
+    PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
+                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
+  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
+                          &run->pace);
+}
+
 petra_status petra_run_write_files(petra_run *run) {
-  if (run->stored) /* first: they are what the run was for */
+  if (run->stored) /* first, because they are the result of the run */
     PETRA_TRY(write_weights(run));
   if (petra_run_executes(run))
     PETRA_TRY(petra_run_write_ranks(run));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is told of a training: probe, training log, weights of the best evaluation. */
+/* The observers of a training: probe, training log, weights of the best evaluation. */
 #include "run/run_private.h"
 
 #include "base/clock.h"
@@ -36,8 +36,8 @@ static void observe_replicas(petra_run *run) {
   }
 }
 
-/* After the first loss, as each stage has then done something. If a signal has come before, the meeting that it asked for puts
- * the earlier run back. */
+/* Removes the earlier run after the first loss, because each stage has then done something. If a signal came before,
+ * its meeting restores the earlier run instead. */
 static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const petra_action *actions,
                                    const petra_action_result *results, int count) {
   petra_run *run = (petra_run *)((char *)base - offsetof(petra_run, begun));
@@ -66,12 +66,12 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .samples = petra_samples_of(run->config),
                                           .progress = run->options.progress};
   if (run->folder.runlog && run->options.print)
-    PETRA_TRY(petra_header_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
+    PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
   if (run->folder.runlog && run->config->probe.per_epoch > 0)
     PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  if (petra_run_keeps_best(run) && !run->best) /* rank 0 has its own */
+  if (petra_run_keeps_best(run) && !run->best) /* rank 0 has created its own */
     PETRA_TRY(petra_best_create(&run->main.network, NULL, -1, &run->best));
   if (petra_run_is_first(run))
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->loss_observers, petra_training_log_observer(run->log));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and run_observers.c, simulation.c,
- * rehearsal.c). */
+/* The internals of a run: what every run has (run.c), and what each kind adds (training.c with run_files.c and
+ * run_observers.c, simulation.c, rehearsal.c). */
 #pragma once
 
 #include "run/run.h"
@@ -15,24 +15,26 @@
 #include "run/rank_simulation.h"
 #include "probe/probe_log.h"
 
-/* What a kind of run adds. Of these functions `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
+/* The functions of a kind of run. `compare` to `follow` may be NULL; all but `destroy` are called in this order. */
 typedef struct petra_run_ops {
   const char *backend; /* attribute of run.h5, if `begin` is NULL */
-  /* Makes plan and cluster, and finds all that can be found wrong before anything is written. */
+  /* Creates plan and cluster, and finds all errors before anything is written. */
   petra_status (*prepare)(petra_run *run);
-  /* Prints what has to be the same at all ranks, which then compare it: a petra_text_printer of the run. */
+  /* Prints what must be the same on all ranks, which then compare it: a petra_text_printer of the run. */
   petra_status (*compare)(const void *run, FILE *out);
-  petra_status (*connect)(petra_run *run); /* after that; still nothing is written */
-  /* The folder is open. Calls petra_run_begin with what is to stand in run.h5. */
+  petra_status (*connect)(petra_run *run); /* after the comparison; still nothing is written */
+  /* Calls petra_run_begin in the open folder, with the attributes of run.h5. */
   petra_status (*begin)(petra_run *run, petra_runlog_about *about);
   petra_status (*observe)(petra_run *run); /* creates observers that need the folder */
-  /* At all ranks, after rank 0 has opened the folder; `status` is that of what this rank did. NULL: they agree on it. */
+  /* Is called on all ranks after rank 0 has opened the folder; `status` is that of this rank. NULL: they only agree on
+   * it. */
   petra_status (*follow)(petra_run *run, petra_status status);
-  /* Makes the worker, and run->executor unless it is the virtual one. */
+  /* Creates the worker, and run->executor unless it is the virtual one. */
   petra_status (*start)(petra_run *run, petra_worker **worker);
   petra_status (*finish)(petra_run *run, petra_status status); /* after the executor, which returned `status` */
   petra_status (*write)(petra_run *run);                       /* into the folder, before run.h5 is completed */
-  void (*destroy)(petra_run *run);                             /* what prepare and the others made, or a part of it */
+  /* Destroys what prepare and the others created, or a part of it. */
+  void (*destroy)(petra_run *run);
 } petra_run_ops;
 
 extern const petra_run_ops petra_run_training, petra_run_simulating, petra_run_rehearsing;
@@ -44,39 +46,39 @@ struct petra_run {
   const petra_config *config;
   petra_run_options options;
   const petra_run_ops *ops;
-  petra_ranks *ranks, one; /* those of the options, else `one` */
+  petra_ranks *ranks, one; /* those of the options, else &one */
   petra_plan plan;
   petra_cluster cluster;
-  petra_rank_simulation *placed; /* what the executor goes by in place of the plan's program and cluster; NULL: these */
+  petra_rank_simulation *rank_simulation; /* replaces the plan's program and cluster for the executor; NULL: these */
   petra_executor *executor;
-  petra_folder folder;       /* without a path: nothing is written */
-  petra_action_log *actions; /* NULL: nobody asked for them */
+  petra_folder folder;       /* without a path nothing is written */
+  petra_action_log *actions; /* NULL: not requested */
   petra_observer *trace, *observers;
-  /* For the trace: the memory of a stage (from 1); NULL: not known. The context is the run. */
+  /* For the trace: returns the memory of a stage (from 1); NULL: not known. The context is the run. */
   const petra_account *(*account)(const void *run, int32_t stage);
   petra_pace_seconds pace;
-  /* --- what is spread over the ranks: a training or a rehearsal --- */
+  /* --- of a training or a rehearsal, over the ranks --- */
   petra_placement placement;
-  petra_rank_times times;       /* of the actions of this rank, if the run is executed */
-  petra_runlog_rank did;        /* by this rank */
-  petra_simulation *simulation; /* NULL in other kinds */
+  petra_rank_times times;       /* times of the actions of this rank, if the run is executed */
+  petra_runlog_rank this_rank;  /* row of this rank */
+  petra_simulation *simulation; /* NULL for other kinds */
   petra_rehearsal *rehearsal;
-  /* --- a training --- */
-  petra_pipeline main;                       /* of this process; of an emulated run with replicas that of replica 0 */
-  petra_pipeline *others;                    /* those of an emulated run's other replicas */
+  /* --- of a training --- */
+  petra_pipeline main;                       /* of this process; with replicas in an emulated run that of replica 0 */
+  petra_pipeline *others;                    /* of an emulated run's other replicas */
   petra_pipeline **pipelines;                /* of each replica; NULL: in another process */
-  petra_dataset *train_opened, *eval_opened; /* by the run */
-  const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
+  petra_dataset *train_opened, *eval_opened; /* opened by the run */
+  const petra_dataset *train_set, *eval_set; /* eval_set NULL: no evaluation */
   petra_lr lr;
   petra_execution *execution;
   /* Files. */
   char *weights_path;
   bool stored; /* there is a folder, of this rank or of rank 0 */
   petra_checkpoint_files checkpoint;
-  petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
-  int64_t data[2];       /* fingerprints of the splits, where checkpoints are written or one is read */
+  petra_archive *resume; /* the checkpoint that the run resumes from; NULL: none */
+  int64_t data[2];       /* fingerprints of the splits, if checkpoints are written or one is read */
   int64_t first;         /* the first microbatch that stage 1 reads */
-  /* What is told. */
+  /* Observers. */
   petra_training_log *log;
   petra_probe *probe;
   petra_probe_log probe_log;
@@ -89,17 +91,18 @@ struct petra_run {
   void *wrap_context;
 };
 
-/* Whether processes of a launch do the actions, by the wall clock; else this one does, or counts their costs, by the virtual one. */
+/* Returns true if the processes of a launch perform the actions, by the wall clock; else this one performs or counts
+ * them, by the virtual clock. */
 static inline bool petra_run_executes(const petra_run *run) {
   return run->ranks->progress != NULL;
 }
 
-/* Whether ranks do what comes first, without an order. */
+/* Returns true if ranks do first what arrives first, without an order. */
 static inline bool petra_run_by_arrival(const petra_run *run) {
   return petra_run_executes(run) && run->plan.method.program->arrival;
 }
 
-/* Whether this process writes for all. */
+/* Returns true if this process writes for all. */
 static inline bool petra_run_is_first(const petra_run *run) {
   return run->ranks->rank == 0;
 }
@@ -108,10 +111,10 @@ static inline bool petra_run_keeps_best(const petra_run *run) {
   return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
 }
 
-/* Places the stages on the ranks and names them in messages; petra_run_destroy undoes it. */
+/* Places the stages on the ranks and names them in messages. petra_run_destroy undoes it. */
 petra_status petra_run_place(petra_run *run);
 
-/* Of an executed run: writes what each rank did, the actions of all, and how fast all were. All ranks come here. */
+/* For an executed run: writes the row of each rank, the actions of all, and their pace. All ranks call this. */
 petra_status petra_run_write_ranks(petra_run *run);
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
@@ -119,18 +122,18 @@ petra_status petra_run_begin(petra_run *run, petra_runlog_about *about);
 
 /* --- run_files.c --- */
 
-/* A training's `begin`, which finds the checkpoint that the run resumes, and `follow`: which files the others than rank 0 write
- * parts of checkpoints into, and the checkpoint that rank 0 resumes. */
+/* A training's `begin`, which finds the checkpoint that the run resumes. A training's `follow`: other ranks than 0 find
+ * the files for their parts of checkpoints, and the checkpoint that rank 0 resumes. */
 petra_status petra_run_open_files(petra_run *run, petra_runlog_about *about);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
-/* Before the run's folder is opened, at all ranks: whether it is the same one everywhere, where that matters. */
+/* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */
 petra_status petra_run_share_folder(const petra_run *run);
 
-/* A training's `write`: weights.h5, what the log has last. */
+/* A training's `write`: weights.h5, and the last tables of the log. */
 petra_status petra_run_write_files(petra_run *run);
 
 /* --- run_observers.c --- */
 
-/* A training's `observe`; the list of the worker's observers begins with the probe. */
+/* A training's `observe`; the probe is first in the list of the worker's observers. */
 petra_status petra_run_create_observers(petra_run *run);

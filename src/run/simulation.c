@@ -13,17 +13,17 @@
 #include <string.h>
 
 struct petra_simulation {
-  const int32_t *rank_of; /* per stage; NULL: every device is on its own */
-  int32_t *placement;     /* the same, if it is that of cluster.placement */
+  const int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
+  int32_t *placement;     /* the same array, if it comes from cluster.placement */
   int32_t ranks;
   double *rank_busy;    /* per rank */
-  petra_worker *worker; /* counts */
+  petra_worker *worker; /* counts versions */
   petra_observer stops; /* a signal ends the simulation */
   petra_rank_times times[PETRA_PROFILE_QUARTILE3 + 1];
   petra_memory_stage *memory; /* per stage; NULL without a model */
   petra_samples *samples;     /* NULL unless they are written */
   petra_observer *ledger;     /* NULL without a model */
-  petra_critical *critical;   /* NULL unless it was asked for */
+  petra_critical *critical;   /* NULL unless it was requested */
   int64_t *critical_stage_ns;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -32,7 +32,7 @@ struct petra_simulation {
   petra_simulated result;
 };
 
-/* Bins of /memory/bytes: as many as a figure has pixels, more or less. */
+/* Bins of /memory/bytes: about as many as a figure has pixels. */
 enum { MEMORY_BINS = 1024 };
 
 static petra_status place(petra_run *run) {
@@ -45,7 +45,7 @@ static petra_status place(petra_run *run) {
     s->rank_of = s->placement;
   }
   PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)s->ranks, sizeof *s->rank_busy));
-  return petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->placed);
+  return petra_rank_simulation_create(&run->plan, &run->cluster, s->rank_of, s->ranks, &run->rank_simulation);
 }
 
 static petra_status make_plan(petra_run *run) {
@@ -67,7 +67,7 @@ static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const pet
   return petra_stop_requested();
 }
 
-/* petra simulate catches signals if an earlier run may have to be put back. */
+/* petra simulate catches signals if it may need to restore an earlier run. */
 static petra_status watch_clock(petra_run *run) {
   static const petra_observer_ops ops = {.starting = end_if_asked};
   petra_simulation *s = run->simulation;
@@ -83,14 +83,14 @@ static petra_status watch_clock(petra_run *run) {
 static petra_status watch_critical_path(petra_run *run) {
   petra_simulation *s = run->simulation;
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)run->plan.stages, sizeof *s->critical_stage_ns));
-  PETRA_TRY(petra_critical_create(petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN),
-                                  petra_rank_simulation_options(run->placed),
-                                  petra_rank_simulation_program(run->placed)->locked, &s->critical));
+  PETRA_TRY(petra_critical_create(petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN),
+                                  petra_rank_simulation_options(run->rank_simulation),
+                                  petra_rank_simulation_program(run->rank_simulation)->locked, &s->critical));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
 
-/* What the model's stages hold, by the accounting of --memory. */
+/* Counts the memory of the model's stages by the accounting of --memory. */
 static petra_status plan_memory(petra_run *run) {
   petra_simulation *s = run->simulation;
   const char *accounting = run->options.memory ? run->options.memory : "measured";
@@ -158,17 +158,17 @@ static double time_per_microbatch_s(const petra_run *run, int64_t makespan_ns) {
   const petra_rank_times *times = &run->simulation->times[PETRA_PROFILE_MEAN];
   const int64_t microbatches = run->plan.program.microbatches;
   if (petra_program_time_of(run->plan.method.program, &run->plan.program) == PETRA_TIME_WHOLE &&
-      times->passes[0] == microbatches) /* all came back */
+      times->passes[0] == microbatches) /* all microbatches came back */
     return 1e-9 * (double)makespan_ns / (double)microbatches;
   return petra_rank_times_microbatch_s(times, PETRA_TIME_STEADY);
 }
 
 static bool leaves_device(const petra_run *run, int32_t from, int32_t to) {
-  const petra_program_options *options = petra_rank_simulation_options(run->placed);
+  const petra_program_options *options = petra_rank_simulation_options(run->rank_simulation);
   return petra_program_device(options, from) != petra_program_device(options, to);
 }
 
-/* The columns of the stages. */
+/* Computes the columns of the stages. */
 static petra_status measure_stages(petra_run *run, double available_ns) {
   petra_simulation *s = run->simulation;
   const petra_stage_counts *counts = petra_worker_cost_counts(s->worker);
@@ -205,7 +205,7 @@ static petra_status measure_stages(petra_run *run, double available_ns) {
   return PETRA_OK;
 }
 
-/* Of the ranks of cluster.placement: the share of the time that each is in actions. */
+/* Computes the share of the time that each rank of cluster.placement is in actions. */
 static void measure_ranks(petra_run *run, int64_t makespan_ns) {
   petra_simulation *s = run->simulation;
   petra_runlog_simulation *figures = &s->result.figures;
@@ -220,13 +220,13 @@ static void measure_ranks(petra_run *run, int64_t makespan_ns) {
   figures->rank_busy = s->rank_busy;
 }
 
-/* The time per microbatch with all costs at a quartile; NaN without quartiles. */
+/* Returns the time per microbatch with all costs at a quartile; NaN without quartiles. */
 static petra_status quartile_s(petra_run *run, petra_profile_statistic statistic, double *out) {
   petra_rank_times *times = &run->simulation->times[statistic];
   *out = NAN;
   if (!run->simulation->result.interval)
     return PETRA_OK;
-  PETRA_TRY(petra_rank_simulation_run(run->placed, statistic, times));
+  PETRA_TRY(petra_rank_simulation_run(run->rank_simulation, statistic, times));
   *out = petra_rank_times_microbatch_s(times, petra_program_time_of(run->plan.method.program, &run->plan.program));
   return PETRA_OK;
 }
@@ -248,7 +248,7 @@ static petra_status measure(petra_run *run) {
   petra_runlog_simulation *figures = &result->figures;
   const int64_t makespan_ns = petra_run_now_ns(run);
   const double available_ns =
-      (double)petra_rank_simulation_executor(run->placed, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
+      (double)petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
   double busy_ns = 0;
   PETRA_TRY(measure_stages(run, available_ns));
   for (int32_t j = 0; j < run->plan.stages; j++)
@@ -259,14 +259,14 @@ static petra_status measure(petra_run *run) {
   figures->time_per_microbatch_s = time_per_microbatch_s(run, makespan_ns);
   if (available_ns > 0)
     figures->bubble_fraction =
-        1 - busy_ns / (available_ns * petra_program_devices(petra_rank_simulation_options(run->placed)));
+        1 - busy_ns / (available_ns * petra_program_devices(petra_rank_simulation_options(run->rank_simulation)));
   figures->wall_s = s->wall_s;
   measure_ranks(run, makespan_ns);
-  result->interval = petra_rank_simulation_has_interval(run->placed);
+  result->interval = petra_rank_simulation_has_interval(run->rank_simulation);
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE1, &figures->low_s));
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE3, &figures->high_s));
   figures->high_s = petra_rank_simulation_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
-  result->measured_link = petra_rank_simulation_measured_link(run->placed);
+  result->measured_link = petra_rank_simulation_measured_link(run->rank_simulation);
   result->runaway = petra_executor_virtual_runaway(run->executor);
   result->host_busy = run->cluster.executor.host.devices > 0 && makespan_ns > 0
                           ? (double)petra_executor_virtual_host_ns(run->executor) / (double)makespan_ns
@@ -280,7 +280,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
   PETRA_TRY(petra_worker_cost_create(&counting, &s->worker));
   s->wall_s = -petra_clock_s();
   *worker = s->worker;
-  return petra_rank_simulation_order(run->placed);
+  return petra_rank_simulation_order(run->rank_simulation);
 }
 
 static petra_status finish(petra_run *run, petra_status status) {

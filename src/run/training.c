@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training adds to a run: data, stages on tensors, checkpoints; with ranks also what several processes need to execute it. */
+/* A training adds to a run: data, stages on tensors, checkpoints; with ranks also the execution by several
+ * processes. */
 #include "run/run_private.h"
 
 #include "base/mem.h"
@@ -12,7 +13,7 @@
 
 /* --- open --- */
 
-/* *out: the given set, or that of the config. */
+/* *out is the given set, or that of the config. */
 static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
                              const petra_dataset **out) {
   if (!given)
@@ -21,7 +22,7 @@ static petra_status open_set(petra_run *run, petra_split split, const petra_data
   return petra_plan_check_data(&run->plan, *out);
 }
 
-/* How many microbatches, and the options of the program. */
+/* Computes the number of microbatches, and the options of the program. */
 static petra_status plan_program(petra_run *run) {
   const petra_config *config = run->config;
   PETRA_TRY(petra_plan_check_batch(config, run->train_set));
@@ -108,7 +109,7 @@ static petra_status connect(petra_run *run) {
 
 /* --- go --- */
 
-/* Starts the pipelines that are here; *worker does the actions. Replica 0 evaluates. */
+/* Creates the pipelines that are here; *worker performs the actions. Replica 0 evaluates. */
 static petra_status create_worker(petra_run *run, petra_worker **worker) {
   for (int i = 0; i < run->placement.replicas; i++) {
     petra_pipeline_options options = {.train = run->train_set,
@@ -123,10 +124,10 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
         petra_execution_transport(run->execution, &run->pipelines[i]->network, options.evaluation, &options.transport));
     PETRA_TRY(petra_pipeline_start(run->pipelines[i], &options));
   }
-  return petra_execution_worker(run->execution, run->pipelines, run->actions, &run->did, worker);
+  return petra_execution_worker(run->execution, run->pipelines, run->actions, &run->this_rank, worker);
 }
 
-/* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
+/* Creates the checkpoints and reads the one that the run resumes from; *worker is for the executor. */
 static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
                                                        .config = run->folder.config,
@@ -167,7 +168,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
 
 static petra_status finish(petra_run *run, petra_status status) {
   if (status == PETRA_OK)
-    status = petra_execution_finish(run->execution, &run->did);
+    status = petra_execution_finish(run->execution, &run->this_rank);
   if (status == PETRA_OK)
     status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);

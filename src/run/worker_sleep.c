@@ -11,45 +11,45 @@
 #include <string.h>
 #include <time.h>
 
-enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as distributed/transport_ranks.c; of a message */
+enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as in distributed/transport_ranks.c; minimum size of a message */
 static const int64_t AGAIN_NS = 100000; /* until the next look for room */
 static const int64_t LONGEST_NAP_NS = 250000000;
 
-/* A message within the rank: it is there from `there_ns` on. */
-typedef struct note {
+/* A message within the rank, which can be taken from `there_ns` on. */
+typedef struct local_message {
   int64_t microbatch, there_ns;
-} note;
+} local_message;
 
 /* Messages of one direction for one stage. */
-typedef struct line {
-  petra_channel *channel; /* NULL: within the rank, or between others */
+typedef struct mailbox {
+  petra_channel *channel; /* NULL: within the rank, or between other ranks */
   int64_t taken;          /* by the schedule */
-  note *notes;            /* within the rank: those that wait */
+  local_message *local;   /* messages within the rank that wait */
   int64_t count, capacity;
-} line;
+} mailbox;
 
 /* A message that is sent when its action has ended. */
-typedef struct letter {
-  line *to;
+typedef struct outgoing {
+  mailbox *to;
   int64_t due_ns, microbatch;
-  int64_t done; /* messages that the receiver has to have taken before */
+  int64_t done; /* number of messages that the receiver must have taken before */
   size_t bytes;
-} letter;
+} outgoing;
 
 typedef struct worker_sleep {
   petra_worker base;
   petra_worker_sleep_options options;
   petra_worker *counting;
   petra_progress_thread *progress;
-  line *lines;       /* per stage: from below, from above */
-  int64_t *free_ns;  /* per device: the end of its last action */
-  int64_t waited_ns; /* when the rank last woke up, or had what it waited for */
-  letter *letters;   /* by due_ns */
-  int64_t letter_count, letter_capacity;
+  mailbox *mailboxes; /* per stage: from below, from above */
+  int64_t *free_ns;   /* per device: the end of its last action */
+  int64_t waited_ns;  /* when the rank last woke up, or received what it waited for */
+  outgoing *queue;    /* by due_ns */
+  int64_t queue_count, queue_capacity;
 } worker_sleep;
 
-static line *line_of(worker_sleep *w, int32_t stage, bool backward) {
-  return &w->lines[2 * (stage - 1) + backward];
+static mailbox *mailbox_of(worker_sleep *w, int32_t stage, bool backward) {
+  return &w->mailboxes[2 * (stage - 1) + backward];
 }
 
 static bool here(const worker_sleep *w, int32_t stage) {
@@ -58,17 +58,18 @@ static bool here(const worker_sleep *w, int32_t stage) {
 
 /* --- messages --- */
 
-/* Those that are due and for which there is room; *next_ns: when to look again. Messages of one channel leave in their order. */
+/* Sends the messages that are due and have room; *next_ns is when to look again. Messages of one channel leave in their
+ * order. */
 static petra_status send_due(worker_sleep *w, int64_t *next_ns) {
   int64_t kept = 0;
   const int64_t now_ns = petra_clock_ns();
   *next_ns = INT64_MAX;
-  for (int64_t i = 0; i < w->letter_count; i++) {
-    const letter l = w->letters[i];
+  for (int64_t i = 0; i < w->queue_count; i++) {
+    const outgoing l = w->queue[i];
     void *buffer = NULL;
-    bool behind = false; /* another one of this channel */
+    bool behind = false; /* another message waits for this channel */
     for (int64_t k = 0; k < kept; k++)
-      behind = behind || w->letters[k].to == l.to;
+      behind = behind || w->queue[k].to == l.to;
     if (l.due_ns <= now_ns && !behind)
       PETRA_TRY(petra_channel_try_buffer(l.to->channel, l.done, "room for a message", &buffer));
     if (buffer) {
@@ -78,25 +79,25 @@ static petra_status send_due(worker_sleep *w, int64_t *next_ns) {
     const int64_t again_ns = l.due_ns <= now_ns ? now_ns + AGAIN_NS : l.due_ns;
     if (again_ns < *next_ns)
       *next_ns = again_ns;
-    w->letters[kept++] = l;
+    w->queue[kept++] = l;
   }
-  w->letter_count = kept;
+  w->queue_count = kept;
   return PETRA_OK;
 }
 
 static petra_status post(worker_sleep *w, int32_t to, bool backward, int64_t microbatch, int64_t due_ns) {
-  line *l = line_of(w, to, backward);
+  mailbox *l = mailbox_of(w, to, backward);
   const int64_t bytes = backward ? w->options.backward_bytes : w->options.forward_bytes;
   if (here(w, to)) {
-    PETRA_TRY(petra_array_reserve(&l->notes, &l->capacity, l->count + 1, sizeof *l->notes));
-    l->notes[l->count++] = (note){microbatch, due_ns};
+    PETRA_TRY(petra_array_reserve(&l->local, &l->capacity, l->count + 1, sizeof *l->local));
+    l->local[l->count++] = (local_message){microbatch, due_ns};
     return PETRA_OK;
   }
-  PETRA_TRY(petra_array_reserve(&w->letters, &w->letter_capacity, w->letter_count + 1, sizeof *w->letters));
-  int64_t at = w->letter_count++;
-  for (; at > 0 && w->letters[at - 1].due_ns > due_ns; at--)
-    w->letters[at] = w->letters[at - 1];
-  w->letters[at] = (letter){.to = l,
+  PETRA_TRY(petra_array_reserve(&w->queue, &w->queue_capacity, w->queue_count + 1, sizeof *w->queue));
+  int64_t at = w->queue_count++;
+  for (; at > 0 && w->queue[at - 1].due_ns > due_ns; at--)
+    w->queue[at] = w->queue[at - 1];
+  w->queue[at] = (outgoing){.to = l,
                             .due_ns = due_ns,
                             .microbatch = microbatch,
                             .done = l->taken - AHEAD,
@@ -104,19 +105,19 @@ static petra_status post(worker_sleep *w, int32_t to, bool backward, int64_t mic
   return PETRA_OK;
 }
 
-static petra_status take_note(line *l, const petra_action *action, int64_t *there_ns) {
+static petra_status take_local(mailbox *l, const petra_action *action, int64_t *there_ns) {
   for (int64_t i = 0; i < l->count; i++)
-    if (l->notes[i].microbatch == action->microbatch) {
-      *there_ns = l->notes[i].there_ns;
-      l->notes[i] = l->notes[--l->count];
+    if (l->local[i].microbatch == action->microbatch) {
+      *there_ns = l->local[i].there_ns;
+      l->local[i] = l->local[--l->count];
       return PETRA_OK;
     }
   return petra_fail(PETRA_INTERNAL, "stage %d: microbatch %lld has no message", action->stage,
                     (long long)action->microbatch);
 }
 
-/* Waits for a message of another rank; sends meanwhile what is due. */
-static petra_status take_from_channel(worker_sleep *w, line *l, const petra_action *action, int64_t *there_ns) {
+/* Waits for a message of another rank; meanwhile it sends what is due. */
+static petra_status take_from_channel(worker_sleep *w, mailbox *l, const petra_action *action, int64_t *there_ns) {
   char what[96];
   const void *data = NULL;
   size_t size;
@@ -133,7 +134,7 @@ static petra_status take_from_channel(worker_sleep *w, line *l, const petra_acti
   return petra_channel_done(l->channel, action->microbatch);
 }
 
-/* Which message the action takes, if any. */
+/* Returns true if the action takes a message, and which one. */
 static bool takes(const worker_sleep *w, const petra_action *action, bool *backward) {
   const int32_t stage = action->stage;
   *backward = action->kind == PETRA_ACTION_BACKWARD && !petra_program_fused(w->options.program, stage);
@@ -147,17 +148,17 @@ static petra_status take(worker_sleep *w, const petra_action *action, int64_t *t
   *there_ns = 0;
   if (!takes(w, action, &backward))
     return PETRA_OK;
-  line *l = line_of(w, action->stage, backward);
+  mailbox *l = mailbox_of(w, action->stage, backward);
   l->taken++;
   if (!here(w, action->stage))
     return PETRA_OK;
-  return here(w, backward ? action->stage + 1 : action->stage - 1) ? take_note(l, action, there_ns)
+  return here(w, backward ? action->stage + 1 : action->stage - 1) ? take_local(l, action, there_ns)
                                                                    : take_from_channel(w, l, action, there_ns);
 }
 
 /* --- actions --- */
 
-/* Sends meanwhile what is due, and looks after the other ranks. */
+/* Sleeps; meanwhile it sends what is due, and checks the other ranks. */
 static petra_status sleep_until(worker_sleep *w, int64_t until_ns) {
   int64_t next_ns;
   for (;;) {
@@ -214,7 +215,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
-/* Until the last of its actions has ended and everything is sent. */
+/* Waits until the last of its actions has ended and everything is sent. */
 static petra_status finish(petra_worker *base) {
   worker_sleep *w = (worker_sleep *)base;
   int64_t end_ns = 0;
@@ -222,18 +223,18 @@ static petra_status finish(petra_worker *base) {
     if (w->free_ns[d] > end_ns)
       end_ns = w->free_ns[d];
   PETRA_TRY(sleep_until(w, end_ns));
-  while (w->letter_count > 0)
+  while (w->queue_count > 0)
     PETRA_TRY(sleep_until(w, petra_clock_ns() + AGAIN_NS));
   return PETRA_OK;
 }
 
 /* --- creation --- */
 
-/* The channel of messages for a stage, if exactly one of the two is here. */
+/* Opens the channel of messages for a stage, if exactly one of the two stages is here. */
 static petra_status open_channel(worker_sleep *w, int32_t from, int32_t to, int64_t bytes) {
   const petra_placement *placement = w->options.placement;
-  line *l = line_of(w, to, from > to);
-  const int id = (int)(l - w->lines);
+  mailbox *l = mailbox_of(w, to, from > to);
+  const int id = (int)(l - w->mailboxes);
   const size_t capacity = (size_t)(bytes > LEAST_BYTES ? bytes : LEAST_BYTES);
   if (here(w, from) == here(w, to))
     return PETRA_OK;
@@ -251,7 +252,7 @@ petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options
   w->options = *options;
   w->progress = options->placement->ranks->progress;
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &w->counting), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&w->lines, 2 * (size_t)stages, sizeof *w->lines), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&w->mailboxes, 2 * (size_t)stages, sizeof *w->mailboxes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&w->free_ns, (size_t)stages, sizeof *w->free_ns), fail);
   for (int32_t d = 0; d < stages; d++)
     w->free_ns[d] = options->origin_ns;
@@ -271,10 +272,10 @@ void petra_worker_sleep_destroy(petra_worker *base) {
   if (!w)
     return;
   petra_worker_cost_destroy(w->counting);
-  for (int32_t i = 0; w->lines && i < 2 * w->options.program->stages; i++)
-    petra_free(w->lines[i].notes);
-  petra_free(w->lines);
+  for (int32_t i = 0; w->mailboxes && i < 2 * w->options.program->stages; i++)
+    petra_free(w->mailboxes[i].local);
+  petra_free(w->mailboxes);
   petra_free(w->free_ns);
-  petra_free(w->letters);
+  petra_free(w->queue);
   petra_free(w);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker of a rank in a rehearsal: nothing is computed, every action lasts as long as the virtual clock says, and messages
- * of the size that the costs say go to other ranks by the progress thread. A rank has several devices of the schedule at once, each
- * with one engine: an action begins when its device is free and its message has come, whatever the rank's other devices do,
- * and what it sends is sent at its end. Only the clock of the rank itself is one: where it is behind because of its own work
- * (and not because it slept or waited), its actions begin so much later.
+/* The worker of a rank in a rehearsal. It computes nothing: every action lasts as long as the virtual clock says, and
+ * messages with the sizes of the cost model go to other ranks by the progress thread.
  *
- * The actions of all stages are given to it, in the one order that all ranks go through (distributed/worker_ranks.h). */
+ * A rank has several devices of the schedule at once, each with one engine. An action begins when its device is free
+ * and its message has arrived, whatever the rank's other devices do; its results are sent at its end. Only the rank's
+ * own clock is shared: if the rank is late because of its own work (not because it slept or waited), its actions begin
+ * so much later.
+ *
+ * The worker receives the actions of all stages, in the one order that all ranks go through
+ * (distributed/worker_ranks.h). */
 #pragma once
 
 #include "exec/observer.h"
@@ -14,15 +17,15 @@
 #include "distributed/rank_times.h"
 #include "sim/worker_cost.h"
 
-/* Borrowed, all of it. */
+/* All is borrowed. */
 typedef struct petra_worker_sleep_options {
   const petra_placement *placement;
   const petra_program_options *program;
   petra_worker_cost_options counting;
-  int64_t forward_bytes, backward_bytes; /* of messages up and down; at least 4 are sent */
-  petra_action_log *actions;             /* records its own actions, by the wall clock; NULL: nobody does */
-  int64_t origin_ns;                     /* of the wall clock (base/clock.h): rows and times count from it */
-  petra_rank_times *times;               /* told of its own actions */
+  int64_t forward_bytes, backward_bytes; /* size of messages up and down; at least 4 bytes are sent */
+  petra_action_log *actions;             /* records its own actions, by the wall clock; NULL: none */
+  int64_t origin_ns;                     /* of the wall clock (base/clock.h): rows and times are relative to it */
+  petra_rank_times *times;               /* notified of its own actions */
 } petra_worker_sleep_options;
 
 petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options, petra_worker **out);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program `arrival`, which has no order: how a stage and the source of microbatches react to what has arrived,
- * whoever measures the time. A stage takes the message that arrived first, B before F if both arrived at the same
- * moment. U follows every k of its B, and E follows the B that ends an epoch with an evaluation; nothing else of the
- * stage comes before them. */
+/* The program `arrival`, which has no order: how a stage and the source of microbatches react to messages, with any
+ * clock. A stage takes the message that arrived first, B before F if both arrived at the same moment. U follows every k
+ * of its B, and E follows the B that ends an epoch with an evaluation; nothing else of the stage comes before them. */
 #pragma once
 
 #include "schedule/program.h"
@@ -28,7 +27,7 @@ static inline bool petra_arrival_due(const petra_arrival_stage *stage, petra_act
   return true;
 }
 
-/* Notes that an action of the stage has ended. */
+/* Records that an action of the stage has ended. */
 static inline void petra_arrival_count(petra_arrival_stage *stage, const petra_program_options *options,
                                        const petra_action *action) {
   if (action->kind == PETRA_ACTION_UPDATE) {

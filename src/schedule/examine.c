@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "schedule/version.h"
 
-/* The counts of a stage at F, for one microbatch after another. */
+/* Counts a stage at F, for one microbatch after another. */
 typedef struct forward_place {
   int64_t updates, forwards;
 } forward_place;

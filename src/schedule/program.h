@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program: for every stage, the order of its actions. It knows no durations: when an action runs is the executor's
- * matter. An action waits for its messages, its engine and, on its own stage, for what these rules say:
- *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything before it;
+ * matter. An action waits for its messages, its engine and, on its own stage, by these rules:
+ *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything
+ *    before it;
  *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
- *    sequential, where two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
- *    for the whole network: an action starts when everything of all earlier rounds has ended on every device.
+ *    sequential, because two engines would otherwise let F run ahead within an accumulation. In a locked program this
+ *    holds for the whole network: an action starts when everything of all earlier rounds has ended on every device.
  * One program per file: program_NAME.c. */
 #pragma once
 
@@ -196,9 +197,9 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is about
- * to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are over, those of
- * a longer run are not, and end-to-end networks are at weights that the longer run changes. */
+/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is
+ * about to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are
+ * over, those of a longer run are not, and end-to-end networks are at weights that the longer run changes. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j (with
- * extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be evaluated
- * (decoupled delayed gradients: DDG, features replay). Nothing of a round starts before everything of the one before has
- * ended anywhere. The last stage's F and B are two actions, or one, named B, with the F of the others. Undrained, the run
- * ends with the round of the last F; drained, rounds go on without F. */
+/* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j
+ * (with extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be
+ * evaluated (decoupled delayed gradients: DDG, features replay). Nothing of a round starts before everything of the one
+ * before has ended anywhere. The last stage's F and B are two actions, or one, named B, with the F of the others.
+ * Undrained, the run ends with the round of the last F; drained, rounds go on without F. */
 #include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {

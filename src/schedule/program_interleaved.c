@@ -26,7 +26,8 @@ static place place_of(const petra_program_options *options, int32_t device, int6
   return p;
 }
 
-/* The pass number `index` of the device: its stage and microbatch. Groups of a broken flush have what is left. */
+/* Finds pass number `index` of the device: its stage and microbatch. The groups of a broken flush share what is
+ * left. */
 static petra_action pass(const place *p, petra_action_kind kind, int64_t index) {
   int64_t group = index / ((int64_t)p->devices * p->chunks), rest = index % ((int64_t)p->devices * p->chunks);
   int64_t left = p->flush.count - group * p->devices, size = left < p->devices ? left : p->devices;
@@ -52,7 +53,7 @@ static bool in_slot(const petra_program_options *options, const place *p, int64_
   return out->microbatch + 1 < p->flush.first + p->flush.count && petra_program_evaluates(options, out->microbatch);
 }
 
-/* U, then E, of chunk `chunk`. */
+/* Gets U, then E, of chunk `chunk`. */
 static bool after_slots(const petra_program_options *options, const place *p, int64_t chunk, int item,
                         petra_action *out) {
   int64_t last = p->flush.first + p->flush.count - 1;

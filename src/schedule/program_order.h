@@ -4,7 +4,7 @@
 
 #include "schedule/program.h"
 
-/* The content of a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
+/* Describes a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
  * E(evaluated) if it ends an epoch with an evaluation. Microbatches before the end of the warm-up (else 0) or from M on
  * do not exist. */
 typedef struct petra_slot {

@@ -12,7 +12,7 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return 2 * ((int64_t)options->stages - stage) + extra;
 }
 
-/* The microbatches of these ticks. */
+/* Returns the number of microbatches after the warm-up, which these ticks cover. */
 static int64_t own(const petra_program_options *options) {
   return options->microbatches - options->warmup;
 }
@@ -42,8 +42,8 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
 }
 
 /* Stages whose first tick comes after the end of an epoch (N < j) evaluate with their first weights: the cursor's round
- * is the global tick, from 0, and their local ticks s are negative. After a warm-up of W microbatches ticks are counted on from W, the
- * cursor's round from 0. */
+ * is the global tick, from 0, and their local ticks s are negative. After a warm-up of W microbatches ticks are counted
+ * on from W, the cursor's round from 0. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const int64_t end = ticks(options, stage) + stage - 1;
@@ -58,7 +58,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   }
 }
 
-/* The global tick of the update: local tick microbatch + tau_j, plus j - 1. */
+/* Returns the global tick of the update: local tick microbatch + tau_j, plus j - 1. */
 static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
   return microbatch + delay(options, stage) + stage - 1;
 }

@@ -6,8 +6,8 @@
  *   2: 2F0 2B0 2F1 2B1 2U1
  *
  * where # begins a comment and | ends a round (schedule/program.h), || one of the whole network: nothing behind a
- * device's n-th || starts before everything before the n-th || of every device has ended. There is one kind of them in a
- * schedule. Stage s is on device (s - 1) mod D + 1. */
+ * device's n-th || starts before everything before the n-th || of every device has ended. There is one kind of them in
+ * a schedule. Stage s is on device (s - 1) mod D + 1. */
 #pragma once
 
 #include "schedule/program.h"

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- what a stage that is read from a checkpoint may hold ---
- * What the rule keeps of a microbatch, and in which shapes, is not written down again: a stage of the same options on the dry
- * backend keeps one of a sample. */
+/* --- the expected contents of a stage in a checkpoint ---
+ * They are not defined again here: a stage with the same options on the dry backend shows what the rule keeps of a
+ * microbatch of one sample, and in which shapes. */
 
 /* Tensors of a block in a record: two input streams and the graph. */
 enum { RECORD_TENSORS = PETRA_GRAPH_TENSORS + 2 };

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "stage/stage_private.h"
 
-/* accumulated += gradients / k, for tensor `i` of block `b`; `first`: nothing has been counted since the last
+/* Computes accumulated += gradients / k, for tensor `i` of block `b`; `first`: nothing has been counted since the last
  * update. */
 static petra_status accumulate(petra_stage *stage, int b, int i, bool first) {
   petra_backend *backend = stage->compute.backend;
@@ -136,7 +136,7 @@ static petra_status check_begun(const petra_stage *stage, const petra_record *re
   return PETRA_OK;
 }
 
-/* B of a record; `rebuild`: its graphs were not kept. */
+/* Performs B of a record; `rebuild`: its graphs were not kept. */
 static petra_status backward(petra_stage *stage, petra_record *record, bool rebuild, const petra_message *in,
                              petra_message *out) {
   PETRA_TRY(check_begun(stage, record));

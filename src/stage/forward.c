@@ -28,7 +28,7 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, pe
   return PETRA_OK;
 }
 
-/* Computes one block, and keeps of it what the rule says. */
+/* Computes one block, and keeps what the rule requires. */
 static petra_status forward_block(petra_stage *stage, petra_record *record, int b, bool fused, const petra_streams *in,
                                   const petra_target *target, petra_streams *out) {
   const petra_block *block = petra_stage_block(stage, b);

@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mitigations of a stage against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
- * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
- * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
+/* Mitigations of a stage against its delay: changes of its optimiser step, of the weights that F reads (`predicted`)
+ * and of those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w
+ * the weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *
- *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0) after a synchronous warm-up.
- *                          Yang et al., PipeMare (arXiv 1910.05124), T1.
- *  discrepancy_correction  B reads w - D delta; delta <- gamma delta + (1 - gamma) (w_new - w_old), gamma = decay^(1/D).
- *                          PipeMare, T2.
- *  spike_compensation      w -= eta (a v + b g), a = m^D, b = (1 - m^D) / (1 - m); with Nesterov momentum, which is this
- *                          for D = 1, D + 1 takes the place of D. A gradient's effect when it arrives is the sum of m^i
- *                          over i = 0 .. D. Kosson et al., Pipelined Backpropagation at Scale (arXiv 2003.11666), SC_D.
- *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T = horizon D;
- *                          eta, v and the difference are those of the last update. Ibid., LWP.
- *                          spectrain: F reads w - eta (D + E) v and B w - eta E v (both times horizon), E the updates of the stage from
- *                          its B of a microbatch to that of stage 1 (schedule/program.h, descent): both predict the weights of
- *                          the moment when the microbatch is through. Chen, Yang, Cheng, Efficient and Robust Parallel
- *                          DNN Training through Model Parallelism on Multi-GPU Platform (arXiv 1809.02839).
- *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled Neural
- *                          Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes from above.
- *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight decay
- *                          included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel Optimization
- *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m). With adamw and nadamw
- *                          beta1 takes the place of m and nothing else changes: both average gradients with weight 1 - beta1.
- *                          So the authors' program (AsyncPP, --adaptive_momentum), with nadamw for their method.
- *  error_feedback          w += u_t + (u_t - u_(t-D)) for t >= D, else u_t: u_t is what the optimiser's step number t (from 0, after a
- *                          warm-up) adds to the weights, weight decay included; D is whole. Its gradient is one of the weights before step
- *                          t - D, which took u_(t-D): the difference is what that step lacked. So w = y + the last D of the u - the
- *                          first D, with y the sum of the u alone: F reads weights D steps ahead of those of plain delayed steps.
- *                          After the error feedback of Zmushko et al., One-Step Gradient Delay is Not a Barrier for Large-Scale
- *                          Asynchronous Pipeline Parallel LLM Pretraining (arXiv 2606.30634), whose formula was not at hand.
+ *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0) after
+ *                          a synchronous warm-up. Yang et al., PipeMare (arXiv 1910.05124), T1.
+ *  discrepancy_correction  B reads w - D delta; delta <- gamma delta + (1 - gamma) (w_new - w_old), gamma =
+ *                          decay^(1/D). PipeMare, T2.
+ *  spike_compensation      w -= eta (a v + b g), a = m^D, b = (1 - m^D) / (1 - m); with Nesterov momentum, which is
+ *                          this for D = 1, D + 1 takes the place of D. A gradient's effect when it arrives is the sum
+ *                          of m^i over i = 0 .. D. Kosson et al., Pipelined Backpropagation at Scale (arXiv
+ *                          2003.11666), SC_D.
+ *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T =
+ *                          horizon D; eta, v and the difference are those of the last update. Ibid., LWP.
+ *                          spectrain: F reads w - eta (D + E) v and B w - eta E v (both times horizon), E the updates
+ *                          of the stage from its B of a microbatch to that of stage 1 (schedule/program.h, descent):
+ *                          both predict the weights of the moment when the microbatch is through. Chen, Yang, Cheng,
+ *                          Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform
+ *                          (arXiv 1809.02839).
+ *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled
+ *                          Neural Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes
+ *                          from above.
+ *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight
+ *                          decay included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel
+ *                          Optimization (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
+ *                          With adamw and nadamw beta1 takes the place of m and nothing else changes: both average
+ *                          gradients with weight 1 - beta1. So the authors' program (AsyncPP, --adaptive_momentum),
+ *                          with nadamw for their method.
+ *  error_feedback          w += u_t + (u_t - u_(t-D)) for t >= D, else u_t: u_t is what the optimiser's step number t
+ *                          (from 0, after a warm-up) adds to the weights, weight decay included; D is whole. Its
+ *                          gradient is one of the weights before step t - D, which took u_(t-D): the difference is what
+ *                          that step lacked. So w = y + the last D of the u - the first D, with y the sum of the u
+ *                          alone: F reads weights D steps ahead of those of plain delayed steps. After the error
+ *                          feedback of Zmushko et al., One-Step Gradient Delay is Not a Barrier for Large-Scale
+ *                          Asynchronous Pipeline Parallel LLM Pretraining (arXiv 2606.30634), whose formula was not at
+ *                          hand.
  *
- * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics/mitigation.md says what of these was
- * checked against which source. */
+ * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit.
+ * docs/semantics/mitigation.md says what of these was checked against which source. */
 #pragma once
 
 #include "config/config.h"

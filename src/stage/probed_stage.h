@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an update
- * uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
+/* The part of the stages that a probe of gradient fidelity uses: the weights that they read, and the gradient that an
+ * update uses. Nothing here changes a stage. Rules: docs/semantics/gradient-fidelity.md. */
 #pragma once
 
 #include "stage/stage.h"
@@ -32,7 +32,8 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, petra_weights
 /* Gets the gradients of block `block` that an update would use now: the mean over the k microbatches. */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Returns true if the B of the stage (as an action of its own) reconstructs the input of its forward from its output. */
+/* Returns true if the B of the stage (as an action of its own) reconstructs the input of its forward from its
+ * output. */
 bool petra_stage_reconstructs(const petra_stage *stage);
 
 /* Computes ||found - truth|| / ||truth|| over both streams. */

@@ -15,10 +15,9 @@ typedef struct petra_stage_rule {
   petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
   petra_weights backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER (both passes or none) */
   petra_weights invert_weights;   /* weights of the reconstruction; keep is NOTHING */
-  petra_keep
-      /* GRAPH: nothing is recomputed. INPUT: every block's input is kept, from which the graph is recomputed. NOTHING:
+  /* GRAPH: nothing is recomputed. INPUT: every block's input is kept, from which the graph is recomputed. NOTHING:
        * reversible blocks keep nothing, and their input is reconstructed; others keep their input. */
-      keep;
+  petra_keep keep;
   bool invert;         /* backward messages carry the streams in addition to the gradients */
   bool split_backward; /* the weight gradients of convolutions wait for petra_stage_weight_gradient */
   int accumulate;      /* k: microbatches per update */
@@ -73,8 +72,8 @@ int64_t petra_stage_version_read(const petra_stage *stage);
 /* Returns the maximum number of older versions of the weights so far. */
 int petra_stage_stash_max(const petra_stage *stage);
 
-/* Return the number of microbatches whose forward is done and whose backward (split: whose weight gradient) is not, now
- * and at most so far. */
+/* Return the number of microbatches whose forward is done and whose backward (split: whose weight gradient) is not,
+ * now, and its maximum so far. */
 int petra_stage_in_flight(const petra_stage *stage);
 int petra_stage_in_flight_max(const petra_stage *stage);
 
@@ -112,8 +111,8 @@ petra_status petra_stage_update(petra_stage *stage, double lr);
 petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
                                    petra_status (*each)(void *context, petra_tensor *tensor), void *context);
 
-/* For counts of temporary memory. petra_stage_step_alone: the step of U alone, with the gradients as they are; no version is
- * kept or made. petra_stage_age: as many updates as start the mitigation of delay and one more, with the
+/* For counts of temporary memory. petra_stage_step_alone: the step of U alone, with the gradients as they are; no
+ * version is kept or made. petra_stage_age: as many updates as start the mitigation of delay and one more, with the
  * weights as they are; what is kept of the version before them is kept. */
 petra_status petra_stage_step_alone(petra_stage *stage, double lr);
 petra_status petra_stage_age(petra_stage *stage);
@@ -132,10 +131,10 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 
-/* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's weights and
- * the statistics of the batch. After batch number i those of the snapshot are the means over batches 0 ... i of the batch's
- * mean and of its unbiased variance (summed as a running mean, in the element type); what they were before is lost. The
- * stage with the head gives nothing (its head is not computed), the others out. */
+/* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's
+ * weights and the statistics of the batch. After batch number i those of the snapshot are the means over batches 0 ...
+ * i of the batch's mean and of its unbiased variance (summed as a running mean, in the element type); what they were
+ * before is lost. The stage with the head gives nothing (its head is not computed), the others out. */
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 

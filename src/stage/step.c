@@ -19,7 +19,7 @@ static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, p
   return petra_op_fill(stage->compute.backend, *out, 0);
 }
 
-/* The optimiser's own step, with `gradients` and with or without weight decay. */
+/* Does the optimiser's own step, with `gradients` and with or without weight decay. */
 static petra_status plain_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim,
                                double lr) {
   petra_stage *stage = step->stage;
@@ -27,7 +27,7 @@ static petra_status plain_step(const block_step *step, const petra_tensor_set *g
                           &step->sets->parameters, step->sets->states, gradients);
 }
 
-/* out = shrink * gradients + decay * parameters, tensor by tensor. */
+/* Computes out = shrink * gradients + decay * parameters, tensor by tensor. */
 static petra_status effective_gradients(const block_step *step, petra_tensor_set *out) {
   petra_stage *stage = step->stage;
   petra_backend *backend = stage->compute.backend;
@@ -43,7 +43,7 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
   return PETRA_OK;
 }
 
-/* w -= lr (a v + b g); the optimiser does the part of the velocity. */
+/* Computes w -= lr (a v + b g); the optimiser does the part of the velocity. */
 static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
   double a, b;
   petra_mitigation_spike(&step->mitigation, optim.momentum, optim.nesterov, &a, &b);
@@ -98,7 +98,7 @@ done:
   return status;
 }
 
-/* out = weights - rate * ahead * velocity */
+/* Computes out = weights - rate * ahead * velocity. */
 static petra_status along_velocity(const block_step *step, int i, double ahead, petra_tensor *out) {
   petra_backend *backend = step->stage->compute.backend;
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], out));
@@ -146,7 +146,7 @@ static petra_status carry_velocity(const block_step *step) {
   return PETRA_OK;
 }
 
-/* The step; `moved` (minus the weights before it) becomes the update. */
+/* Does the step; `moved` (minus the weights before it) becomes the update. */
 static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
   const petra_stage_mitigation *mitigation = &step->mitigation;
   const petra_tensor_set *parameters = &step->sets->parameters;

@@ -94,8 +94,8 @@ static petra_status clip_factor(const petra_stage *stage, double *out) {
   return PETRA_OK;
 }
 
-/* The step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. The memory
- * that it takes does not depend on the factor, for counts of memory without numbers. */
+/* Does the step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe. Its
+ * memory does not depend on the factor, so that memory can be counted without numbers. */
 static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
   petra_tensor_set scaled;
   petra_status status = PETRA_OK;

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """petra report: what is on the page, and, where Chromium is, that a browser draws all of it."""
 
+import contextlib
 import html
+import importlib
 import importlib.util
+import io
 import itertools
 import json
 import os
@@ -497,19 +500,38 @@ class Names(ProgramTest):
 
     def setUp(self):
         super().setUp()
-        self.good("train", "small.yaml", "--quiet", "--set", "run.trace_actions=true", *self.set_options(data__limit=192, probe__per_epoch=2, run__epochs=3),
-                  "--output", "runs/_x")
+        # Two stages: a timeline has few actions then, and is soon drawn.
+        self.good("train", "small.yaml", "--quiet", "--set", "run.trace_actions=true", *self.set_options(
+            stages__partition="balanced", stages__count=2, probe__per_epoch=2, run__epochs=3), "--output", "runs/_x")
         for name in NAMES[1:]:
             shutil.copytree(self.path("runs/_x"), self.path("runs/" + name))
         self.places = ["runs/" + name for name in NAMES]
 
-    def run_one(self, *line, error=""):
+    def run_one(self, *line):
         """What it prints. Nothing ends with a traceback, and nothing is said but what is expected."""
         done = subprocess.run([line[0] if os.path.isabs(line[0]) else os.path.join(ROOT, "analysis", line[0]), *line[1:]], cwd=self.folder,
                               env={**os.environ, "PYTHONPATH": self.path("stub")}, capture_output=True, check=False)
-        told = [line for line in done.stderr.decode("utf-8").splitlines() if "missing from current font" not in line]
-        self.assertEqual((done.returncode, told), (0, []), line)
-        return done.stdout.decode("utf-8")
+        return self.printed(line, done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+
+    def run_here(self, script, *arguments):
+        """The same, but the script runs in this process, which has already loaded what it needs."""
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="petra", write_through=True) for _ in range(2)]
+        before, argv = os.getcwd(), sys.argv
+        os.chdir(self.folder)
+        sys.argv = [script, *arguments]
+        try:
+            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+                importlib.import_module(script.removesuffix(".py")).main()
+        finally:
+            os.chdir(before)
+            sys.argv = argv
+            sys.modules["matplotlib.pyplot"].close("all")
+        return self.printed((script, *arguments), 0, *(stream.buffer.getvalue().decode("utf-8") for stream in streams))
+
+    def printed(self, line, status, out, error):
+        told = [line for line in error.splitlines() if "missing from current font" not in line]
+        self.assertEqual((status, told), (0, []), line)
+        return out
 
     def test_matplotlib(self):
         if not importlib.util.find_spec("matplotlib"):
@@ -522,13 +544,14 @@ class Names(ProgramTest):
         table = self.run_one("plot_training.py", *self.places, "--table", "-o", os.fsdecode(b"\xff.png"))
         self.assertEqual([line.split("  ")[0] for line in table.splitlines()[1:]], SHOWN_NAMES)
         self.assertEqual(len({plot_common.columns_of(line) for line in table.splitlines()}), 1)  # the last column ends at one place
+        self.run_one("plot_timeline.py", self.places[-1], "-o", "timeline.png")
         for place in self.places:
-            self.run_one("plot_timeline.py", place, "-o", "timeline.png")
-        for place in self.places[-2:]:
-            self.run_one("plot_training.py", place, "-o", "alone.png")
-            self.run_one("plot_probe.py", place, "-o", "5.png", "--figure-6", "6.png", "--table")
-            self.run_one("plot_accumulation.py", place + "/run.h5", "-o", "k.png", "--table")
-        self.run_one("plot_training.py", "runs/_x", "-o", "alone.png")
+            self.run_here("plot_timeline.py", place, "-o", "timeline.png")
+        for place, run in (self.places[-2], self.run_here), (self.places[-1], self.run_one):
+            run("plot_training.py", place, "-o", "alone.png")
+            run("plot_probe.py", place, "-o", "5.png", "--figure-6", "6.png", "--table")
+            run("plot_accumulation.py", place + "/run.h5", "-o", "k.png", "--table")
+        self.run_here("plot_training.py", "runs/_x", "-o", "alone.png")
 
     def test_gnuplot(self):
         if not shutil.which("gnuplot") or not shutil.which("h5dump"):
@@ -632,4 +655,5 @@ class SummaryWriter:
         self.assertIn("has no SummaryWriter", done.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,24 +3,23 @@
 #include "backend/cuda/info.h"
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/matrix.h"
 #include "config.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 #include <stdio.h>
 
 void petra_cuda_describe_build(char *text, size_t size) {
-  int runtime = 0, major = 0, minor = 0, patch = 0;
+  int runtime = 0;
+  char blas[32];
   size_t cudnn = cudnnGetVersion(); /* 91900 is 9.19.0 */
   cudaRuntimeGetVersion(&runtime);  /* 13010 is 13.1 */
-  cublasGetProperty(MAJOR_VERSION, &major);
-  cublasGetProperty(MINOR_VERSION, &minor);
-  cublasGetProperty(PATCH_LEVEL, &patch);
+  cuda_blas_describe(blas, sizeof blas);
   const char *nccl = cuda_peers_version();
-  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, cuBLAS %d.%d.%d, %s%skernels for %s", runtime / 1000,
-           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, major, minor, patch, nccl ? nccl : "",
-           nccl ? ", " : "", PETRA_CUDA_ARCHS);
+  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, %s, %s%skernels for %s", runtime / 1000,
+           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, blas, nccl ? nccl : "", nccl ? ", " : "",
+           PETRA_CUDA_ARCHS);
 }
 
 int petra_cuda_devices(char *text, size_t size) {

@@ -7,7 +7,44 @@
 
 #include <cublas_v2.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
+
+/* The functions of cuBLAS that this file calls. They are looked up at the first use: the library is so large that
+ * loading it would take most of the time of a short command. */
+#define FUNCTIONS(each)                                                                                                \
+  each(cublasCreate_v2) each(cublasDestroy_v2) each(cublasSetMathMode) each(cublasSetStream_v2)                        \
+      each(cublasSetWorkspace_v2) each(cublasGemmEx) each(cublasGetStatusString) each(cublasGetProperty)
+#define POINTER(name) __typeof__(name) *name;
+static struct {
+  bool ready;
+  FUNCTIONS(POINTER)
+} library;
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+/* Opens cuBLAS. A program that is linked with it, as tests are with one of their own, uses that one. On failure
+ * dlerror() has the reason. */
+static bool open_library(void) {
+  if (library.ready)
+    return true;
+  void *file = RTLD_DEFAULT;
+  if (dlsym(RTLD_DEFAULT, "cublasCreate_v2") == NULL) {
+    file = dlopen("libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_LAZY);
+    if (file == NULL)
+      return false;
+  }
+  void *found;
+#define LOOK_UP(name)                                                                                                  \
+  if ((found = dlsym(file, #name)) == NULL)                                                                            \
+    return false;                                                                                                      \
+  memcpy(&library.name, &found, sizeof found);
+  FUNCTIONS(LOOK_UP)
+  library.ready = true;
+  return true;
+}
 
 struct cuda_blas {
   cublasHandle_t handle;
@@ -17,7 +54,7 @@ struct cuda_blas {
 static petra_status library_error(cublasStatus_t status, const char *what) {
   bool no_memory = status == CUBLAS_STATUS_ALLOC_FAILED;
   return petra_fail(no_memory ? PETRA_NO_MEMORY : PETRA_BACKEND, "%scuBLAS: %s: %s (%d)",
-                    no_memory ? "out of memory: " : "", what, cublasGetStatusString(status), (int)status);
+                    no_memory ? "out of memory: " : "", what, library.cublasGetStatusString(status), (int)status);
 }
 
 /* Pedantic: f32 in every phase, no tensor cores. Otherwise inputs are rounded to the type; sums stay f32 in all. */
@@ -34,9 +71,11 @@ static cublasComputeType_t compute_type(petra_precision precision) {
 
 petra_status cuda_blas_create(petra_precision precision, cuda_blas **out) {
   cuda_blas *blas = NULL;
+  if (!open_library())
+    return petra_fail(PETRA_BACKEND, "cuBLAS: cannot be loaded: %s", dlerror());
   PETRA_TRY(petra_allocate(&blas, 1, sizeof *blas));
   blas->compute = compute_type(precision);
-  cublasStatus_t status = cublasCreate(&blas->handle);
+  cublasStatus_t status = library.cublasCreate(&blas->handle);
   if (status != CUBLAS_STATUS_SUCCESS) {
     petra_free(blas);
     return library_error(status, "cublasCreate");
@@ -45,7 +84,7 @@ petra_status cuda_blas_create(petra_precision precision, cuda_blas **out) {
   const int mode = blas->compute == CUBLAS_COMPUTE_32F_PEDANTIC
                        ? CUBLAS_PEDANTIC_MATH
                        : CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-  status = cublasSetMathMode(blas->handle, (cublasMath_t)mode);
+  status = library.cublasSetMathMode(blas->handle, (cublasMath_t)mode);
   if (status != CUBLAS_STATUS_SUCCESS) {
     cuda_blas_destroy(blas);
     return library_error(status, "cublasSetMathMode");
@@ -57,7 +96,7 @@ petra_status cuda_blas_create(petra_precision precision, cuda_blas **out) {
 void cuda_blas_destroy(cuda_blas *blas) {
   if (blas == NULL)
     return;
-  cublasDestroy(blas->handle);
+  library.cublasDestroy(blas->handle);
   petra_free(blas);
 }
 
@@ -65,15 +104,15 @@ void cuda_blas_destroy(cuda_blas *blas) {
  * resets the workspace to cuBLAS's own, which streams that run at once would share: with the lane's, results
  * repeat bit for bit. */
 static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cuda_product *p) {
-  cublasStatus_t status = cublasSetStream(blas->handle, lane->stream);
+  cublasStatus_t status = library.cublasSetStream(blas->handle, lane->stream);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasSetWorkspace(blas->handle, lane->scratch, CUDA_BLAS_SCRATCH);
+    status = library.cublasSetWorkspace(blas->handle, lane->scratch, CUDA_BLAS_SCRATCH);
   if (status != CUBLAS_STATUS_SUCCESS)
     return status;
-  return cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                      p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &p->alpha, p->b, CUDA_R_32F,
-                      p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta, p->c,
-                      CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
+  return library.cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                              p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &p->alpha, p->b, CUDA_R_32F,
+                              p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta,
+                              p->c, CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
 }
 
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product) {
@@ -89,8 +128,12 @@ petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cud
 
 void cuda_blas_describe(char *text, size_t size) {
   int major = 0, minor = 0, patch = 0;
-  cublasGetProperty(MAJOR_VERSION, &major);
-  cublasGetProperty(MINOR_VERSION, &minor);
-  cublasGetProperty(PATCH_LEVEL, &patch);
+  if (!open_library()) {
+    snprintf(text, size, "cuBLAS not found");
+    return;
+  }
+  library.cublasGetProperty(MAJOR_VERSION, &major);
+  library.cublasGetProperty(MINOR_VERSION, &minor);
+  library.cublasGetProperty(PATCH_LEVEL, &patch);
   snprintf(text, size, "cuBLAS %d.%d.%d", major, minor, patch);
 }

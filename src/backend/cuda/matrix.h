@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products by cuBLAS. matrix.c is the only file that includes its header. */
+/* Matrix products by cuBLAS. matrix.c is the only file that includes its header; it opens the library at the first use. */
 #pragma once
 
 #include "backend/cuda/lane.h"
@@ -28,5 +28,5 @@ typedef struct cuda_product {
 } cuda_product;
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product);
 
-/* "cuBLAS 13.0.2". */
+/* "cuBLAS 13.0.2", or that it was not found. */
 void cuda_blas_describe(char *text, size_t size);
