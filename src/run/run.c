@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "record/trace.h"
-#include "run/pace.h"
 
 #include <math.h>
 #include <unistd.h>
