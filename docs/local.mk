@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # docs: the man pages are installed, and the documents in one folder with semantics/ (methods and decisions are read in the source tree or as a site).
 dist_man_MANS += docs/petra.1
-# A page a subcommand is what the program says of its tables; tests/check_manual holds this list against the subcommands.
+# The page of a subcommand is made from its help; tests/cli/usage.py compares this list with the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
 	docs/petra-list.1 docs/petra-methods.1 docs/petra-profile.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
 nodist_man_MANS = $(SUBCOMMAND_MANUALS)
 CLEANFILES += $(SUBCOMMAND_MANUALS)
-$(SUBCOMMAND_MANUALS): petra$(EXEEXT)
+$(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 	@$(MKDIR_P) docs
-	$(AM_V_GEN)./petra$(EXEEXT) $(patsubst petra-%.1,%,$(@F)) --help-man >$@.tmp && mv -f $@.tmp $@
+	$(AM_V_GEN){ for help in --version --help "help $(patsubst petra-%.1,%,$(@F))"; do ./petra$(EXEEXT) $$help || exit; done; } | \
+	  $(AWK) -v name=$(patsubst petra-%.1,%,$(@F)) -f $(srcdir)/docs/manual.awk >$@.tmp && mv -f $@.tmp $@
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
@@ -20,7 +21,7 @@ dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/seman
 	docs/semantics/methods.md docs/semantics/mitigation.md docs/semantics/networks.md \
 	docs/semantics/optimiser.md docs/semantics/precision.md docs/semantics/replicas.md \
 	docs/semantics/schedule.md docs/semantics/time.md docs/semantics/transformers.md
-EXTRA_DIST += docs/optimiser-and-delay.png \
+EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
 	docs/adr/0003-config-additions.md \

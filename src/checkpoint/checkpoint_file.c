@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <dirent.h>
+#include <inttypes.h>
 
 enum { SCHEMA_VERSION = 5, MAX_GROUPS = 8 };
 
@@ -28,6 +30,24 @@ typedef struct checkpoint {
   hid_t group[MAX_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
+
+static petra_status part_path(const char *stem, uint64_t digest, char **out) {
+  const size_t size = strlen(stem) + sizeof "-0123456789abcdef.h5";
+  PETRA_TRY(petra_allocate(out, size, 1));
+  snprintf(*out, size, "%s-%016" PRIx64 ".h5", stem, digest);
+  return PETRA_OK;
+}
+
+/* The name ends like that of a part, so that an unfinished part is removed with those that are not needed. */
+static petra_status part_temporary(const char *stem, char **out) {
+  const size_t size = strlen(stem) + sizeof ".h5";
+  char *path;
+  PETRA_TRY(petra_allocate(&path, size, 1));
+  snprintf(path, size, "%s.h5", stem);
+  petra_status status = petra_file_temporary_name(path, out);
+  petra_free(path);
+  return status;
+}
 
 /* Is returned if HDF5 fails to write. */
 static petra_status fail_write(checkpoint *c) {
@@ -136,37 +156,19 @@ static hid_t create_on_disk(const char *path) {
   return file;
 }
 
-/* Creates the file in memory or, if it has a temporary file, there. */
-static petra_status create(checkpoint *c, const char *config) {
-  petra_status status = PETRA_OK;
-  petra_hdf5_begin(&c->file.errors);
-  c->file.id = c->temporary ? create_on_disk(c->temporary) : petra_hdf5_image_create();
-  if (c->file.id < 0 || !put_head(c, config))
-    status = fail_write(c);
-  petra_hdf5_end();
-  return status;
-}
-
-petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out) {
+petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out) {
   checkpoint *c;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
-  petra_status status = create(c, config);
-  if (status != PETRA_OK)
-    petra_checkpoint_destroy(&c->base);
-  else
-    *out = &c->base;
-  return status;
-}
-
-petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out) {
-  checkpoint *c;
-  PETRA_TRY(petra_reserve(0));
-  PETRA_TRY(allocate(stem, false, &c));
-  petra_status status = petra_checkpoint_part_temporary(stem, &c->temporary);
+  petra_status status = part ? part_temporary(path, &c->temporary) : PETRA_OK;
   if (status == PETRA_OK) {
-    c->base.path = c->file.path = c->temporary;
-    status = create(c, config);
+    if (part)
+      c->base.path = c->file.path = c->temporary;
+    petra_hdf5_begin(&c->file.errors);
+    c->file.id = part ? create_on_disk(c->temporary) : petra_hdf5_image_create();
+    if (c->file.id < 0 || !put_head(c, config))
+      status = fail_write(c);
+    petra_hdf5_end();
   }
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);
@@ -194,7 +196,7 @@ static petra_status seal_part(const checkpoint *c) {
 
 static petra_status name_part(checkpoint *c, uint64_t digest) {
   char *path;
-  PETRA_TRY(petra_checkpoint_part_path(c->path, digest, &path));
+  PETRA_TRY(part_path(c->path, digest, &path));
   petra_status status = PETRA_OK;
   if (rename(c->temporary, path) != 0)
     status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
@@ -271,4 +273,60 @@ void petra_checkpoint_destroy(petra_archive *base) {
   petra_free(c->config);
   petra_free(c->path);
   petra_free(c);
+}
+
+/* --- parts --- */
+
+petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out) {
+  char *path;
+  uint64_t found;
+  PETRA_TRY(part_path(stem, digest, &path));
+  petra_status status = petra_checkpoint_open(path, out);
+  if (status == PETRA_OK) {
+    status = petra_seal_get_digest(path, &found);
+    if (status == PETRA_OK && found != digest)
+      status = petra_fail(PETRA_DATA, "%s: its digest is %016" PRIx64 "; expected the file that petra gave this name",
+                          path, found);
+    if (status != PETRA_OK)
+      petra_checkpoint_destroy(*out);
+  }
+  petra_free(path);
+  return status;
+}
+
+static bool is_named(const char *path, char *const *stems, const uint64_t *digests, int count) {
+  bool named = false;
+  for (int i = 0; i < count && !named; i++) {
+    char *part;
+    if (!digests[i] || strncmp(path, stems[i], strlen(stems[i])) != 0)
+      continue;
+    if (part_path(stems[i], digests[i], &part) != PETRA_OK)
+      return true;
+    named = strcmp(path, part) == 0;
+    petra_free(part);
+  }
+  return named;
+}
+
+static bool ends_in(const char *name, const char *ending) {
+  const size_t length = strlen(name), last = strlen(ending);
+  return length > last && strcmp(name + length - last, ending) == 0;
+}
+
+bool petra_checkpoint_is_part(const char *name) {
+  return ends_in(name, ".h5") || ends_in(name, ".h5.tmp");
+}
+
+void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count) {
+  char path[4096];
+  DIR *opened = opendir(folder);
+  if (!opened)
+    return;
+  for (struct dirent *entry = readdir(opened); entry; entry = readdir(opened)) {
+    if (petra_checkpoint_is_part(entry->d_name) &&
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path &&
+        !is_named(path, stems, digests, count))
+      unlink(path);
+  }
+  closedir(opened);
 }

@@ -7,19 +7,14 @@
 
 #include <stddef.h>
 
-/* Creates a checkpoint in memory; `config` is the expanded config of the run, an attribute. */
-petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out);
+/* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an attribute. A part is a
+ * file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part never takes the place of one that another
+ * checkpoint needs. What is put into it goes to a temporary file at once: beside it no memory is needed but for one item at a time. */
+petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out);
 
-/* Writes the checkpoint to its path. PETRA_IO, with path and reason; then an older file there is unchanged. */
+/* Write it to its path, or a part to its own. PETRA_IO: path, and why; an older file there is then untouched. */
 petra_status petra_checkpoint_write(petra_archive *archive);
-
-/* A part of a checkpoint is a separate file, named by its content: STEM-DIGEST.h5. So a new part never replaces one
- * that another checkpoint needs. Items go to a temporary file at once, so that only one at a time needs memory. Errors
- * as for the two functions above. */
-petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
-petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char **out);
-petra_status petra_checkpoint_part_temporary(const char *stem, char **out); /* free both with petra_free */
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);
 
 /* Removes from a folder of parts, as far as possible, all that none of these stems and digests names; a digest of 0

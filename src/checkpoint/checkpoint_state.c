@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/checkpoint_state.h"
+/* The content of a checkpoint: one walk over the state of a run writes it or reads it back. */
+#include "checkpoint/checkpoints.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -89,7 +90,7 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *
   const petra_checkpoint_state *state = w->state;
   petra_archive *archive;
   uint64_t digest;
-  PETRA_TRY(petra_checkpoint_create_part(state->files->stem[part], state->config, &archive));
+  PETRA_TRY(petra_checkpoint_create(state->files->stem[part], true, state->config, &archive));
   petra_status status = archive_part(w, archive, part, begin);
   if (status == PETRA_OK)
     status = petra_checkpoint_write_part(archive, &digest);
@@ -137,7 +138,7 @@ static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
   begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions of the checkpoint */
-  PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
+  PETRA_TRY(petra_checkpoint_create(files->path, false, w->state->config, &archive));
   petra_status status = fill(w, archive, begin, measured_ns);
   if (status == PETRA_OK)
     status = petra_checkpoint_write(archive);

@@ -5,6 +5,8 @@
 #include "config/config.h"
 
 #include <stddef.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
 
@@ -36,7 +38,6 @@ typedef struct petra_option {
       *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
   size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
-  const char *more; /* additional sentences for the manual; NULL: none */
 } petra_option;
 
 typedef struct petra_command {
@@ -57,26 +58,17 @@ typedef struct petra_command {
 
 /* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), NULL }
-/* An option with additional sentences for the manual. */
-#define PETRA_OPTION_MORE(name_text, value_text, member_name, help_text, more_text)                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), (more_text) }
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
-extern const petra_command petra_command_train;
-extern const petra_command petra_command_simulate;
-extern const petra_command petra_command_init;
-extern const petra_command petra_command_evaluate;
-extern const petra_command petra_command_inspect;
-extern const petra_command petra_command_list;
-extern const petra_command petra_command_compare;
-extern const petra_command petra_command_export;
-extern const petra_command petra_command_report;
-extern const petra_command petra_command_profile;
-extern const petra_command petra_command_schedule;
-extern const petra_command petra_command_sweep;
-extern const petra_command petra_command_methods;
-extern const petra_command petra_command_data;
-extern const petra_command petra_command_info;
+/* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
+/* clang-format off */
+#define PETRA_COMMAND_LIST(X) \
+  X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) \
+  X(sweep) X(methods) X(data) X(info)
+/* clang-format on */
+#define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
+PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
+#undef PETRA_COMMAND_DECLARE
 
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
@@ -85,3 +77,31 @@ petra_status petra_arguments_config(const petra_arguments *arguments, const char
  * fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
                                 const char *value);
+
+/* --- help.c: output from the tables of subcommands and options --- */
+
+/* The maximum number of options of a subcommand, including shared ones. */
+enum { PETRA_OPTIONS_MAX = 20 };
+
+/* Prints the text of `petra SUBCOMMAND --help`. `options` are all that the subcommand accepts; those without help are
+ * for scripts and are omitted, here and below. */
+void petra_help_print(const petra_command *command, const petra_option *const *options, int count);
+
+/* Prints lines of words for scripts/completion: "command NAME SUMMARY", then for its own options and actions "option
+ * NAME COMMAND [VALUE]" and "action NAME COMMAND". */
+void petra_completion_print(const petra_command *command, const petra_option *const *options, int count);
+
+/* Prints the keys of a config, as petra_config_help_words does. */
+void petra_completion_print_keys(void);
+
+/* Prints the devices and links that a config may name, with the sources of their figures, as tables with `|` between
+ * columns; `markdown`: under a heading of docs/config.md. */
+void petra_presets_print(bool markdown, FILE *out);
+
+/* --- petra inspect --- */
+
+/* For a config: prints the table of stages and the resources of a run (inspect_config.c). */
+petra_status petra_inspect_config(const petra_arguments *arguments);
+
+/* For a run, given by its folder or its log: prints its facts, its epochs and its peak memory (inspect_run.c). */
+petra_status petra_inspect_run(const petra_arguments *arguments);

@@ -18,84 +18,54 @@
 
 /* One of the figures that petra compare shows of runs side by side. */
 typedef struct result {
+  int value;         /* which one: a petra_result, or one of those below */
   const char *name;  /* in JSON, with its unit unless that is 1 */
   const char *title; /* in the table, with its unit */
   double scale;      /* from the unit of JSON to that of the table */
   int decimals;      /* in the table */
 } result;
 
+/* After the results of every run. */
 enum {
-  EPOCHS,
+  EPOCHS = PETRA_RESULTS,
   MICROBATCHES,
-  LOSSES, /* fewer than microbatches if the pipeline is not drained */
-  TRAIN_LOSS,
-  TRAIN_TOP1,
-  EVAL_LOSS,
-  EVAL_TOP1,
+  LOSSES,
   BEST_LOSS,
   BEST_TOP1,
-  EVAL_TOP5,
   IMAGES_PER_S,
   TOKENS_PER_S,
-  VIRTUAL_S,
-  WALL_S,
   MICROBATCH_S,
   MAKESPAN_S,
-  PEAK_BYTES,
   RESULTS
 };
 
-static const result figures[RESULTS] = {
-    [EPOCHS] = {"epochs", "epochs", 1, 0},
-    [MICROBATCHES] = {"microbatches", "microbatches", 1, 0},
-    [LOSSES] = {"losses", "microbatches with a loss", 1, 0},
-    [TRAIN_LOSS] = {"train_loss", "train loss, last epoch", 1, 4},
-    [TRAIN_TOP1] = {"train_top1", "train top-1 %, last epoch", 100, 2},
-    [EVAL_LOSS] = {"eval_loss", "eval loss, last", 1, 4},
-    [EVAL_TOP1] = {"eval_top1", "eval top-1 %, last", 100, 2},
-    [BEST_LOSS] = {"eval_loss_best", "eval loss, lowest", 1, 4},
-    [BEST_TOP1] = {"eval_top1_best", "eval top-1 %, best", 100, 2},
-    [EVAL_TOP5] = {"eval_top5", "eval top-5 %, last", 100, 2},
-    [IMAGES_PER_S] = {"images_per_s", "images/s, last epoch", 1, 0},
-    [TOKENS_PER_S] = {"tokens_per_s", "tokens/s, last epoch", 1, 0},
-    [VIRTUAL_S] = {"virtual_s", "virtual time s", 1, 3},
-    [WALL_S] = {"wall_s", "wall time s", 1, 1},
-    [MICROBATCH_S] = {"time_per_microbatch_s", "simulated ms a microbatch", 1e3, 4},
-    [MAKESPAN_S] = {"makespan_s", "simulated time s", 1, 3},
-    [PEAK_BYTES] = {"peak_bytes", "peak MB, sum of stages", 1e-6, 3},
+/* In the order of the table; fewer losses than microbatches if the pipeline is not drained. */
+static const result figures[] = {
+    {EPOCHS, "epochs", "epochs", 1, 0},
+    {MICROBATCHES, "microbatches", "microbatches", 1, 0},
+    {LOSSES, "losses", "microbatches with a loss", 1, 0},
+    {PETRA_RESULT_TRAIN_LOSS, "train_loss", "train loss, last epoch", 1, 4},
+    {PETRA_RESULT_TRAIN_TOP1, "train_top1", "train top-1 %, last epoch", 100, 2},
+    {PETRA_RESULT_EVAL_LOSS, "eval_loss", "eval loss, last", 1, 4},
+    {PETRA_RESULT_EVAL_TOP1, "eval_top1", "eval top-1 %, last", 100, 2},
+    {BEST_LOSS, "eval_loss_best", "eval loss, lowest", 1, 4},
+    {BEST_TOP1, "eval_top1_best", "eval top-1 %, best", 100, 2},
+    {PETRA_RESULT_EVAL_TOP5, "eval_top5", "eval top-5 %, last", 100, 2},
+    {IMAGES_PER_S, "images_per_s", "images/s, last epoch", 1, 0},
+    {TOKENS_PER_S, "tokens_per_s", "tokens/s, last epoch", 1, 0},
+    {PETRA_RESULT_VIRTUAL_S, "virtual_s", "virtual time s", 1, 3},
+    {PETRA_RESULT_WALL_S, "wall_s", "wall time s", 1, 1},
+    {MICROBATCH_S, "time_per_microbatch_s", "simulated ms a microbatch", 1e3, 4},
+    {MAKESPAN_S, "makespan_s", "simulated time s", 1, 3},
+    {PETRA_RESULT_PEAK_BYTES, "peak_bytes", "peak MB, sum of stages", 1e-6, 3},
 };
+enum { FIGURES = sizeof figures / sizeof *figures };
 
-static void take_epochs(const petra_run_facts *facts, double *values) {
-  const petra_runlog_summary *summary = facts->summary;
-  const petra_runlog_epoch *trained = petra_run_last_trained(facts), *evaluated = petra_run_last_evaluated(facts);
-  if (trained) {
-    values[TRAIN_LOSS] = trained->train_loss;
-    values[TRAIN_TOP1] = trained->train_top1;
-  }
-  if (evaluated) {
-    values[EVAL_LOSS] = evaluated->eval_loss;
-    values[EVAL_TOP1] = evaluated->eval_top1;
-    values[EVAL_TOP5] = evaluated->eval_top5;
-  }
-  for (int64_t e = 0; e < summary->epochs; e++) { /* with a number and NaN: the number */
-    values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
-    values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
-  }
-  if (summary->microbatches > 0) {
-    values[VIRTUAL_S] = summary->last_train.virtual_s;
-    values[WALL_S] = summary->last_train.wall_s;
-  }
-  if (summary->epochs > 0) {
-    values[summary->samples == PETRA_SAMPLE_TOKENS ? TOKENS_PER_S : IMAGES_PER_S] =
-        summary->epoch[summary->epochs - 1].rate;
-    values[WALL_S] = fmax(values[WALL_S], summary->epoch[summary->epochs - 1].wall_s);
-  }
-}
-
-/* Gets all figures of a run; NaN: it has none. */
+/* Gets all figures of a run; NaN: it has none. A simulation has no rows of training. */
 static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
   const petra_runlog_summary *summary = facts->summary;
-  for (int i = 0; i < RESULTS; i++)
+  petra_runlog_results(summary, values);
+  for (int i = PETRA_RESULTS; i < RESULTS; i++)
     values[i] = NAN;
   if (summary->simulated) {
     values[MICROBATCHES] = (double)*summary->simulated;
@@ -104,12 +74,14 @@ static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
   } else if (!petra_run_is_simulated(facts)) {
     values[EPOCHS] = (double)summary->epochs;
     values[LOSSES] = (double)summary->microbatches;
-    take_epochs(facts, values);
   }
-  if (summary->memory_stages > 0)
-    values[PEAK_BYTES] = 0;
-  for (int32_t j = 0; j < summary->memory_stages; j++)
-    values[PEAK_BYTES] += (double)summary->total_peak_bytes[j];
+  for (int64_t e = 0; e < summary->epochs; e++) { /* with a number and NaN: the number */
+    values[BEST_LOSS] = fmin(values[BEST_LOSS], summary->epoch[e].eval_loss);
+    values[BEST_TOP1] = fmax(values[BEST_TOP1], summary->epoch[e].eval_top1);
+  }
+  if (summary->epochs > 0)
+    values[summary->samples == PETRA_SAMPLE_TOKENS ? TOKENS_PER_S : IMAGES_PER_S] =
+        summary->epoch[summary->epochs - 1].rate;
 }
 
 /* A run compared with the first one. */
@@ -218,8 +190,8 @@ static json_t *beside_json(const beside *other) {
 
 static json_t *run_json(const comparison *c, int i) {
   json_t *results = json_object();
-  for (int r = 0; r < RESULTS; r++)
-    petra_json_set(&results, figures[r].name, petra_json_real(c->value[i * RESULTS + r]));
+  for (int f = 0; f < FIGURES; f++)
+    petra_json_set(&results, figures[f].name, petra_json_real(c->value[i * RESULTS + figures[f].value]));
   const petra_run_facts *run = &c->run[i];
   const bool trains = petra_run_trains(run);
   return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
@@ -275,19 +247,19 @@ static void result_rows(const comparison *c, petra_table *table) {
   petra_table_cell(table, "state");
   for (int i = 0; i < c->count; i++)
     petra_table_cell(table, "%s", petra_run_state_name(c->run[i].state));
-  for (int r = 0; r < RESULTS; r++) {
+  for (const result *figure = figures; figure < figures + FIGURES; figure++) {
     bool any = false;
     for (int i = 0; i < c->count; i++)
-      any |= !isnan(c->value[i * RESULTS + r]);
+      any |= !isnan(c->value[i * RESULTS + figure->value]);
     if (!any)
       continue;
-    petra_table_cell(table, "%s", figures[r].title);
+    petra_table_cell(table, "%s", figure->title);
     for (int i = 0; i < c->count; i++) {
-      const double value = c->value[i * RESULTS + r];
+      const double value = c->value[i * RESULTS + figure->value];
       if (isnan(value))
         petra_table_cell(table, "-");
       else
-        petra_table_cell(table, "%.*f", figures[r].decimals, figures[r].scale * value);
+        petra_table_cell(table, "%.*f", figure->decimals, figure->scale * value);
     }
   }
 }
@@ -386,11 +358,9 @@ const petra_command petra_command_compare = {
     .name = "compare",
     .summary = "compares runs: configs by key, results, losses and weights to the bit",
     .arguments = "RUN RUN... [--json]",
-    .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and the "
-            "results\n"
-            "side by side. For each run after the first, prints whether its losses and its weights (weights.h5) are "
-            "equal to\n"
-            "those of the first run to the bit.",
+    .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and\n"
+            "the results side by side. For each run after the first, prints whether its losses and its weights\n"
+            "(weights.h5) are equal to those of the first run to the bit.",
     .inputs_least = 2,
     .inputs_max = PETRA_MAX_INPUTS,
     .run = run};

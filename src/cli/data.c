@@ -58,22 +58,16 @@ const petra_command petra_command_data = {
     .name = "data",
     .summary = "verifies, converts or generates data sets",
     .arguments = "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
-    .help = "verify    Reads the whole data set of the config (data.*). For images, prints their number, their sizes, "
-            "the means\n"
-            "          and deviations of the channels, and the images per class. For tokens, prints their number, the "
-            "number\n"
-            "          of different tokens, their entropy and, if it is known, the lowest possible loss. Every error "
-            "in the\n"
-            "          data, and everything that petra train would refuse, is one line on standard error; the exit "
-            "status is\n"
-            "          then 1.\n"
-            "convert   Writes the data set of the config as an HDF5 file for data.set: hdf5, or tokens. Images of an "
-            "image\n"
-            "          folder are written as an evaluation sees them: resized to data.resize, then cropped to the "
-            "centre of\n"
-            "          data.image_size.\n"
-            "generate  Writes generated images (data.set: shapes) in the same way, whatever the data set of the config "
-            "is.\n"
+    .help = "verify    Reads the whole data set of the config (data.*). For images, prints their number, their sizes,\n"
+            "          the means and deviations of the channels, and the images per class. For tokens, prints their\n"
+            "          number, the number of different tokens, their entropy and, if it is known, the lowest possible\n"
+            "          loss. Every error in the data, and everything that petra train would refuse, is one line on\n"
+            "          standard error; the exit status is then 1.\n"
+            "convert   Writes the data set of the config as an HDF5 file for data.set: hdf5, or tokens. Images of an\n"
+            "          image folder are written as an evaluation sees them: resized to data.resize, then cropped to\n"
+            "          the centre of data.image_size.\n"
+            "generate  Writes generated images (data.set: shapes) in the same way, whatever the data set of the\n"
+            "          config is.\n"
             "data.limit and data.eval_limit apply to all three actions. data.workers is the number of threads.",
     .takes_config = true,
     .actions = "verify, convert or generate",

@@ -13,17 +13,8 @@
 
 enum { SPLITS = 2, TOKENS_AT_ONCE = 65536 };
 
-/* The differences between the kinds of samples. */
-struct conversion;
-typedef struct conversion_ops {
-  void (*describe)(const struct conversion *c, petra_data_file_about *about);
-  petra_status (*copy)(struct conversion *c, petra_split split);
-  void (*print)(const struct conversion *c); /* after the file's name */
-  void (*add_json)(const struct conversion *c, json_t **object);
-} conversion_ops;
-
 typedef struct conversion {
-  const conversion_ops *ops;
+  bool tokens; /* else images */
   const petra_arguments *arguments;
   const petra_config *config;
   petra_dataset *sets[SPLITS]; /* the second one NULL: no evaluation split */
@@ -50,19 +41,6 @@ static petra_status open_sets(conversion *c) {
   return PETRA_OK;
 }
 
-/* --- images --- */
-
-static void describe_images(const conversion *c, petra_data_file_about *about) {
-  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
-  about->height = train->height;
-  about->width = train->width;
-  about->classes = train->classes;
-  about->train = train->count;
-  about->eval = eval ? eval->count : 0;
-  memcpy(about->mean, train->mean, sizeof about->mean);
-  memcpy(about->deviation, train->deviation, sizeof about->deviation);
-}
-
 static petra_status put_records(void *context, const petra_data_records *records) {
   conversion *c = context;
   const petra_dataset *set = c->sets[c->target == PETRA_DATA_FILE_TRAIN ? PETRA_SPLIT_TRAIN : PETRA_SPLIT_EVAL];
@@ -74,38 +52,6 @@ static petra_status put_records(void *context, const petra_data_records *records
     c->turned += stored.turned;
   }
   return petra_data_file_put(c->file, c->target, records->first, records->count, records->pixels, records->labels);
-}
-
-static petra_status copy_images(conversion *c, petra_split split) {
-  return petra_data_each(c->sets[split], (int)c->config->data.workers, put_records, c);
-}
-
-static void print_images(const conversion *c) {
-  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
-  printf("%lld training and %lld evaluation images of %d x %d in %d classes\n", (long long)train->count,
-         eval ? (long long)eval->count : 0, train->width, train->height, train->classes);
-  if (c->turned > 0)
-    printf(PETRA_DATA_TURNED "\n", (long long)c->turned);
-}
-
-static void add_images_json(const conversion *c, json_t **object) {
-  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN];
-  petra_json_set(object, "height", json_integer(train->height));
-  petra_json_set(object, "width", json_integer(train->width));
-  petra_json_set(object, "classes", json_integer(train->classes));
-  if (train->ops->stored)
-    petra_json_set(object, "exif_oriented", json_integer(c->turned));
-}
-
-static const conversion_ops images = {describe_images, copy_images, print_images, add_images_json};
-
-/* --- tokens --- */
-
-static void describe_tokens(const conversion *c, petra_data_file_about *about) {
-  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
-  about->vocabulary = train->classes;
-  about->train = train->tokens;
-  about->eval = eval ? eval->tokens : 0;
 }
 
 static petra_status copy_tokens(conversion *c, petra_split split) {
@@ -123,20 +69,6 @@ static petra_status copy_tokens(conversion *c, petra_split split) {
   return status;
 }
 
-static void print_tokens(const conversion *c) {
-  const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
-  printf("%lld training and %lld evaluation tokens, vocabulary of %d\n", (long long)train->tokens,
-         eval ? (long long)eval->tokens : 0, train->classes);
-}
-
-static void add_tokens_json(const conversion *c, json_t **object) {
-  petra_json_set(object, "vocabulary", json_integer(c->sets[PETRA_SPLIT_TRAIN]->classes));
-}
-
-static const conversion_ops tokens = {describe_tokens, copy_tokens, print_tokens, add_tokens_json};
-
-/* --- both --- */
-
 static bool has_file(petra_data_set set) {
   return set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR;
 }
@@ -151,33 +83,57 @@ static petra_status create_file(conversion *c, petra_data_file_about *about) {
     for (int32_t i = 0; i < set->classes; i++)
       c->class_names[i] = set->ops->class_name(set, i);
   }
+  const petra_dataset *eval = c->sets[PETRA_SPLIT_EVAL];
   *about = (petra_data_file_about){.source = c->source, .class_name = c->class_names};
-  c->ops->describe(c, about);
+  about->train = c->tokens ? set->tokens : set->count;
+  about->eval = !eval ? 0 : c->tokens ? eval->tokens : eval->count;
+  if (c->tokens) {
+    about->vocabulary = set->classes;
+  } else {
+    about->height = set->height;
+    about->width = set->width;
+    about->classes = set->classes;
+    memcpy(about->mean, set->mean, sizeof about->mean);
+    memcpy(about->deviation, set->deviation, sizeof about->deviation);
+  }
   return petra_data_file_create(c->arguments->output, about, &c->file);
 }
 
 static petra_status copy_split(conversion *c, petra_split split) {
   c->target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
-  return c->ops->copy(c, split);
+  return c->tokens ? copy_tokens(c, split)
+                   : petra_data_each(c->sets[split], (int)c->config->data.workers, put_records, c);
 }
 
-static petra_status report(const conversion *c, const petra_data_file_about *about) {
-  if (!c->arguments->json) {
-    if (c->arguments->quiet)
-      return PETRA_OK;
-    petra_utf8_print(stdout, "%s: ", c->arguments->output);
-    c->ops->print(c);
-    return PETRA_OK;
-  }
+static petra_status print_json(const conversion *c, const petra_data_file_about *about) {
   json_t *object = json_pack("{s:o, s:I, s:I}", "output", petra_json_string(c->arguments->output), "train",
                              (json_int_t)about->train, "eval", (json_int_t)about->eval);
-  c->ops->add_json(c, &object);
+  if (c->tokens) {
+    petra_json_set(&object, "vocabulary", json_integer(about->vocabulary));
+  } else {
+    petra_json_set(&object, "height", json_integer(about->height));
+    petra_json_set(&object, "width", json_integer(about->width));
+    petra_json_set(&object, "classes", json_integer(about->classes));
+  }
+  if (!c->tokens && c->sets[PETRA_SPLIT_TRAIN]->ops->stored)
+    petra_json_set(&object, "exif_oriented", json_integer(c->turned));
   return petra_json_print_new(object);
 }
 
+static void print_text(const conversion *c, const petra_data_file_about *about) {
+  petra_utf8_print(stdout, "%s: %lld training and %lld evaluation ", c->arguments->output, (long long)about->train,
+                   (long long)about->eval);
+  if (c->tokens)
+    printf("tokens, vocabulary of %d\n", about->vocabulary);
+  else
+    printf("images of %d x %d in %d classes\n", about->width, about->height, about->classes);
+  if (c->turned > 0)
+    printf(PETRA_DATA_TURNED "\n", (long long)c->turned);
+}
+
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {
-  static const conversion_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &images, [PETRA_SAMPLE_TOKENS] = &tokens};
-  conversion c = {.ops = kinds[petra_sample_kind_of(config)], .arguments = arguments, .config = config};
+  conversion c = {
+      .tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS, .arguments = arguments, .config = config};
   petra_data_file_about about;
   petra_status status;
   PETRA_TRY_GOTO(status, open_sets(&c), done);
@@ -188,7 +144,10 @@ petra_status petra_data_convert(const petra_arguments *arguments, const petra_co
   petra_data_file *file = c.file;
   c.file = NULL;
   PETRA_TRY_GOTO(status, petra_data_file_close(file), done);
-  status = report(&c, &about);
+  if (arguments->json)
+    status = print_json(&c, &about);
+  else if (!arguments->quiet)
+    print_text(&c, &about);
 done:
   petra_data_file_destroy(c.file);
   petra_free(c.class_names);

@@ -13,6 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Sums are whole numbers, so that they do not depend on the order of reading. */
+typedef struct image_findings {
+  int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
+  int64_t turned;                                       /* number of images that are stored turned */
+  uint64_t sum[3], squares[3];                          /* of the pixels */
+} image_findings;
+
+typedef struct token_findings {
+  int32_t occurring;
+  double entropy; /* of single tokens, nats */
+} token_findings;
+
 /* The findings about a split. */
 typedef struct split_report {
   petra_dataset *set; /* NULL: it could not be opened */
@@ -20,12 +32,12 @@ typedef struct split_report {
   int64_t problems;
   int64_t labels;       /* images, or tokens, that could be read */
   int64_t *class_count; /* number of records with each label, or occurrences of each token */
-  void *more;           /* the findings of the kind */
+  image_findings image;
+  token_findings token;
 } split_report;
 
 /* The differences between the kinds of samples. */
 typedef struct kind_ops {
-  size_t more_bytes;
   /* Reads all of the open split; each problem is logged and counted. */
   petra_status (*examine)(split_report *report, const petra_config *config);
   /* Prints the lines of an open split after its name. */
@@ -35,15 +47,8 @@ typedef struct kind_ops {
 
 /* --- images: sizes, classes and the moments of the channels --- */
 
-/* Sums are whole numbers, so that they do not depend on the order of reading. */
-typedef struct image_findings {
-  int32_t height_min, height_max, width_min, width_max; /* as stored; 0 without images */
-  int64_t turned;                                       /* number of images that are stored turned */
-  uint64_t sum[3], squares[3];                          /* of the pixels */
-} image_findings;
-
 static void count_pixels(split_report *report, const uint8_t *pixels) {
-  image_findings *found = report->more;
+  image_findings *found = &report->image;
   int64_t plane = (int64_t)report->set->height * report->set->width;
   for (int c = 0; c < 3; c++, pixels += plane) {
     uint64_t sum = 0, squares = 0;
@@ -58,7 +63,7 @@ static void count_pixels(split_report *report, const uint8_t *pixels) {
 
 static petra_status look_at_stored(split_report *report, int64_t index) {
   const petra_dataset *set = report->set;
-  image_findings *found = report->more;
+  image_findings *found = &report->image;
   petra_stored_image stored = {set->height, set->width, false};
   if (set->ops->stored)
     PETRA_TRY(set->ops->stored(set, index, &stored));
@@ -97,7 +102,7 @@ static petra_status examine_images(split_report *report, const petra_config *con
 
 /* Computes the moments of pixel / 255; NaN without images. */
 static void channel_moments(const split_report *report, int channel, double *mean, double *deviation) {
-  const image_findings *found = report->more;
+  const image_findings *found = &report->image;
   double pixels = (double)report->labels * report->set->height * report->set->width;
   *mean = (double)found->sum[channel] / pixels;
   *deviation = sqrt(fmax(0, (double)found->squares[channel] / pixels - *mean * *mean)) / 255;
@@ -115,7 +120,7 @@ static void class_range(const split_report *report, int64_t *least, int64_t *max
 }
 
 static void print_images(const split_report *report) {
-  const image_findings *found = report->more;
+  const image_findings *found = &report->image;
   int64_t least, maximum;
   int32_t empty;
   class_range(report, &least, &maximum, &empty);
@@ -136,7 +141,7 @@ static void print_images(const split_report *report) {
 }
 
 static void add_images_json(const split_report *report, json_t **object) {
-  const image_findings *found = report->more;
+  const image_findings *found = &report->image;
   const petra_dataset *set = report->set;
   json_t *means = json_array(), *deviations = json_array(), *counts = json_array(), *names = json_array();
   for (int c = 0; c < 3; c++) {
@@ -167,22 +172,14 @@ static void add_images_json(const split_report *report, json_t **object) {
     json_decref(names);
 }
 
-static const kind_ops image_ops = {.more_bytes = sizeof(image_findings),
-                                   .examine = examine_images,
-                                   .print = print_images,
-                                   .add_json = add_images_json};
+static const kind_ops image_ops = {examine_images, print_images, add_images_json};
 
 /* --- tokens: which ones occur, and how evenly --- */
 
 enum { AT_ONCE = 4096 }; /* tokens; a problem is reported once per chunk */
 
-typedef struct token_findings {
-  int32_t occurring;
-  double entropy; /* of single tokens, nats */
-} token_findings;
-
 static void summarise(split_report *report) {
-  token_findings *found = report->more;
+  token_findings *found = &report->token;
   for (int32_t c = 0; c < report->set->classes; c++) {
     const double share = (double)report->class_count[c] / (double)report->labels;
     if (report->class_count[c] == 0)
@@ -210,7 +207,7 @@ static petra_status examine_tokens(split_report *report, const petra_config *con
 
 static void print_tokens(const split_report *report) {
   const petra_dataset *set = report->set;
-  const token_findings *found = report->more;
+  const token_findings *found = &report->token;
   printf("%lld tokens, %lld windows of %d per epoch\n", (long long)report->labels, (long long)set->count, set->context);
   printf("       vocabulary of %d, of which %d occur; entropy of single tokens: %.4f nats\n", set->classes,
          found->occurring, found->entropy);
@@ -218,7 +215,7 @@ static void print_tokens(const split_report *report) {
 
 static void add_tokens_json(const split_report *report, json_t **object) {
   const petra_dataset *set = report->set;
-  const token_findings *found = report->more;
+  const token_findings *found = &report->token;
   json_t *counts = json_array();
   for (int32_t c = 0; c < set->classes; c++)
     petra_json_append(&counts, json_integer(report->class_count[c]));
@@ -230,10 +227,7 @@ static void add_tokens_json(const split_report *report, json_t **object) {
   petra_json_set(object, "token_counts", counts);
 }
 
-static const kind_ops token_ops = {.more_bytes = sizeof(token_findings),
-                                   .examine = examine_tokens,
-                                   .print = print_tokens,
-                                   .add_json = add_tokens_json};
+static const kind_ops token_ops = {examine_tokens, print_tokens, add_tokens_json};
 
 /* --- a data set --- */
 
@@ -309,7 +303,6 @@ static petra_status examine(verification *v, petra_split split) {
   PETRA_TRY(status);
   PETRA_TRY(check_for_training(v, split));
   PETRA_TRY(petra_allocate(&report->class_count, (size_t)report->set->classes, sizeof *report->class_count));
-  PETRA_TRY(petra_allocate(&report->more, 1, v->kind->more_bytes));
   return v->kind->examine(report, v->config);
 }
 
@@ -400,7 +393,6 @@ petra_status petra_data_verify(const petra_arguments *arguments, const petra_con
 done:
   for (int i = 0; i < SPLITS; i++) {
     petra_free(v.reports[i].class_count);
-    petra_free(v.reports[i].more);
     petra_dataset_destroy(v.reports[i].set);
   }
   return status;

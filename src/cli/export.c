@@ -25,13 +25,11 @@ const petra_command petra_command_export = {
     .name = "export",
     .summary = "writes the tables of a run's log as CSV files",
     .arguments = "RUN --csv DIR [--json]",
-    .help =
-        "Writes every table of the log of RUN (a folder or its run.h5, also during the run) into a file of its own in "
-        "DIR,\n"
-        "such as train_by_microbatch.csv. The first line of a file contains the names and units of the columns; every\n"
-        "other line is a row. Existing files with these names are replaced. Gradients that probes stored\n"
-        "(probe.gradients) are tensors and are left out. The command needs Python with h5py, as petra report does\n"
-        "(Debian: python3-h5py).",
+    .help = "Writes every table of the log of RUN (a folder or its run.h5, also during the run) into a file of its\n"
+            "own in DIR, such as train_by_microbatch.csv. The first line of a file contains the names and units of\n"
+            "the columns; every other line is a row. Existing files with these names are replaced. Gradients that\n"
+            "probes stored (probe.gradients) are tensors and are left out. The command needs Python with h5py, as\n"
+            "petra report does (Debian: python3-h5py).",
     .inputs_least = 1,
     .inputs_max = 1,
     .options =

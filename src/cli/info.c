@@ -123,9 +123,7 @@ const petra_command petra_command_info = {
     .name = "info",
     .summary = "prints version, backends, libraries and devices",
     .arguments = "[--json]",
-    .help =
-        "Prints the properties of this build and machine: the backends with their precisions, the libraries with "
-        "their\n"
-        "versions, the number of OpenMP threads, the processor and the number of cores that this process may use, and\n"
-        "CUDA with its libraries and devices.",
+    .help = "Prints the properties of this build and machine: the backends with their precisions, the libraries with\n"
+            "their versions, the number of OpenMP threads, the processor and the number of cores that this process\n"
+            "may use, and CUDA with its libraries and devices.",
     .run = run};

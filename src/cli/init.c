@@ -52,11 +52,9 @@ const petra_command petra_command_init = {
     .name = "init",
     .summary = "writes initial weights (weights.h5)",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
-    .help = "Writes DIR/weights.h5: the weights that `petra train` starts with for the same config (run.seed, model). "
-            "Use the\n"
-            "file as model.weights of a run. If model.weights is set, petra reads and checks these weights and writes "
-            "them\n"
-            "again. A folder that contains a run is left as it is.",
+    .help = "Writes DIR/weights.h5: the weights that `petra train` starts with for the same config (run.seed, model).\n"
+            "Use the file as model.weights of a run. If model.weights is set, petra reads and checks these weights\n"
+            "and writes them again. A folder that contains a run is left as it is.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -2,7 +2,7 @@
 /* petra inspect: the stage table of a config, or the summary of a run. */
 #include "base/log.h"
 #include "base/seal.h"
-#include "cli/inspect.h"
+#include "cli/command.h"
 #include "cli/run_facts.h"
 
 #include <stdio.h>
@@ -35,18 +35,18 @@ const petra_command petra_command_inspect = {
     .name = "inspect",
     .summary = "prints the stages of a config, or the summary of a run",
     .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--memory paper|strict] [--image-size N] [--json]",
-    .help =
-        "For a config: prints the table of stages with shapes, parameters, FLOPs, message sizes and delays, and an\n"
-        "estimate of what a run takes (time if there is a profile, memory, disk space). No data are read.\n"
-        "For a run (its folder or its run.h5, also during the run): prints its settings, its epochs and its peak "
-        "memory.",
+    .help = "For a config: prints the table of stages with shapes, parameters, FLOPs, message sizes and delays, and\n"
+            "estimates the time (if there is a profile), the memory and the disk space of a run. No data are read.\n"
+            "\n"
+            "For a run (its folder or its run.h5, also during the run): prints its settings, its epochs and its peak\n"
+            "memory.",
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION_MORE("memory", "paper|strict", memory, "config only: adds the memory of the stages",
-                              "This is the memory that delayed training needs by stage and category, computed from the "
-                              "shapes, with and without stored inputs and weights. paper counts as table 3 of the "
-                              "paper does; strict counts every stream."),
+            PETRA_OPTION("memory", "paper|strict", memory,
+                         "config only: adds the memory of the stages. This is the memory that delayed training needs "
+                         "by stage and category, computed from the shapes, with and without stored inputs and weights. "
+                         "paper counts as table 3 of the paper does; strict counts every stream."),
             PETRA_OPTION("image-size", "N", image_size,
                          "config only: prints the tables for images of N x N instead of those of the data set"),
             {0}},

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "cli/inspect.h"
+#include "cli/command.h"
 #include "plan/describe.h"
 #include "run/estimate.h"
 #include "predict/memory.h"

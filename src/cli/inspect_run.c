@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "cli/inspect.h"
+#include "cli/command.h"
 #include "cli/run_facts.h"
 #include "record/run_h5_read.h"
 #include "distributed/best_weights.h"

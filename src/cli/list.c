@@ -91,7 +91,7 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
     return;
   }
   const petra_runlog_summary *summary = facts->summary;
-  const petra_runlog_epoch *last = petra_run_last_evaluated(facts);
+  const petra_runlog_epoch *last = petra_runlog_last_evaluated(facts->summary);
   const bool trains = petra_run_trains(facts);
   petra_json_append(
       list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
@@ -118,7 +118,7 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
     petra_table_cell(table, "%s", reason);
     return;
   }
-  const petra_runlog_epoch *last = petra_run_last_evaluated(facts);
+  const petra_runlog_epoch *last = petra_runlog_last_evaluated(facts->summary);
   petra_table_cell(table, "%s", facts->method);
   petra_table_cell(table, "%lld", (long long)petra_run_stages(facts));
   petra_table_cell(table, "%s", petra_run_mode_name(facts));
@@ -196,12 +196,9 @@ const petra_command petra_command_list = {
     .name = "list",
     .summary = "lists the runs below a folder: method, stages, state, optimiser, data, evaluation, date",
     .arguments = "[FOLDER] [--json]",
-    .help = "Prints one line for each folder in or below FOLDER (default: runs) that contains a run.h5: the method and "
-            "the keys\n"
-            "of method that differ from its preset, J (stages), mode, state, optimiser, data set, loss and top-1 "
-            "accuracy of\n"
-            "the last evaluation, and the start of the run (UTC).\n"
-            "The state is one of:\n"
+    .help = "Prints one line for each folder in or below FOLDER (default: runs) that contains a run.h5: the method\n"
+            "and the keys of method that differ from its preset, J (stages), mode, state, optimiser, data set, loss\n"
+            "and top-1 accuracy of the last evaluation, and the start of the run (UTC). The state is one of:\n"
             "  complete\n"
             "  running at N    a process of this machine holds the lock of the folder; N microbatches are done\n"
             "  stopped at N    the run was killed, has failed, or is running on another machine\n"

@@ -9,10 +9,10 @@ petra_SOURCES = \
 	src/cli/data_verify.c \
 	src/cli/evaluate.c \
 	src/cli/export.c \
-	src/cli/help.c src/cli/help.h \
+	src/cli/help.c \
 	src/cli/info.c \
 	src/cli/init.c \
-	src/cli/inspect.c src/cli/inspect.h \
+	src/cli/inspect.c \
 	src/cli/inspect_config.c \
 	src/cli/inspect_run.c \
 	src/cli/list.c \

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "record/run_h5_columns.h"
 #include "group/ranks.h"
 
@@ -22,11 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const petra_command *const commands[] = {
-    &petra_command_train,    &petra_command_init,    &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_list,     &petra_command_compare, &petra_command_export,   &petra_command_report,
-    &petra_command_simulate, &petra_command_profile, &petra_command_schedule, &petra_command_sweep,
-    &petra_command_methods,  &petra_command_data,    &petra_command_info};
+#define COMMAND_ADDRESS(name) &petra_command_##name,
+static const petra_command *const commands[] = {PETRA_COMMAND_LIST(COMMAND_ADDRESS)};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static void print_usage(void) {
   printf(
@@ -43,9 +39,9 @@ static void print_usage(void) {
 static const petra_option set_option = {
     .name = "set",
     .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML:\n"
-            "                   quote a list or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a\n"
-            "                   text with ' #' or ': ' twice (--set 'data.path=\"/data/my #1 set\"')"};
+    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
+            "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
+            "'data.path=\"/data/my #1 set\"')"};
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
@@ -55,7 +51,6 @@ static const petra_option help_config_option = {
     .name = "help-config", .help = "prints every key of a config with its type, default, range and meaning"};
 static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
 static const petra_option help_log_option = {.name = "help-log-markdown"};         /* for docs/hdf5-schema.md */
-static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
 static const petra_option help_option = {.name = "help", .help = "prints this text"};
 
 enum {
@@ -82,7 +77,6 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
     out[count++] = &help_markdown_option;
     out[count++] = &help_log_option;
   }
-  out[count++] = &help_man_option;
   out[count++] = &help_option;
   return count;
 }
@@ -225,7 +219,6 @@ static petra_status read_operands(const petra_command *command, int count, char 
   return PETRA_OK;
 }
 
-/* Reads the arguments of a config. */
 static void print_keys(bool markdown) {
   (markdown ? petra_config_help_markdown : petra_config_help)(stdout);
   petra_presets_print(markdown, stdout);
@@ -244,14 +237,14 @@ static petra_status read_options(const petra_command *command, int argc, char **
     const petra_option *option = found == 'h' ? &help_option : found < FIRST ? NULL : options[found - FIRST];
     if (found == 'o' && !find_option(command, "--output", &option))
       return petra_fail(PETRA_USAGE, "petra %s takes no -o; see petra %s --help", command->name, command->name);
-    *stop = option == &help_option || option == &help_man_option || option == &help_config_option ||
-            option == &help_markdown_option || option == &help_log_option;
+    *stop = option == &help_option || option == &help_config_option || option == &help_markdown_option ||
+            option == &help_log_option;
     if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
     if (!option)
       return fail_option(command, argv[optind - 1]);
-    if (option == &help_option || option == &help_man_option)
-      (option == &help_option ? petra_help_print : petra_manual_print)(command, options, count);
+    if (option == &help_option)
+      petra_help_print(command, options, count);
     else if (option == &help_log_option)
       petra_runlog_print_tables(stdout);
     else if (*stop)

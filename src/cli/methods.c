@@ -58,9 +58,8 @@ const petra_command petra_command_methods = {
     .name = "methods",
     .summary = "prints the methods and their settings",
     .arguments = "[--json]",
-    .help = "Prints the presets for method.name: the program that orders the actions, the weights that forward and "
-            "backward\n"
-            "read, what is stored between them, whether backward computes the graph again, and whether forward and "
-            "backward\n"
-            "of the last stage are two actions (split) or one (fused). The keys of method override each setting.",
+    .help = "Prints the presets for method.name: the program that orders the actions, the weights that forward and\n"
+            "backward read, what is stored between them, whether backward computes the graph again, and whether\n"
+            "forward and backward of the last stage are two actions (split) or one (fused). The keys of method\n"
+            "override each setting.",
     .run = run};

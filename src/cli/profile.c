@@ -346,23 +346,17 @@ const petra_command petra_command_profile = {
     .name = "profile",
     .summary = "measures the time of each stage of a config on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
-    .help =
-        "Measures forward, backward, reconstruction, weight gradient and update of every stage on this device, with "
-        "the\n"
-        "backend, precision, threads and batch of the config, and writes a cost profile. `petra simulate` and `petra\n"
-        "train` use it with cluster.cost.model: profile and cluster.cost.profile: FILE. The samples are random; "
-        "nothing is\n"
-        "trained.\n"
-        "\n"
-        "petra runs profile.warmup microbatches, then measures profile.repetitions microbatches. The costs are the "
-        "means; a\n"
-        "warning is printed if the times vary widely. A profile with one block per stage serves every partition of "
-        "the\n"
-        "network. petra also fits the means with the launch time and the efficiencies of cluster.cost.model: kernels, "
-        "as\n"
-        "fractions of the peaks of cluster.cost.device (on a host: cpu-core), and prints them with the error of the "
-        "fit.\n"
-        "Under mpirun, all processes measure the stages at the same time and then the messages between them.",
+    .help = "Measures forward, backward, reconstruction, weight gradient and update of every stage on this device,\n"
+            "with the backend, precision, threads and batch of the config, and writes a cost profile. `petra\n"
+            "simulate` and `petra train` use it with cluster.cost.model: profile and cluster.cost.profile: FILE. The\n"
+            "samples are random; nothing is trained.\n"
+            "\n"
+            "petra runs profile.warmup microbatches, then measures profile.repetitions microbatches. The costs are\n"
+            "the means; a warning is printed if the times vary widely. A profile with one block per stage serves\n"
+            "every partition of the network. petra also fits the means with the launch time and the efficiencies of\n"
+            "cluster.cost.model: kernels, as fractions of the peaks of cluster.cost.device (on a host: cpu-core), and\n"
+            "prints them with the error of the fit. Under mpirun, all processes measure the stages at the same time\n"
+            "and then the messages between them.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -97,24 +97,6 @@ int64_t petra_run_stages(const petra_run_facts *facts) {
   return facts->summary->stages > 0 ? facts->summary->stages : facts->config->cluster.stages;
 }
 
-static const petra_runlog_epoch *last_finite(const petra_run_facts *facts, size_t member) {
-  for (int64_t e = facts->summary->epochs; e-- > 0;) {
-    double value;
-    memcpy(&value, (const char *)&facts->summary->epoch[e] + member, sizeof value);
-    if (isfinite(value))
-      return &facts->summary->epoch[e];
-  }
-  return NULL;
-}
-
-const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts) {
-  return last_finite(facts, offsetof(petra_runlog_epoch, train_loss));
-}
-
-const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts) {
-  return last_finite(facts, offsetof(petra_runlog_epoch, eval_top1));
-}
-
 json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
   const petra_column_group *group = petra_runlog_epoch_group(samples, recalibrated);
   json_t *object = json_object();

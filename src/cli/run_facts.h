@@ -48,10 +48,6 @@ const char *petra_run_mode_name(const petra_run_facts *facts);
 /* Returns the number of stages, for a simulation or a rehearsal without a model that of the config. */
 int64_t petra_run_stages(const petra_run_facts *facts);
 
-/* Return the last row of /epoch with a loss, and with an evaluation; NULL: there is none. */
-const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts);
-const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts);
-
 /* JSON that several subcommands print: new objects; NULL without memory. */
 
 struct json_t; /* jansson's */

@@ -256,29 +256,26 @@ const petra_command petra_command_schedule = {
     .name = "schedule",
     .summary = "prints the schedule of a method, or checks one from a file",
     .arguments = "CONFIG.yaml | FILE.schedule [--gantt] [--json]",
-    .help =
-        "Prints the actions of each device in order, one line per device. The actions are:\n"
-        "  2F0    forward of microbatch 0 at stage 2\n"
-        "  2B0    backward\n"
-        "  2W0    weight gradient, if it is separate from the backward\n"
-        "  2U0    update; microbatch 0 is the last one that it covers\n"
-        "  2E0    the evaluation uses the weights at this point\n"
-        "  |      end of a round: the next round begins after all actions before it\n"
-        "  ||     end of a round of the whole network: no action after it begins before every device has completed "
-        "the\n"
-        "         actions before its || of the same number\n"
-        "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the pipeline "
-        "twice\n"
-        "(--gantt: once), plus 8.\n"
-        "\n"
-        "If the first line of the file or pipe begins with '1:', it is a schedule in this form. petra checks it, and "
-        "prints\n"
-        "it if it can run; otherwise the error names the first wrong action. To run such a file, set method.schedule.\n"
-        "\n"
-        "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes 1), "
-        "and\n"
-        "reconstruction or recomputation takes 1 more. A | marks the end of an update.\n"
-        "--json prints {\"devices\": [[\"1F0\", ...], ...]}.",
+    .help = "Prints the actions of each device in order, one line per device. The actions are:\n"
+            "  2F0    forward of microbatch 0 at stage 2\n"
+            "  2B0    backward\n"
+            "  2W0    weight gradient, if it is separate from the backward\n"
+            "  2U0    update; microbatch 0 is the last one that it covers\n"
+            "  2E0    the evaluation uses the weights at this point\n"
+            "  |      end of a round: the next round begins after all actions before it\n"
+            "  ||     end of a round of the whole network: no action after it begins before every device has completed "
+            "the\n"
+            "         actions before its || of the same number\n"
+            "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the\n"
+            "pipeline twice (--gantt: once), plus 8.\n"
+            "\n"
+            "If the first line of the file or pipe begins with '1:', it is a schedule in this form. petra checks it,\n"
+            "and prints it if it can run; otherwise the error names the first wrong action. To run such a file, set\n"
+            "method.schedule.\n"
+            "\n"
+            "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes\n"
+            "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update.\n"
+            "--json prints {\"devices\": [[\"1F0\", ...], ...]}.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -361,49 +361,41 @@ const petra_command petra_command_simulate = {
     .summary = "simulates the time and memory of a method on a modelled cluster",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] "
                  "[--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
-    .help =
-        "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the time "
-        "per\n"
-        "microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file unless "
-        "--output\n"
-        "or --trace is given.\n"
-        "\n"
-        "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation covers\n"
-        "run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick of\n"
-        "method.extra_delay, rounded up to whole updates, and at least two updates. With run.drain: auto the pipeline\n"
-        "ends as in `petra train`.\n"
-        "\n"
-        "--fit FILE --vary KEYS fits numbers of the config to measured times per microbatch. FILE contains "
-        "comma-separated\n"
-        "values. Its first line contains config keys and, as the last column, seconds. Every other line is a "
-        "measurement\n"
-        "of the config with these settings. The fit multiplies the numbers of KEYS by factors: separate keys by "
-        "commas,\n"
-        "or by + if they share a factor. petra prints the fitted values, the errors of the times, and the numbers of\n"
-        "measurements and factors.",
+    .help = "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the\n"
+            "time per microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file\n"
+            "unless --output or --trace is given.\n"
+            "\n"
+            "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation\n"
+            "covers run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick\n"
+            "of method.extra_delay, rounded up to whole updates, and at least two updates. With run.drain: auto the\n"
+            "pipeline ends as in `petra train`.\n"
+            "\n"
+            "--fit FILE --vary KEYS fits numbers of the config to measured times per microbatch. FILE contains\n"
+            "comma-separated values. Its first line contains config keys and, as the last column, seconds. Every\n"
+            "other line is a measurement of the config with these settings. The fit multiplies the numbers of KEYS by\n"
+            "factors: separate keys by commas, or by + if they share a factor. petra prints the fitted values, the\n"
+            "errors of the times, and the numbers of measurements and factors.",
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION_MORE(
-                "output", "DIR", output, "writes run.h5 and config.yaml into DIR (default: writes nothing)",
-                "With run.trace_actions: true the log contains every action (analysis/plot_timeline.py draws them)."),
-            PETRA_OPTION_MORE(
-                "overwrite", NULL, overwrite,
-                "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is",
-                "The earlier run is moved aside, and removed at the end of the simulation. If the simulation fails, "
-                "the earlier run is restored."),
+            PETRA_OPTION("output", "DIR", output,
+                         "writes run.h5 and config.yaml into DIR (default: writes nothing). With run.trace_actions: "
+                         "true the log contains every action (analysis/plot_timeline.py draws them)."),
+            PETRA_OPTION("overwrite", NULL, overwrite,
+                         "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is. "
+                         "The earlier run is moved aside, and removed at the end of the simulation. If the simulation "
+                         "fails, the earlier run is restored."),
             PETRA_OPTION("trace", "FILE", trace,
                          "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
                          "may exceed 500 MB"),
-            PETRA_OPTION_MORE(
-                "critical-path", NULL, critical_path,
-                "prints the actions and messages that determine the makespan; stores every action in memory",
-                "It prints the nanoseconds of forward, backward, weight gradient, update, and of transmission, latency "
-                "and queueing of messages along the critical path. Their sum is exactly the makespan. It stores about "
-                "40 bytes per action, for at most 50 million actions."),
-            PETRA_OPTION_MORE("memory", "measured|paper|strict", memory, "selects the accounting of memory",
-                              "measured (the default) is the memory that a training would allocate; paper counts as "
-                              "table 3 of the paper does; strict counts every stream."),
+            PETRA_OPTION("critical-path", NULL, critical_path,
+                         "prints the actions and messages that determine the makespan; stores every action in memory. "
+                         "It prints the nanoseconds of forward, backward, weight gradient, update, and of "
+                         "transmission, latency and queueing of messages along the critical path. Their sum is exactly "
+                         "the makespan. It stores about 40 bytes per action, for at most 50 million actions."),
+            PETRA_OPTION("memory", "measured|paper|strict", memory,
+                         "selects the accounting of memory. measured (the default) is the memory that a training would "
+                         "allocate; paper counts as table 3 of the paper does; strict counts every stream."),
             PETRA_OPTION("fit", "FILE", fit, "the measured times to fit the config to"),
             PETRA_OPTION("vary", "KEYS", vary, "the keys whose numbers --fit changes"),
             {0}},

@@ -166,29 +166,27 @@ const petra_command petra_command_sweep = {
     .name = "sweep",
     .summary = "runs a grid of configs with several seeds and summarises it; can be resumed",
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
-    .help =
-        "Runs every cell of a grid with petra train or petra simulate, each as a separate process in DIR/CELL. Writes\n"
-        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % confidence interval over the seeds of each\n"
-        "combination. Both files are updated while cells run. A grid:\n"
-        "  base: config.yaml              (or config: {...}; a relative path is relative to the grid)\n"
-        "  command: train                 (or simulate)\n"
-        "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
-        "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
-        "  seeds: [1, 2, 3]\n"
-        "petra checks all cells before it runs any. Complete cells are not run again. Other cells are run, from their\n"
-        "checkpoint if they have one. A complete cell with another config is an error. --set overrides a key of every "
-        "cell.",
+    .help = "Runs every cell of a grid with petra train or petra simulate, each as a separate process in DIR/CELL.\n"
+            "Writes DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % confidence interval over the seeds\n"
+            "of each combination. Both files are updated while cells run. A grid:\n"
+            "  base: config.yaml              (or config: {...}; a relative path is relative to the grid)\n"
+            "  command: train                 (or simulate)\n"
+            "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
+            "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
+            "  seeds: [1, 2, 3]\n"
+            "petra checks all cells before it runs any. Complete cells are not run again. Other cells are run, from\n"
+            "their checkpoint if they have one. A complete cell with another config is an error. --set overrides a\n"
+            "key of every cell.",
     .takes_config = true,
     .options =
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output,
-                         "where files go; must be a folder for the sweep alone (default: a folder in run.output of "
-                         "the\n                   base, named after the grid; with config: {...} run.output/run.name)"),
-            PETRA_OPTION(
-                "jobs", "N", jobs,
-                "runs N cells at once (default 1); 0 runs none and summarises the complete cells, with\n               "
-                "    the --set arguments of the last sweep in DIR; this also works while others run\n                  "
-                " cells, but while a sweep runs, 0 prints the summary and writes no files"),
+                         "where files go; must be a folder for the sweep alone (default: a folder in run.output of the "
+                         "base, named after the grid; with config: {...} run.output/run.name)"),
+            PETRA_OPTION("jobs", "N", jobs,
+                         "runs N cells at once (default 1); 0 runs none and summarises the complete cells, with the "
+                         "--set arguments of the last sweep in DIR; this also works while others run cells, but while "
+                         "a sweep runs, 0 prints the summary and writes no files"),
             PETRA_OPTION("slurm", NULL, slurm, "runs nothing; prints a script for sbatch that runs the open cells"),
             PETRA_OPTION("cell", "N", cell, "runs only cell N (numbered from 1) and writes no summary"),
             {0}},

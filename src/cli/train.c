@@ -164,9 +164,9 @@ const petra_command petra_command_train = {
     .arguments =
         "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume | --overwrite] [--trace FILE] [--json] [--quiet]",
     .help =
-        "Trains the network of the config with the method of the config. By default all J stages are emulated in this\n"
-        "process, in the order of a virtual clock. With run.mode: execute under mpirun, each process computes some of\n"
-        "the stages.\n"
+        "Trains the network of the config with the method of the config. By default all J stages are emulated in\n"
+        "this process, in the order of a virtual clock. With run.mode: execute under mpirun, each process\n"
+        "computes some of the stages.\n"
         "\n"
         "The run writes these files into DIR:\n"
         "  config.yaml                      every key with its value\n"
@@ -177,11 +177,9 @@ const petra_command petra_command_train = {
         "run.keep_checkpoint\n"
         "Before the run, petra prints an estimate of its time (with a profile), memory and disk space.\n"
         "\n"
-        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run after a checkpoint is written; the last line of the output "
-        "is\n"
-        "the command that resumes the run. A second signal ends the run at once.\n"
-        "If the run is already complete, --resume says so and changes nothing; with --json it prints\n"
-        "{\"output\": DIR, \"complete\": true}.",
+        "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end the run after a checkpoint is written; the last line of the\n"
+        "output is the command that resumes the run. A second signal ends the run at once. If the run is already\n"
+        "complete, --resume says so and changes nothing; with --json it prints {\"output\": DIR, \"complete\": true}.",
     .takes_config = true,
     .options =
         (const petra_option[]){
@@ -189,16 +187,14 @@ const petra_command petra_command_train = {
             PETRA_OPTION("trace", "FILE", trace,
                          "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
                          "may exceed 500 MB"),
-            PETRA_OPTION_MORE(
-                "resume", NULL, resume,
-                "resumes from checkpoint.h5 in DIR, with the same bits; starts at the beginning if there is none",
-                "A complete run is left as it is. To make it longer, it must have kept its checkpoint "
-                "(run.keep_checkpoint)."),
-            PETRA_OPTION_MORE(
-                "overwrite", NULL, overwrite,
-                "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is",
-                "The earlier run is moved aside, and removed after the first loss or the first checkpoint of the new "
-                "run. If the new run ends before that, the earlier run is restored."),
+            PETRA_OPTION("resume", NULL, resume,
+                         "resumes from checkpoint.h5 in DIR, with the same bits; starts at the beginning if there is "
+                         "none. A complete run is left as it is. To make it longer, it must have kept its checkpoint "
+                         "(run.keep_checkpoint)."),
+            PETRA_OPTION("overwrite", NULL, overwrite,
+                         "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is. "
+                         "The earlier run is moved aside, and removed after the first loss or the first checkpoint of "
+                         "the new run. If the new run ends before that, the earlier run is restored."),
             {0}},
     .ranks = true,
     .lasting = true,

@@ -31,39 +31,38 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
   out->batch = (int32_t)config->data.batch;
 }
 
-static petra_status check_text(const petra_config *config, const char *what, const char *found, const char *expected) {
-  return strcmp(found, expected) == 0
-             ? PETRA_OK
-             : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
-                                 config->cluster.cost.profile, what, found, what, expected);
-}
-
-static petra_status check_number(const petra_config *config, const char *what, int32_t found, int32_t expected) {
-  return found == expected ? PETRA_OK
-                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %d",
-                                               config->cluster.cost.profile, what, (int)found, what, (int)expected);
-}
-
-/* Checks that the profile measured what is to be priced. */
+/* Checks that what was timed is what is to be priced. */
 static petra_status check_network(const petra_plan *plan) {
   const petra_config *config = plan->config;
   const petra_profile *profile = plan->profile;
   petra_profile own = {0};
   int64_t blocks = 0;
   petra_plan_describe_profile(plan, &own);
-  PETRA_TRY(check_text(config, "model.family", profile->family, own.family));
-  PETRA_TRY(check_number(config, "model.depth", profile->depth, own.depth));
-  PETRA_TRY(check_number(config, "model.width", profile->width, own.width));
-  PETRA_TRY(check_text(config, "model.stem", profile->stem, own.stem));
-  PETRA_TRY(check_text(config, "model.downsample", profile->downsample, own.downsample));
-  PETRA_TRY(check_number(config, "model.classes", profile->classes, own.classes));
-  PETRA_TRY(check_number(config, "model.context", profile->context, own.context));
-  PETRA_TRY(check_number(config, "model.heads", profile->heads, own.heads));
-  PETRA_TRY(check_number(config, "model.patch", profile->patch, own.patch));
-  PETRA_TRY(check_number(config, "image height", profile->image_height, own.image_height));
-  PETRA_TRY(check_number(config, "image width", profile->image_width, own.image_width));
-  PETRA_TRY(check_number(config, "data.batch", profile->batch, own.batch));
-  PETRA_TRY(check_text(config, "device.precision", profile->precision, own.precision));
+  const struct {
+    const char *what, *found, *expected; /* texts; NULL: numbers */
+    int32_t found_number, expected_number;
+  } all[] = {{"model.family", profile->family, own.family, 0, 0},
+             {"model.depth", NULL, NULL, profile->depth, own.depth},
+             {"model.width", NULL, NULL, profile->width, own.width},
+             {"model.stem", profile->stem, own.stem, 0, 0},
+             {"model.downsample", profile->downsample, own.downsample, 0, 0},
+             {"model.classes", NULL, NULL, profile->classes, own.classes},
+             {"model.context", NULL, NULL, profile->context, own.context},
+             {"model.heads", NULL, NULL, profile->heads, own.heads},
+             {"model.patch", NULL, NULL, profile->patch, own.patch},
+             {"image height", NULL, NULL, profile->image_height, own.image_height},
+             {"image width", NULL, NULL, profile->image_width, own.image_width},
+             {"data.batch", NULL, NULL, profile->batch, own.batch},
+             {"device.precision", profile->precision, own.precision, 0, 0}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const char *what = all[i].what;
+    if (all[i].found && strcmp(all[i].found, all[i].expected) != 0)
+      return petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
+                               config->cluster.cost.profile, what, all[i].found, what, all[i].expected);
+    if (all[i].found_number != all[i].expected_number)
+      return petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %d",
+                               config->cluster.cost.profile, what, all[i].found_number, what, all[i].expected_number);
+  }
   for (int32_t j = 0; j < profile->stages; j++)
     blocks += profile->stage[j].blocks;
   if (blocks != plan->model.block_count)

@@ -72,7 +72,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   for (int g = 1; g <= c->maximum; g++)
     c->sum[g - 1] += list_schedule(c, count, g);
   c->left -= count;
-  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* enough is known */
+  return c->left > 0 ? PETRA_OK : PETRA_STOPPED; /* the rest does not matter */
 }
 
 static petra_status run(group_counter *c) {

@@ -3,7 +3,6 @@
 
 #include "distributed/transport_ranks.h"
 #include "exec/worker_replicas.h"
-#include "predict/memory_pass.h"
 
 #include <string.h>
 

@@ -1,13 +1,133 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "predict/memory_pass.h"
+/* Sends one microbatch up and down through the real stages on a backend without content, and records what each action
+ * changes in their accounts. */
+#include "predict/memory.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
-#include "predict/memory_kept.h"
 #include "plan/network.h"
+#include "stage/stage.h"
 
 #include <string.h>
+
+/* --- where W is split from B: the tensors that several stages hold, each until its B or its W --- */
+
+typedef struct holder {
+  petra_tensor *tensor; /* a reference of its own */
+  int stage;            /* from 0 */
+  petra_memory_until until;
+} holder;
+
+typedef struct kept_tensors {
+  holder *holders;
+  int64_t count, capacity;
+} kept_tensors;
+
+/* The stage whose tensors petra_stage_each_kept visits. */
+typedef struct noting {
+  kept_tensors *held;
+  int stage;
+  petra_memory_until until;
+} noting;
+
+static void release_kept(kept_tensors *held) {
+  for (int64_t i = 0; i < held->count; i++)
+    petra_tensor_release(&held->holders[i].tensor);
+  petra_free(held->holders);
+  *held = (kept_tensors){0};
+}
+
+static petra_status add(void *context, petra_tensor *tensor) {
+  const noting *n = context;
+  kept_tensors *held = n->held;
+  PETRA_TRY(petra_array_reserve(&held->holders, &held->capacity, held->count + 1, sizeof *held->holders));
+  held->holders[held->count++] = (holder){.tensor = petra_tensor_retain(tensor), .stage = n->stage, .until = n->until};
+  return PETRA_OK;
+}
+
+/* Notes all that stage `number` (from 0) keeps of microbatch 0: for every stage between the last F and the first B (until its B, as far as
+ * is known then), and again after the last B, before any W (until its W). */
+static petra_status note_kept(kept_tensors *held, const petra_stage *stage, int number, petra_memory_until until) {
+  return petra_stage_each_kept(stage, 0, add, &(noting){held, number, until});
+}
+
+/* Returns the stage in whose account the tensor is; -1: none. */
+static int owner_of(const petra_tensor *tensor, petra_stage *const *stages, int count) {
+  for (int j = 0; j < count; j++)
+    if (petra_stage_account(stages[j]) == tensor->account)
+      return j;
+  return -1;
+}
+
+/* Finds until when each stage keeps the tensor, from the stage below its owner on. The message that brought it to its
+ * owner keeps it until the owner's B. */
+static petra_status find_holders(const kept_tensors *held, const petra_tensor *tensor, int owner,
+                                 petra_memory_shared *out) {
+  *out = (petra_memory_shared){.bytes = (int64_t)tensor->bytes, .category = tensor->category};
+  for (int64_t i = 0; i < held->count; i++) {
+    const holder *one = &held->holders[i];
+    const int place = one->stage - owner - PETRA_MEMORY_KEPT_FROM;
+    if (one->tensor != tensor)
+      continue;
+    if (place < 0 || place >= PETRA_MEMORY_KEPT_STAGES)
+      return petra_fail(PETRA_INTERNAL, "stage %d holds what counts at stage %d", one->stage + 1, owner + 1);
+    if (out->until[place] < one->until)
+      out->until[place] = one->until;
+  }
+  petra_memory_until *own = &out->until[-PETRA_MEMORY_KEPT_FROM];
+  if (*own == PETRA_MEMORY_NOT_KEPT)
+    *own = PETRA_MEMORY_UNTIL_BACKWARD;
+  return PETRA_OK;
+}
+
+/* Adds an entry, or bytes to the entry of the same actions. */
+static petra_status share(const petra_memory_shared *found, int owner, petra_memory_stage *out) {
+  int i = 0;
+  while (i < out->shared_count && (out->shared[i].category != found->category ||
+                                   memcmp(out->shared[i].until, found->until, sizeof found->until) != 0))
+    i++;
+  if (i == PETRA_MEMORY_SHARED_MAX)
+    return petra_fail(PETRA_INTERNAL, "what counts at stage %d is held in more than %d ways", owner + 1, i);
+  if (i == out->shared_count)
+    out->shared[out->shared_count++] = (petra_memory_shared){.category = found->category};
+  memcpy(out->shared[i].until, found->until, sizeof found->until);
+  out->shared[i].bytes += found->bytes;
+  return PETRA_OK;
+}
+
+/* Returns true if no holder before this one keeps the same tensor until its W. */
+static bool is_first(const kept_tensors *held, int64_t index) {
+  for (int64_t i = 0; i < index; i++)
+    if (held->holders[i].tensor == held->holders[index].tensor &&
+        held->holders[i].until == PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT)
+      return false;
+  return true;
+}
+
+/* Puts what is held until a W, and by another action too, into `shared` of the stage in whose account it is. PETRA_INTERNAL if the account
+ * is none of these stages', or a holder is too far from it. */
+static petra_status share_kept(const kept_tensors *held, petra_stage *const *stages, int count,
+                               petra_memory_stage *out) {
+  for (int64_t i = 0; i < held->count; i++) {
+    const holder *one = &held->holders[i];
+    petra_memory_shared found;
+    int holders = 0;
+    if (one->until != PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT || !is_first(held, i))
+      continue;
+    const int owner = owner_of(one->tensor, stages, count);
+    if (owner < 0)
+      return petra_fail(PETRA_INTERNAL, "stage %d holds what counts at no stage", one->stage + 1);
+    PETRA_TRY(find_holders(held, one->tensor, owner, &found));
+    for (int place = 0; place < PETRA_MEMORY_KEPT_STAGES; place++)
+      holders += found.until[place] != PETRA_MEMORY_NOT_KEPT;
+    if (holders > 1)
+      PETRA_TRY(share(&found, owner, &out[owner]));
+  }
+  return PETRA_OK;
+}
+
+/* --- the pass --- */
 
 /* The variants of a pass up and down. */
 typedef enum passing {
@@ -19,9 +139,9 @@ typedef enum passing {
 /* One microbatch on its way through dry stages. */
 typedef struct passage {
   passing how;
-  petra_network network;   /* dry */
-  const int32_t *rank_of;  /* of each stage; NULL: one process has all */
-  petra_kept_tensors held; /* of HELD */
+  petra_network network;  /* dry */
+  const int32_t *rank_of; /* of each stage; NULL: one process has all */
+  kept_tensors held;      /* of HELD */
   const petra_program_options *program;
   petra_memory_stage *out;
   petra_account *before;             /* one per stage, from 0 */
@@ -156,7 +276,7 @@ static petra_status pass_update(passage *p, int stage) {
 
 static petra_status note_held(passage *p, petra_memory_until until) {
   for (int j = 0; j < p->program->stages && p->how == HELD; j++)
-    PETRA_TRY(petra_kept_tensors_note(&p->held, p->network.stage[j], j, until));
+    PETRA_TRY(note_kept(&p->held, p->network.stage[j], j, until));
   return PETRA_OK;
 }
 
@@ -182,7 +302,7 @@ static petra_status pass(passage *p) {
   }
   if (p->how == HELD) {
     PETRA_TRY(note_held(p, PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT));
-    return petra_kept_tensors_share(&p->held, p->network.stage, stages, p->out);
+    return share_kept(&p->held, p->network.stage, stages, p->out);
   }
   for (int j = 0; j < stages; j++)
     PETRA_TRY(pass_update(p, j));
@@ -207,7 +327,7 @@ done:
   petra_free(p.forward);
   petra_free(p.backward);
   petra_free(p.labels);
-  petra_kept_tensors_fini(&p.held);
+  release_kept(&p.held);
   petra_network_fini(&p.network);
   return status;
 }

@@ -9,6 +9,185 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the factors --- */
+
+/* A key with two factors would use only the last one. */
+static petra_status check_new(const petra_fit *fit, const char *key) {
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      if (strcmp(fit->factor[i].keys[k], key) == 0)
+        return petra_fail(PETRA_USAGE, "--vary: %s twice; expected each key once", key);
+  return PETRA_OK;
+}
+
+static petra_status add_key(petra_fit_factor *factor, const petra_config *config, const char *key) {
+  if (factor->count == PETRA_FIT_KEYS)
+    return petra_fail(PETRA_USAGE, "--vary: more than %d keys of one factor; expected fewer", PETRA_FIT_KEYS);
+  double *start = &factor->start[factor->count];
+  PETRA_TRY(petra_config_number(config, key, start));
+  if (!(*start > 0))
+    return petra_config_fail(config, key,
+                             "%g with --vary, which multiplies it; expected a number above 0 to begin with", *start);
+  PETRA_TRY(petra_duplicate_string(&factor->keys[factor->count], key));
+  factor->count++;
+  return PETRA_OK;
+}
+
+/* Splits `vary` at its commas and +. */
+static petra_status read_factors(petra_fit *fit, const petra_config *config, char *vary) {
+  char *rest, *more;
+  for (char *group = strtok_r(vary, ",", &rest); group; group = strtok_r(NULL, ",", &rest)) {
+    if (fit->factors == PETRA_FIT_FACTORS)
+      return petra_fail(PETRA_USAGE, "--vary: more than %d factors; expected fewer", PETRA_FIT_FACTORS);
+    petra_fit_factor *factor = &fit->factor[fit->factors++];
+    factor->factor = 1;
+    for (char *key = strtok_r(group, "+", &more); key; key = strtok_r(NULL, "+", &more)) {
+      PETRA_TRY(check_new(fit, key));
+      PETRA_TRY(add_key(factor, config, key));
+    }
+  }
+  if (fit->factors == 0 || fit->factor[fit->factors - 1].count == 0)
+    return petra_fail(PETRA_USAGE,
+                      "--vary: no key; expected keys, such as cluster.host.action_s,cluster.cost.launch_s");
+  return PETRA_OK;
+}
+
+/* --- the measurements --- */
+
+typedef struct reader {
+  const char *path;
+  int line, columns;
+  char *keys[PETRA_FIT_KEYS + 1]; /* including `seconds`, the last one */
+} reader;
+
+/* Splits a line at its commas and trims blanks; returns the number of fields, at most `most` + 1. */
+static int cut(char *line, char **fields, int maximum) {
+  int count = 0;
+  for (char *at = line; at && count <= maximum; count++) {
+    char *end = strchr(at, ',');
+    if (end)
+      *end = 0;
+    while (*at == ' ' || *at == '\t')
+      at++;
+    for (size_t length = strlen(at); length > 0 && strchr(" \t\r\n", at[length - 1]); length--)
+      at[length - 1] = 0;
+    if (count < maximum)
+      fields[count] = at;
+    at = end ? end + 1 : NULL;
+  }
+  return count;
+}
+
+/* Checks that keys to vary are the same in all measurements, and that no column occurs twice. */
+static petra_status check_column(const reader *r, const petra_fit *fit, const char *key) {
+  for (int i = 0; i < r->columns; i++)
+    if (strcmp(r->keys[i], key) == 0)
+      return petra_fail(PETRA_CONFIG, "%s:%d: %s twice; expected each key once", r->path, r->line, key);
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      if (strcmp(fit->factor[i].keys[k], key) == 0)
+        return petra_fail(PETRA_CONFIG, "%s:%d: %s, which --vary also names; expected the key in only one of them",
+                          r->path, r->line, key);
+  return PETRA_OK;
+}
+
+static petra_status read_header(reader *r, char *line, const petra_fit *fit) {
+  char *fields[PETRA_FIT_KEYS + 1];
+  const int count = cut(line, fields, PETRA_FIT_KEYS + 1);
+  if (count > PETRA_FIT_KEYS + 1 || count < 2 || strcmp(fields[count - 1], "seconds") != 0)
+    return petra_fail(
+        PETRA_CONFIG,
+        "%s:%d: not the header of a file of measurements; expected up to %d config keys and, last, seconds", r->path,
+        r->line, PETRA_FIT_KEYS);
+  for (; r->columns < count; r->columns++) {
+    PETRA_TRY(check_column(r, fit, fields[r->columns]));
+    PETRA_TRY(petra_duplicate_string(&r->keys[r->columns], fields[r->columns]));
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_row(const reader *r, char *line, petra_fit *fit) {
+  char *fields[PETRA_FIT_KEYS + 1], *end;
+  const int count = cut(line, fields, PETRA_FIT_KEYS + 1), last = r->columns - 1;
+  if (count != r->columns)
+    return petra_fail(PETRA_CONFIG, "%s:%d: %d values; expected %d, as in the header", r->path, r->line, count,
+                      r->columns);
+  if (fit->measurements == PETRA_FIT_MEASUREMENTS)
+    return petra_fail(PETRA_CONFIG, "%s:%d: too many measurements; expected at most %d", r->path, r->line,
+                      PETRA_FIT_MEASUREMENTS);
+  petra_fit_measurement *one = &fit->measurement[fit->measurements++];
+  const size_t room = strlen(r->path) + 16;
+  PETRA_TRY(petra_allocate(&one->where, room, 1));
+  snprintf(one->where, room, "%s:%d", r->path, r->line);
+  one->measured_s = strtod(fields[last], &end);
+  if (*end || end == fields[last] || !isfinite(one->measured_s) || one->measured_s <= 0)
+    return petra_fail(PETRA_CONFIG, "%s:%d: '%s' seconds; expected a number above 0", r->path, r->line, fields[last]);
+  for (; one->count < last; one->count++) {
+    const size_t size = strlen(r->keys[one->count]) + strlen(fields[one->count]) + 2;
+    PETRA_TRY(petra_allocate(&one->settings[one->count], size, 1));
+    snprintf(one->settings[one->count], size, "%s=%s", r->keys[one->count], fields[one->count]);
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_lines(reader *r, FILE *file, petra_fit *fit) {
+  char *line = NULL;
+  size_t room = 0;
+  petra_status status = PETRA_OK;
+  while (status == PETRA_OK && getline(&line, &room, file) >= 0) {
+    r->line++;
+    const char first = line[strspn(line, " \t\r\n")];
+    if (first && first != '#')
+      status = r->columns == 0 ? read_header(r, line, fit) : read_row(r, line, fit);
+  }
+  free(line); /* owned by getline */
+  if (status == PETRA_OK && ferror(file))
+    status = petra_fail(PETRA_IO, "%s: cannot read: %s", r->path, strerror(errno));
+  if (status == PETRA_OK && fit->measurements == 0)
+    status = petra_fail(PETRA_CONFIG, "%s: no measurement; expected a header and a line for each measurement", r->path);
+  return status;
+}
+
+/* Fills the measurements and the factors of `fit`, which is all zeros. Call petra_fit_destroy even on failure. */
+static petra_status read_fit(petra_fit *fit, const petra_config *config, const char *path, const char *vary) {
+  reader r = {.path = path};
+  char *keys = NULL;
+  FILE *file = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&keys, vary), done);
+  PETRA_TRY_GOTO(status, read_factors(fit, config, keys), done);
+  file = fopen(path, "r");
+  if (!file)
+    PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno)), done);
+  status = read_lines(&r, file, fit);
+done:
+  if (file)
+    fclose(file);
+  for (int i = 0; i < r.columns; i++)
+    petra_free(r.keys[i]);
+  petra_free(keys);
+  return status;
+}
+
+/* --- the fit --- */
+
+void petra_fit_destroy(petra_fit *fit) {
+  if (!fit)
+    return;
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      petra_free(fit->factor[i].keys[k]);
+  for (int i = 0; i < fit->measurements; i++) {
+    for (int k = 0; k < fit->measurement[i].count; k++)
+      petra_free(fit->measurement[i].settings[k]);
+    petra_free(fit->measurement[i].where);
+  }
+  petra_free(fit);
+}
 
 /* The search is limited to factors of e^12. */
 #define FARTHEST 12.0
@@ -102,7 +281,7 @@ petra_status petra_fit_find(const petra_config *config, const char *path, const 
   char *text = NULL;
   petra_status status;
   PETRA_TRY(petra_allocate(&f.fit, 1, sizeof *f.fit));
-  PETRA_TRY_GOTO(status, petra_fit_read(f.fit, config, path, vary), done);
+  PETRA_TRY_GOTO(status, read_fit(f.fit, config, path, vary), done);
   PETRA_TRY_GOTO(status, petra_folder_expand_config(config, &text, &f.text.size), done);
   f.text.text = text;
   PETRA_TRY_GOTO(

@@ -2,14 +2,10 @@
 # src/profile: measuring and fitting costs.
 libpetra_a_SOURCES += \
 	src/profile/fit.c src/profile/fit.h \
-	src/profile/fit_read.c src/profile/fit_read.h \
 	src/profile/profile.h \
-	src/profile/profile_alone.c \
-	src/profile/profile_copies.c src/profile/profile_copies.h \
 	src/profile/profile_fit.c src/profile/profile_fit.h \
 	src/profile/profile_link.c \
 	src/profile/profile_measure.c \
 	src/profile/profile_pipeline.c src/profile/profile_pipeline.h \
-	src/profile/profile_spread.c \
 	src/profile/simplex.c src/profile/simplex.h
 EXTRA_DIST += src/profile/README.md

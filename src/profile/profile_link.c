@@ -4,10 +4,79 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "profile/profile.h"
-#include "profile/profile_copies.h"
 
 #include <math.h>
 #include <string.h>
+
+/* --- what a rank takes to make messages of tensors, and tensors of messages --- */
+
+/* Total size of the tensors, and of the messages, that the repetitions cycle through. */
+static const int64_t COLD_BYTES = 32 << 20;
+enum { COPIES = 64 };
+
+typedef struct copies {
+  petra_backend *backend;
+  petra_host_type type;
+  int64_t bytes;
+  int count;
+  petra_tensor *tensor[COPIES];
+  char *messages; /* `count` messages of `bytes` */
+} copies;
+
+/* Images of 16 channels and 8 x 8, or one pixel. */
+static petra_status create_tensors(copies *c) {
+  const int64_t elements = c->bytes / (c->type == PETRA_HOST_F64 ? 8 : 4);
+  const int32_t many[4] = {(int32_t)(elements / 1024), 16, 8, 8}, few[4] = {1, (int32_t)elements, 1, 1};
+  for (int i = 0; i < c->count; i++) {
+    PETRA_TRY(petra_tensor_create(c->backend, PETRA_TENSOR_ACTIVATION, elements >= 1024 ? many : few, NULL,
+                                  PETRA_MEMORY_WORKSPACE, &c->tensor[i]));
+    PETRA_TRY(petra_op_fill(c->backend, c->tensor[i], 0.5));
+  }
+  return PETRA_OK;
+}
+
+static petra_status copy(const copies *c, int which, double *pack_s, double *unpack_s) {
+  char *message = c->messages + which * c->bytes;
+  const double start_s = petra_clock_s();
+  PETRA_TRY(petra_op_download(c->backend, c->tensor[which], message, c->type));
+  *pack_s = petra_clock_s() - start_s;
+  message = c->messages + (which + c->count / 2) % c->count * c->bytes; /* another one than what is in the caches */
+  const double packed_s = petra_clock_s();
+  PETRA_TRY(petra_op_upload(c->backend, c->tensor[(which + c->count / 2) % c->count], message, c->type));
+  PETRA_TRY(petra_backend_synchronize(c->backend));
+  *unpack_s = petra_clock_s() - packed_s;
+  return PETRA_OK;
+}
+
+/* Measures the seconds of each repetition for tensors of `bytes` bytes in the host's order. Tensors and messages are others each time,
+ * so many that in between they leave the caches that they leave in a run. */
+static petra_status measure_copies(petra_backend *backend, int64_t bytes, int warmup, int repetitions, double *pack_s,
+                                   double *unpack_s) {
+  copies c = {.backend = backend,
+              .type = backend->element_bytes[PETRA_TENSOR_ACTIVATION] > 4 ? PETRA_HOST_F64 : PETRA_HOST_F32,
+              .bytes = bytes,
+              .count = (int)(COLD_BYTES / bytes < 2        ? 2
+                             : COLD_BYTES / bytes > COPIES ? COPIES
+                                                           : COLD_BYTES / bytes)};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&c.messages, (size_t)c.count, (size_t)bytes), done);
+  PETRA_TRY_GOTO(status, create_tensors(&c), done);
+  for (int r = -warmup - c.count; r < repetitions; r++) {
+    double packed_s, unpacked_s;
+    PETRA_TRY_GOTO(status, copy(&c, (r + warmup + c.count) % c.count, &packed_s, &unpacked_s), done);
+    if (r < 0)
+      continue;
+    pack_s[r] = packed_s;
+    unpack_s[r] = unpacked_s;
+  }
+done:
+  for (int i = 0; i < c.count; i++)
+    petra_tensor_release(&c.tensor[i]);
+  petra_free(c.messages);
+  return status;
+}
+
+/* --- the measurement --- */
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
@@ -235,16 +304,7 @@ static petra_status measure_carrying(measurement *m) {
 
 /* --- all ranks --- */
 
-static petra_status pool(void *context, int rank, const void *data, size_t size) {
-  measurement *m = context;
-  const size_t row = (size_t)m->repetitions * sizeof *m->pooled, rows = (size_t)(KINDS * m->sizes);
-  (void)size;
-  for (size_t i = 0; i < rows; i++)
-    memcpy((char *)m->pooled + (i * (size_t)m->ranks->count + (size_t)rank) * row, (const char *)data + i * row, row);
-  return PETRA_OK;
-}
-
-/* Computes the spread of the values that were measured. */
+/* Returns the spread of those samples that were measured. */
 static petra_spread spread_of(measurement *m, int kind, int size) {
   const int all = m->ranks->count * m->repetitions;
   double *samples = m->pooled + ((size_t)kind * (size_t)m->sizes + (size_t)size) * (size_t)all;
@@ -269,8 +329,8 @@ static void summarise(measurement *m, petra_profile *out) {
 /* Measures one pair at a time, except what is measured while all compute. */
 static petra_status measure(measurement *m) {
   for (int i = 0; i < m->sizes; i++)
-    PETRA_TRY(petra_profile_measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),
-                                           samples_of(m, UNPACK, i)));
+    PETRA_TRY(measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),
+                             samples_of(m, UNPACK, i)));
   for (int lower = 0; lower + 1 < m->ranks->count; lower++)
     PETRA_TRY(petra_ranks_agree(m->ranks, time_pair(m, lower), NULL));
   return measure_carrying(m);
@@ -290,7 +350,8 @@ petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *b
   for (size_t i = 0; i < samples; i++)
     m.samples[i] = NAN;
   PETRA_TRY_GOTO(status, measure(&m), done);
-  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, m.samples, samples * sizeof *m.samples, pool, &m), done);
+  PETRA_TRY_GOTO(
+      status, petra_profile_pool(ranks, m.samples, (size_t)(KINDS * m.sizes), (size_t)m.repetitions, m.pooled), done);
   if (ranks->rank == 0)
     summarise(&m, out);
 done:

@@ -11,6 +11,7 @@
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <string.h>
+#include <math.h>
 
 /* The two sets of stages. */
 enum { WITHOUT_GRAPH, WITH_GRAPH, SETS };
@@ -229,34 +230,38 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   }
 }
 
-/* Joins the samples of all ranks. */
+/* Where samples of all ranks go. */
 typedef struct pool {
-  double *samples;
-  size_t row; /* samples of a part of a stage on one rank */
-  size_t rows, ranks;
+  double *pooled;
+  size_t rows, row, ranks;
 } pool;
 
 static petra_status take_samples(void *context, int rank, const void *data, size_t size) {
-  pool *all = context;
+  const pool *p = context;
   (void)size;
-  for (size_t i = 0; i < all->rows; i++)
-    memcpy(all->samples + (i * all->ranks + (size_t)rank) * all->row, (const double *)data + i * all->row,
-           all->row * sizeof *all->samples);
+  for (size_t i = 0; i < p->rows; i++)
+    memcpy(p->pooled + (i * p->ranks + (size_t)rank) * p->row, (const double *)data + i * p->row,
+           p->row * sizeof *p->pooled);
   return PETRA_OK;
 }
 
+petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_t rows, size_t row, double *pooled) {
+  pool p = {pooled, rows, row, (size_t)ranks->count};
+  return petra_ranks_gather(ranks, samples, rows * row * sizeof *samples, take_samples, &p);
+}
+
+/* At rank 0: `m` has the samples of all ranks, as if they were one. */
 static petra_status gather(measurement *m, petra_ranks *ranks) {
-  pool all = {
-      .row = (size_t)m->repetitions, .rows = (size_t)m->stages * PETRA_PROFILE_PARTS, .ranks = (size_t)ranks->count};
-  PETRA_TRY(petra_allocate(&all.samples, all.rows * all.row * all.ranks, sizeof *all.samples));
-  petra_status status =
-      petra_ranks_gather(ranks, m->samples, all.rows * all.row * sizeof *m->samples, take_samples, &all);
+  const size_t rows = (size_t)m->stages * PETRA_PROFILE_PARTS, row = (size_t)m->repetitions;
+  double *pooled;
+  PETRA_TRY(petra_allocate(&pooled, rows * row * (size_t)ranks->count, sizeof *pooled));
+  const petra_status status = petra_profile_pool(ranks, m->samples, rows, row, pooled);
   if (status == PETRA_OK && ranks->rank == 0) {
     petra_free(m->samples);
-    m->samples = all.samples;
+    m->samples = pooled;
     m->repetitions *= ranks->count;
   } else {
-    petra_free(all.samples);
+    petra_free(pooled);
   }
   return status;
 }
@@ -285,4 +290,96 @@ done:
   petra_free(m.labels);
   petra_free(m.samples);
   return status;
+}
+
+/* --- what the stages take on one rank while the others wait, as they do in a run whose ranks are not all busy --- */
+
+typedef double means[PETRA_PROFILE_PARTS];
+
+typedef struct sums {
+  means *stage;
+  int32_t stages, ranks;
+} sums;
+
+/* Uses fewer repetitions, because the ranks measure one after the other. */
+static petra_status measure_here(const petra_plan *plan, petra_backend *backend, int ranks, means *out) {
+  const int stages = plan->partition.stages;
+  petra_config config = *plan->config;
+  petra_plan fewer = *plan; /* borrows its members */
+  petra_profile_stage *stage;
+  config.profile.repetitions = (config.profile.repetitions + ranks - 1) / ranks;
+  fewer.config = &config;
+  PETRA_TRY(petra_allocate(&stage, (size_t)stages, sizeof *stage));
+  petra_status status = petra_profile_measure(&fewer, backend, NULL, true, stage);
+  for (int j = 0; j < stages && status == PETRA_OK; j++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
+      out[j][p] = stage[j].part[p].mean;
+  petra_free(stage);
+  return status;
+}
+
+static petra_status add(void *context, int rank, const void *data, size_t size) {
+  const sums *s = context;
+  (void)rank;
+  (void)size;
+  for (int32_t j = 0; j < s->stages; j++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      double mean;
+      memcpy(&mean, (const char *)data + sizeof(means) * (size_t)j + sizeof mean * (size_t)p, sizeof mean);
+      s->stage[j][p] += mean / s->ranks;
+    }
+  return PETRA_OK;
+}
+
+petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
+                                         petra_profile *out) {
+  const size_t stages = (size_t)plan->partition.stages;
+  sums s = {.stages = plan->partition.stages, .ranks = ranks->count};
+  means *own = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&own, stages, sizeof *own), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&s.stage, stages, sizeof *s.stage), done);
+  for (int r = 0; r < ranks->count; r++)
+    PETRA_TRY_GOTO(
+        status,
+        petra_ranks_agree(ranks, r == ranks->rank ? measure_here(plan, backend, ranks->count, own) : PETRA_OK, NULL),
+        done);
+  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, own, stages * sizeof *own, add, &s), done);
+  for (int32_t j = 0; j < s.stages && ranks->rank == 0; j++)
+    memcpy(out->stage[j].alone_s, s.stage[j], sizeof s.stage[j]);
+  out->has_alone = true;
+done:
+  petra_free(s.stage);
+  petra_free(own);
+  return status;
+}
+
+/* --- which of the times of a profile are unsure --- */
+
+/* Parts above both limits are reported: the distance of quartiles over the median, and over the stage's time. */
+static const double LARGE = 0.5, MATTERS = 0.05;
+
+/* Returns the stage's time for a microbatch, by the medians: F and B with reconstruction. */
+static double whole_of(const petra_profile_stage *stage) {
+  double sum = 0;
+  for (int p = PETRA_PROFILE_FORWARD; p <= PETRA_PROFILE_RECONSTRUCT; p++)
+    sum += stage->part[p].median;
+  return sum;
+}
+
+petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile) {
+  petra_profile_unsure found = {0};
+  double maximum = 0;
+  for (int j = 0; j < profile->stages; j++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      const petra_spread *spread = &profile->stage[j].part[p];
+      const double range = spread->quartile3 - spread->quartile1, whole = whole_of(&profile->stage[j]);
+      if (!(range > LARGE * spread->median && range > MATTERS * whole))
+        continue;
+      if (found.count++ == 0 || range > maximum * whole) {
+        maximum = whole > 0 ? range / whole : INFINITY;
+        found.stage = j, found.part = (petra_profile_part)p;
+      }
+    }
+  return found;
 }

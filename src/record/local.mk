@@ -2,18 +2,12 @@
 # src/record: what a run leaves: run.h5 and its columns, actions, traces.
 libpetra_a_SOURCES += \
 	src/record/action_log.c src/record/action_log.h \
-	src/record/backend_memory.c src/record/backend_memory.h \
 	src/record/run_h5.c src/record/run_h5.h \
-	src/record/run_h5_rows.c \
-	src/record/run_h5_create.c \
-	src/record/run_h5_pace.h \
 	src/record/run_h5_private.h \
 	src/record/run_h5_probe.c src/record/run_h5_probe.h \
 	src/record/run_h5_read.c src/record/run_h5_read.h \
 	src/record/run_h5_columns.c src/record/run_h5_columns.h \
-	src/record/run_h5_simulate.h \
 	src/record/run_h5_tables.c \
 	src/record/trace.c src/record/trace.h \
-	src/record/trace_observer.c src/record/trace_observer.h \
 	src/record/training_log.c src/record/training_log.h
 EXTRA_DIST += src/record/README.md

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "base/version.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 #include "record/run_h5_private.h"
@@ -23,8 +24,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
 /* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8 KiB) for
  * each of the 7 + 12 columns: at most 608 KiB; the rest is for /model/stages, /memory and HDF5's block sizes. */
@@ -32,6 +37,101 @@ enum { RESERVE_BYTES = 1024 * 1024 };
 
 /* /trace/actions needs two chunks (32 KiB) and two index nodes for 7 more columns. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
+
+/* --- columns: functions that return bool call HDF5 (between petra_hdf5_begin and petra_hdf5_end), and return false if it fails --- */
+
+/* Allocates the buffers; `columns` is zeroed before. Call free_columns even on failure. */
+static petra_status init_columns(petra_columns *columns, const petra_column_group *group) {
+  size_t rows = (size_t)group->chunk_rows;
+  columns->group = group;
+  PETRA_TRY(petra_allocate(&columns->rows, rows, group->row_bytes));
+  return petra_allocate(&columns->values, rows, sizeof(double));
+}
+
+static void free_columns(petra_columns *columns) {
+  petra_free(columns->rows);
+  petra_free(columns->values);
+}
+
+static bool create_columns(petra_columns *columns, int64_t file) {
+  const petra_column_group *group = columns->group;
+  hid_t folder = petra_hdf5_create_group(file, group->name);
+  bool done = folder >= 0;
+  for (int c = 0; c < group->count && done; c++) {
+    const petra_column *column = &group->columns[c];
+    const petra_hdf5_set set = {.name = column->name,
+                                .type = petra_column_file_type(column->type),
+                                .rank = 1,
+                                .extent = {1},
+                                .units = column->units,
+                                .dimensions = &petra_dimension_table[group->dimension].name};
+    columns->sets[c] = petra_hdf5_create_growing(folder, &set, group->chunk_rows, false);
+    done = columns->sets[c] >= 0;
+  }
+  H5Gclose(folder);
+  return done;
+}
+
+/* Opens the columns of a file that has them; new rows follow theirs. */
+static bool open_columns(petra_columns *columns, int64_t file) {
+  const petra_column_group *group = columns->group;
+  for (int c = 0; c < group->count; c++) {
+    char name[128];
+    int64_t rows = 0;
+    snprintf(name, sizeof name, "%s/%s", group->name, group->columns[c].name);
+    columns->sets[c] = H5Dopen2(file, name, H5P_DEFAULT);
+    if (!petra_hdf5_extent(columns->sets[c], petra_column_class(group->columns[c].type), 1, &rows) ||
+        (c > 0 && rows != columns->written))
+      return false;
+    columns->written = rows;
+  }
+  return true;
+}
+
+/* Copies one column of the buffered rows into `values` and appends it to the data set. */
+static bool append_column(const petra_columns *columns, int index) {
+  const petra_column *column = &columns->group->columns[index];
+  size_t bytes = petra_column_bytes(column->type);
+  for (int row = 0; row < columns->buffered; row++)
+    memcpy(columns->values + (size_t)row * bytes,
+           columns->rows + (size_t)row * columns->group->row_bytes + column->offset, bytes);
+  int64_t count = columns->buffered;
+  return petra_hdf5_move_rows(columns->sets[index], petra_column_memory_type(column->type), columns->written, 1, &count,
+                              NULL, columns->values);
+}
+
+/* Moves the buffered rows into HDF5, in all columns alike. */
+static bool append_columns(petra_columns *columns) {
+  if (columns->buffered == 0)
+    return true;
+  hsize_t rows = (hsize_t)(columns->written + columns->buffered);
+  for (int c = 0; c < columns->group->count; c++) {
+    if (H5Dset_extent(columns->sets[c], &rows) < 0)
+      return false;
+  }
+  for (int c = 0; c < columns->group->count; c++) {
+    if (!append_column(columns, c))
+      return false;
+  }
+  columns->written = (int64_t)rows;
+  columns->buffered = 0;
+  return true;
+}
+
+static bool close_columns(petra_columns *columns) {
+  bool done = true;
+  for (int c = 0; c < columns->group->count; c++)
+    done = H5Dclose(columns->sets[c]) >= 0 && done;
+  return done;
+}
+
+/* Buffers a row. Returns true if the buffer is full and must be appended before the next row. */
+static bool put_in_buffer(petra_columns *columns, const void *row) {
+  size_t bytes = columns->group->row_bytes;
+  memcpy(columns->rows + (size_t)columns->buffered * bytes, row, bytes);
+  columns->buffered++;
+  return columns->buffered == columns->group->chunk_rows;
+}
 
 /* Abandons the file, and logs the one line of a failed write. */
 static petra_status give_up(petra_runlog *log, const char *reason) {
@@ -50,13 +150,14 @@ static petra_status ready(petra_runlog *log) {
 
 /* --- the length of the file --- */
 
-int petra_runlog_lengthen(const petra_runlog *log, uint64_t size) {
+/* Makes room for the next flush behind the `size` bytes that HDF5 uses. Returns 0 or an errno value. */
+static int lengthen(const petra_runlog *log, uint64_t size) {
   off_t end = (off_t)size + RESERVE_BYTES + (log->group_count > PETRA_RUNLOG_ACTIONS ? ACTIONS_RESERVE_BYTES : 0);
   int failure = petra_file_reserve(log->fd, end);
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
 
-/* Returns the room for the next flush. 0 or an errno value. */
+/* Gives back that room. Returns 0 or an errno value. */
 static int shorten(const petra_runlog *log, hsize_t size) {
   int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
   if (failure)
@@ -75,7 +176,7 @@ static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5
   hsize_t size = 0;
   if (H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  int failure = petra_runlog_lengthen(log, size + (hsize_t)bytes);
+  int failure = lengthen(log, size + (hsize_t)bytes);
   return failure ? give_up(log, strerror(failure)) : PETRA_OK;
 }
 
@@ -85,10 +186,10 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
   bool done = true;
   PETRA_TRY(make_room(log, 0, errors));
   for (int g = 0; g < log->group_count && done; g++)
-    done = petra_columns_append(&log->groups[g]);
+    done = append_columns(&log->groups[g]);
   if (!done || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  petra_runlog_lengthen(log, size); /* if it fails, the next flush will */
+  lengthen(log, size); /* if it fails, the next flush will */
   log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
@@ -125,7 +226,7 @@ petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) 
 static petra_status put_row(petra_runlog *log, petra_columns *columns, const void *row) {
   if (log->failed)
     return PETRA_IO;
-  bool full = petra_columns_put(columns, row);
+  bool full = put_in_buffer(columns, row);
   double now = petra_clock_s();
   double next = now + (now - log->row_s);
   log->row_s = now;
@@ -148,11 +249,11 @@ petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_actio
 
 /* --- the end --- */
 
-void petra_runlog_free(petra_runlog *log) {
+static void free_log(petra_runlog *log) {
   petra_free(log->path);
   petra_free(log->reserve);
   for (int g = 0; g < PETRA_RUNLOG_GROUPS; g++)
-    petra_columns_free(&log->groups[g]);
+    free_columns(&log->groups[g]);
   petra_free(log);
 }
 
@@ -175,7 +276,7 @@ petra_status petra_runlog_complete(petra_runlog *log) {
 static bool close_sets(petra_runlog *log) {
   bool done = true;
   for (int g = 0; g < log->group_count; g++)
-    done = petra_columns_close(&log->groups[g]) && done;
+    done = close_columns(&log->groups[g]) && done;
   return done;
 }
 
@@ -210,6 +311,159 @@ petra_status petra_runlog_close(petra_runlog *log) {
   petra_free(log->reserve); /* so that a run without memory can still close its log */
   log->reserve = NULL;
   petra_status status = log->failed ? PETRA_OK : finish(log);
-  petra_runlog_free(log);
+  free_log(log);
+  return status;
+}
+
+/* --- the beginning: a new file, or the one that a checkpoint holds --- */
+
+static bool put_about(hid_t file, const petra_runlog_about *about) {
+  char created[32] = "";
+  time_t now = time(NULL);
+  struct tm parts;
+  if (gmtime_r(&now, &parts))
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const char *const texts[][2] = {{"petra_version", petra_version()},
+                                  {"git_commit", petra_version_git_commit()},
+                                  {"created", created},
+                                  {"command", about->command},
+                                  {"backend", about->backend},
+                                  {"libraries", about->libraries},
+                                  {"config", about->config}};
+  if (about->batches > 0 && petra_hdf5_put_u64(file, "microbatches_per_epoch", (uint64_t)about->batches) < 0)
+    return false;
+  return petra_hdf5_put_i32(file, "schema_version", PETRA_RUNLOG_SCHEMA_VERSION) >= 0 &&
+         petra_hdf5_put_i32(file, "complete", 0) >= 0 && petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
+         petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
+}
+
+/* Names the numbers in the column of kinds of /trace/actions. */
+static bool create_actions(petra_runlog *log) {
+  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
+  if (log->group_count <= PETRA_RUNLOG_ACTIONS)
+    return true;
+  if (!petra_hdf5_put_group(log->file, "trace") || !create_columns(actions, log->file))
+    return false;
+  for (int c = 0; c < actions->group->count; c++)
+    if (strcmp(actions->group->columns[c].name, "kind") == 0)
+      return petra_hdf5_put_texts(actions->sets[c], "kinds", petra_runlog_kinds, PETRA_RUNLOG_KINDS) >= 0;
+  return false;
+}
+
+/* Stores the descriptor of the open file. */
+static bool take_descriptor(petra_runlog *log) {
+  void *descriptor = NULL;
+  if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
+    return false;
+  log->fd = *(int *)descriptor;
+  return true;
+}
+
+/* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. The file announced a greater
+ * length when it was flushed than it has here. */
+static const char *write_image(const char *name, const petra_runlog_about *about) {
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);
+  if (!failure)
+    failure = petra_hdf5_announce_end(fd, (int64_t)about->image_bytes);
+  if (fd >= 0 && close(fd) != 0 && !failure)
+    failure = errno;
+  return failure ? strerror(failure) : NULL;
+}
+
+/* Opens the file at `name`, which contains a log, to resume it. Its actions are removed, because they are recorded
+ * anew. */
+static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
+  hid_t access = petra_hdf5_access();
+  hsize_t none = 0;
+  log->file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDWR, access);
+  H5Pclose(access);
+  log->has_stages = true;
+  bool done = take_descriptor(log);
+  for (int g = 0; g < log->group_count && done; g++)
+    done = open_columns(&log->groups[g], log->file);
+  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
+  for (int c = 0; log->group_count > PETRA_RUNLOG_ACTIONS && c < actions->group->count && done; c++)
+    done = H5Dset_extent(actions->sets[c], &none) >= 0;
+  actions->written = 0;
+  return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
+}
+
+/* Creates the file at `name` and everything in it that does not depend on the run, and flushes it; returns the size. */
+static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
+  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
+  if (access >= 0 && creation >= 0)
+    log->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+  H5Pclose(creation);
+  H5Pclose(access);
+  return take_descriptor(log) && put_about(log->file, about) &&
+         petra_hdf5_put_group(log->file, petra_runlog_stage_group.name) &&
+         create_columns(&log->groups[PETRA_RUNLOG_TRAIN], log->file) &&
+         create_columns(&log->groups[PETRA_RUNLOG_EPOCH], log->file) && petra_hdf5_put_group(log->file, "memory") &&
+         create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
+}
+
+static petra_status allocate_log(const char *path, const petra_runlog_about *about, petra_runlog **out) {
+  const petra_column_group *const groups[] = {[PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
+                                              [PETRA_RUNLOG_EPOCH] =
+                                                  petra_runlog_epoch_group(about->samples, about->recalibrates),
+                                              [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
+  petra_runlog *log = NULL;
+  PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
+  petra_status status = PETRA_OK;
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
+  log->samples = about->samples;
+  log->group_count = about->actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
+  for (int g = 0; g < log->group_count; g++)
+    PETRA_TRY_GOTO(status, init_columns(&log->groups[g], groups[g]), fail);
+  log->file = -1;
+  log->interval_s = FLUSH_INTERVAL_S;
+  log->flushed_s = log->row_s = petra_clock_s();
+  *out = log;
+  return PETRA_OK;
+fail:
+  free_log(log);
+  return status;
+}
+
+/* Creates the file under its temporary name and renames it; returns NULL or the reason for the failure. */
+static const char *create_and_rename(petra_runlog *log, const char *temporary, const petra_runlog_about *about,
+                                     const petra_hdf5_errors *errors) {
+  hsize_t size = 0;
+  const char *reason = about->image ? write_image(temporary, about) : NULL;
+  if (reason)
+    return reason;
+  if (!(about->image ? open_file(log, temporary, &size) : create_file(log, temporary, about, &size)))
+    return petra_hdf5_reason(errors);
+  int failure = lengthen(log, size);
+  if (!failure)
+    failure = petra_seal_begin(log->fd);
+  if (failure)
+    return strerror(failure);
+  /* HDF5 keeps its descriptor, so the file may be renamed while it is open. */
+  return rename(temporary, log->path) == 0 ? NULL : strerror(errno);
+}
+
+petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out) {
+  char *temporary = NULL;
+  petra_runlog *log = NULL;
+  petra_status status = PETRA_OK;
+  petra_hdf5_errors errors;
+  PETRA_TRY(petra_reserve(0));
+  petra_hdf5_begin(&errors);
+  PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
+  PETRA_TRY_GOTO(status, allocate_log(path, about, &log), done);
+  const char *reason = create_and_rename(log, temporary, about, &errors);
+  if (reason) {
+    status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);
+    unlink(temporary);
+    free_log(log);
+  } else {
+    *out = log;
+  }
+done:
+  petra_hdf5_end();
+  petra_free(temporary);
   return status;
 }

@@ -109,6 +109,58 @@ typedef struct petra_runlog_rank {
 petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
+/* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high: with all costs at their first, and third, quartile. */
+typedef enum {
+  PETRA_PACE_MEASURED,
+  PETRA_PACE_PREDICTED,
+  PETRA_PACE_LOW,
+  PETRA_PACE_HIGH,
+  PETRA_PACE_COLUMNS
+} petra_pace_column;
+
+typedef struct petra_runlog_pace {
+  int32_t stages, ranks;
+  double microbatch_s[PETRA_PACE_COLUMNS];
+  double (*stage_s)[PETRA_PACE_COLUMNS]; /* per stage: seconds in actions of a microbatch */
+  double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
+} petra_runlog_pace;
+
+/* Call it once per run; it fails like the functions of run_h5.h. */
+petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace);
+
+/* /simulate of a simulated run. Arrays have `stages` entries. */
+typedef struct petra_runlog_simulation {
+  int64_t makespan_ns, actions, microbatches;
+  double makespan_s;            /* set by petra_runlog_simulated */
+  double time_per_microbatch_s; /* NaN: too few microbatches */
+  double low_s, high_s;         /* with all costs at their first, and third, quartile; NaN: not known */
+  double bubble_fraction, wall_s;
+  int32_t ranks;           /* of cluster.placement; 0: none, and the next two are not read */
+  const int32_t *of_stage; /* the rank of each stage, from 0 */
+  const double *rank_busy; /* share of the makespan in which each rank is in actions */
+  int32_t stages;
+  const double *utilization, *lag_mean;
+  const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
+  const int64_t *bytes_exchanged; /* with replicas, of the one that is simulated; NULL: no replicas */
+  /* The critical path; critical_kinds 0: not requested. */
+  int critical_kinds;
+  const char *const *critical_names;
+  const int64_t *critical_ns;       /* per kind */
+  const int64_t *critical_stage_ns; /* per stage */
+} petra_runlog_simulation;
+
+/* Memory over time: the maximum within each of `bins` bins of `width_ns`. */
+typedef struct petra_runlog_memory_time {
+  const char *accounting;
+  int32_t bins, stages;
+  int64_t width_ns;
+  const int64_t *values; /* (bins, stages, categories, then their total) */
+} petra_runlog_memory_time;
+
+/* Call each at most once per run; they fail like the functions of run_h5.h. */
+petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation);
+petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory);
+
 /* Sets the seconds of wall time after which the row functions flush; 5 by default. For tests. */
 void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "record/run_h5_columns.h"
 
-#include "record/run_h5_pace.h"     /* circle: as run_h5.h */
-#include "record/run_h5_probe.h"    /* circle: as run_h5.h */
-#include "record/run_h5_simulate.h" /* circle: as run_h5.h */
+#include "record/run_h5_probe.h" /* circle: as run_h5.h */
 
 #include <hdf5.h>
 

@@ -80,7 +80,7 @@ const char *petra_runlog_stage_units(const petra_column *column, petra_sample_ki
 extern const petra_column_group petra_runlog_probe_group;
 extern const petra_column_group petra_runlog_parameter_group; /* rows are petra_runlog_parameter */
 
-/* Tables that are written once; the structures are in run_h5_tables.c, run_h5_simulate.h and run_h5_pace.h. */
+/* Tables that are written once; their structures are here and in run_h5.h. */
 typedef struct petra_runlog_peaks {
   const int64_t *peak_bytes, *total_peak_bytes; /* (J, category), (J) */
 } petra_runlog_peaks;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Definitions that the files run_h5*.c share. Private to src/record. */
+/* What the files run_h5*.c share. Private to src/record. */
 #pragma once
 
 #include "io/hdf5_file.h"
@@ -16,19 +16,6 @@ typedef struct petra_columns {
   int64_t written; /* rows in HDF5 */
 } petra_columns;
 
-/* Allocates the buffers; zero `columns` before. Call petra_columns_free even on failure. */
-petra_status petra_columns_init(petra_columns *columns, const petra_column_group *group);
-void petra_columns_free(petra_columns *columns);
-
-/* These call HDF5 (between petra_hdf5_begin and petra_hdf5_end) and return false if it fails. */
-bool petra_columns_create(petra_columns *columns, int64_t file);
-bool petra_columns_open(petra_columns *columns, int64_t file); /* of a file that has them; appends to their rows */
-bool petra_columns_append(petra_columns *columns);             /* moves the buffered rows into HDF5, in all columns */
-bool petra_columns_close(petra_columns *columns);
-
-/* Buffers a row. Returns true if the buffer is now full and must be appended before the next one. */
-bool petra_columns_put(petra_columns *columns, const void *row);
-
 enum { PETRA_RUNLOG_TRAIN, PETRA_RUNLOG_EPOCH, PETRA_RUNLOG_ACTIONS, PETRA_RUNLOG_GROUPS };
 
 struct petra_runlog {
@@ -44,12 +31,6 @@ struct petra_runlog {
   int32_t memory_stages;               /* of /memory/peak_bytes; 0 before the first petra_runlog_memory */
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
-
-/* Makes room for the next flush after the `size` bytes that HDF5 uses. Returns 0 or an errno value. */
-int petra_runlog_lengthen(const petra_runlog *log, uint64_t size);
-
-/* Frees the memory; calls no function of HDF5. */
-void petra_runlog_free(petra_runlog *log);
 
 /* Lets `write` add objects of about `bytes` bytes in total to the open file, and flushes. `write` returns false if HDF5
  * failed; NULL: nothing is added. PETRA_IO as for the functions of run_h5.h. */

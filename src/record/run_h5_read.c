@@ -389,3 +389,51 @@ petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **r
   return petra_hdf5_read(path, read_group,
                          &(source){.group = &petra_runlog_action_group, .rows = rows, .count = count});
 }
+
+/* --- results --- */
+
+static const petra_runlog_epoch *last_finite(const petra_runlog_summary *summary, size_t member) {
+  for (int64_t e = summary->epochs; e-- > 0;) {
+    double value;
+    memcpy(&value, (const char *)&summary->epoch[e] + member, sizeof value);
+    if (isfinite(value))
+      return &summary->epoch[e];
+  }
+  return NULL;
+}
+
+const petra_runlog_epoch *petra_runlog_last_trained(const petra_runlog_summary *summary) {
+  return last_finite(summary, offsetof(petra_runlog_epoch, train_loss));
+}
+
+const petra_runlog_epoch *petra_runlog_last_evaluated(const petra_runlog_summary *summary) {
+  return last_finite(summary, offsetof(petra_runlog_epoch, eval_top1));
+}
+
+void petra_runlog_results(const petra_runlog_summary *summary, double values[PETRA_RESULTS]) {
+  const petra_runlog_epoch *trained = petra_runlog_last_trained(summary),
+                           *evaluated = petra_runlog_last_evaluated(summary);
+  for (int i = 0; i < PETRA_RESULTS; i++)
+    values[i] = NAN;
+  if (trained) {
+    values[PETRA_RESULT_TRAIN_LOSS] = trained->train_loss;
+    values[PETRA_RESULT_TRAIN_TOP1] = trained->train_top1;
+  }
+  if (evaluated) {
+    values[PETRA_RESULT_EVAL_LOSS] = evaluated->eval_loss;
+    values[PETRA_RESULT_EVAL_TOP1] = evaluated->eval_top1;
+    values[PETRA_RESULT_EVAL_TOP5] = evaluated->eval_top5;
+    values[PETRA_RESULT_RECALIBRATED_LOSS] = evaluated->eval_loss_recalibrated;
+    values[PETRA_RESULT_RECALIBRATED_TOP1] = evaluated->eval_top1_recalibrated;
+  }
+  if (summary->microbatches > 0) {
+    values[PETRA_RESULT_WALL_S] = summary->last_train.wall_s;
+    values[PETRA_RESULT_VIRTUAL_S] = summary->last_train.virtual_s;
+  }
+  if (summary->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch without a loss */
+    values[PETRA_RESULT_WALL_S] = fmax(values[PETRA_RESULT_WALL_S], summary->epoch[summary->epochs - 1].wall_s);
+  if (summary->memory_stages > 0)
+    values[PETRA_RESULT_PEAK_BYTES] = 0;
+  for (int32_t j = 0; j < summary->memory_stages; j++)
+    values[PETRA_RESULT_PEAK_BYTES] += (double)summary->total_peak_bytes[j];
+}

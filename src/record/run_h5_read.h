@@ -2,7 +2,7 @@
 /* Reads run.h5, also during the run: for the subcommands about runs and for tests. */
 #pragma once
 
-#include "record/run_h5_pace.h"
+#include "record/run_h5.h"
 
 #include <stdbool.h>
 
@@ -54,3 +54,23 @@ petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows
 
 /* Reads all rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA if the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
+
+/* The figures by which runs are compared; NaN: the run has none. */
+typedef enum petra_result {
+  PETRA_RESULT_TRAIN_LOSS, /* of the last epoch with a loss, as the next one */
+  PETRA_RESULT_TRAIN_TOP1,
+  PETRA_RESULT_EVAL_LOSS, /* of the last evaluation, as the next four */
+  PETRA_RESULT_EVAL_TOP1,
+  PETRA_RESULT_EVAL_TOP5,
+  PETRA_RESULT_RECALIBRATED_LOSS,
+  PETRA_RESULT_RECALIBRATED_TOP1,
+  PETRA_RESULT_WALL_S, /* up to the last loss or the end of the last epoch */
+  PETRA_RESULT_VIRTUAL_S,
+  PETRA_RESULT_PEAK_BYTES, /* the sum of the peaks of all stages */
+  PETRA_RESULTS
+} petra_result;
+void petra_runlog_results(const petra_runlog_summary *summary, double values[PETRA_RESULTS]);
+
+/* Return the last row of /epoch with a loss, and with an evaluation; NULL: there is none. */
+const petra_runlog_epoch *petra_runlog_last_trained(const petra_runlog_summary *summary);
+const petra_runlog_epoch *petra_runlog_last_evaluated(const petra_runlog_summary *summary);

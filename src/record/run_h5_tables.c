@@ -2,9 +2,7 @@
 /* The tables of run.h5 that are written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "record/run_h5_pace.h"
 #include "record/run_h5_private.h"
-#include "record/run_h5_simulate.h"
 
 #include <hdf5.h>
 

@@ -1,49 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format"). Each stage is a process with the
- * threads F, B (B, W and U) and communication. Arrows lead from an action to the one that receives its message, except
- * for messages that are still under way when the run ends. Counters show the microbatches that a stage stores between F
- * and B, and its memory. Events are written during the run, in the order of calls; times are nanoseconds of the virtual
- * clock, printed as microseconds with three decimals. The file appears at `path` when it is complete. */
+/* An observer that writes a trace for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format") as a run goes: one process a
+ * stage, with the threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds, but not of
+ * messages that are still under way when the run ends; a counter of the microbatches that a stage holds between F and B, one of its
+ * memory. Times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at `path` when it
+ * is complete. */
 #pragma once
 
 #include "base/mem.h"
-#include "base/status.h"
+#include "exec/observer.h"
+#include "schedule/program.h"
 
-#include <stdbool.h>
-#include <stdint.h>
+typedef struct petra_trace_observer_options {
+  const char *path;
+  const petra_program_options *program; /* borrowed */
+  bool split_backward;                  /* W is an action of its own, and ends what a stage holds */
+  /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not known. */
+  const petra_account *(*account)(const void *context, int32_t stage);
+  const void *context;
+} petra_trace_observer_options;
 
-typedef struct petra_trace petra_trace;
+/* PETRA_IO, logged, if the file cannot be made. Warns if the trace may exceed 500 MB. */
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
 
-typedef struct petra_trace_options {
-  int32_t stages;
-  bool fused_head;     /* the last stage's B includes its F */
-  bool split_backward; /* W, not B, releases what a stage stores */
-} petra_trace_options;
+/* Call this after the run: ends the file and renames it. */
+petra_status petra_trace_observer_finish(petra_observer *observer);
 
-/* An action that has ended. */
-typedef struct petra_trace_action {
-  int32_t stage; /* from 1 */
-  char kind;     /* 'F', 'B', 'W', 'U' */
-  int64_t microbatch, start_ns, end_ns;
-  int64_t version_read, version_written; /* -1: none */
-} petra_trace_action;
-
-/* Returns PETRA_IO, logged, if the file cannot be created. */
-petra_status petra_trace_create(const char *path, const petra_trace_options *options, petra_trace **out);
-
-petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action *action);
-
-/* Adds the sending of a message for stage `to`, or its arrival, at `now_ns`. Only needed for messages that take
- * time. */
-petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
-                                     int64_t now_ns);
-
-/* Adds the stage's memory from `now_ns` on, as in the account, to the counter `memory` in bytes. The workspace is
- * excluded, because it belongs to evaluations or lasts no longer than an action. */
-petra_status petra_trace_add_memory(petra_trace *trace, int32_t stage, int64_t now_ns, const petra_account *account);
-
-/* Ends the file and renames it; the trace is destroyed in any case. NULL is allowed. */
-petra_status petra_trace_close(petra_trace *trace);
-
-/* Abandons the file. NULL is allowed. */
-void petra_trace_destroy(petra_trace *trace);
+/* Gives the file up if it was not finished. NULL is allowed. */
+void petra_trace_observer_destroy(petra_observer *observer);

@@ -3,7 +3,7 @@
  * run.h5. */
 #pragma once
 
-#include "record/run_h5_pace.h"
+#include "record/run_h5.h"
 #include "plan/placement.h"
 #include "distributed/rank_times.h"
 #include "run/run.h"

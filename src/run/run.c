@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "record/trace_observer.h"
+#include "record/trace.h"
 
 #include <math.h>
 #include <unistd.h>

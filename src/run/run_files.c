@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
-#include "record/backend_memory.h"
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
 #include "run/pace.h"

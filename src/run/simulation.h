@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exec/observer.h"
-#include "record/run_h5_simulate.h"
+#include "record/run_h5.h"
 #include "distributed/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule/examine.h"
+#include "schedule/schedule.h"
 
 #include "config/config.h"
 #include "base/log.h"

@@ -4,8 +4,7 @@ libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
 	src/schedule/arrival.h \
 	src/schedule/check.c \
-	src/schedule/extra_delay.c \
-	src/schedule/examine.c src/schedule/examine.h \
+	src/schedule/examine.c \
 	src/schedule/method.c src/schedule/method.h \
 	src/schedule/mitigation.c \
 	src/schedule/program.c src/schedule/program.h \

@@ -64,10 +64,6 @@ int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_
  * 1) / k) for all stages, that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
 
-/* Adds method.extra_delay, and the head that it requires, to a method that is otherwise complete (extra_delay.c).
- * Errors: PETRA_CONFIG, logged, if the method has no delay to extend, or the delays rise from one stage to the next. */
-petra_status petra_method_set_extra(const petra_config *config, petra_method *method);
-
 /* --- mitigations of delay: mitigation.c --- */
 
 /* Returns the key of the first mitigation that is on, "method.mitigation.spike_compensation"; NULL if none is. */

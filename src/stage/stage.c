@@ -4,7 +4,6 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "stage/record.h"
 #include "stage/stage_private.h"
 
 #include <assert.h>

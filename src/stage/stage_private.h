@@ -2,9 +2,91 @@
 /* The internals of a stage, shared by the files of src/stage. */
 #pragma once
 
-#include "stage/record.h"
 #include "stage/stage.h"
-#include "stage/weight_stash.h"
+#include "nn/graph.h"
+
+/* --- record.c --- */
+
+/* Records of microbatches: what a stage keeps of each between its forward and the end of its backward, by microbatch
+ * number. */
+
+typedef struct petra_record_block {
+  petra_streams input; /* empty if nothing is kept */
+  petra_block_graph graph;
+} petra_record_block;
+
+typedef struct petra_record {
+  int64_t microbatch;
+  int64_t version; /* of the weights that its forward read */
+  bool holds;      /* it counts as a holder of this version (versions.h) */
+  bool backward;   /* its B is done, its W is due */
+  int32_t *labels; /* `label_count` labels of a split head */
+  int32_t label_count;
+  petra_record_block block[];
+} petra_record;
+
+typedef struct petra_records {
+  int blocks;
+  petra_record **live; /* oldest first */
+  int count, count_max;
+  int64_t capacity;
+} petra_records; /* all zeros except `blocks`: none */
+
+void petra_records_fini(petra_records *records);
+
+/* Adds an empty record, which exists until it is dropped. Errors: PETRA_INTERNAL if there is one of this microbatch
+ * already; `stage` is used only for the line. */
+petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out);
+
+/* Find the record of `microbatch`. If there is none, petra_records_at returns NULL and petra_records_find
+ * PETRA_INTERNAL, logged with the stage's number. */
+petra_record *petra_records_at(const petra_records *records, int64_t microbatch);
+petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out);
+
+/* Removes the record with everything that it keeps. */
+void petra_records_drop(petra_records *records, petra_record *record);
+
+/* Copies the labels of a microbatch, once. */
+petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count);
+
+/* --- weight_stash.c --- */
+
+/* Older versions of a stage's weights, kept as long as they have holders: microbatches in flight whose backward will
+ * read the weights of their forward, the double buffer, F's own copy. Version v is the weights after v updates. The
+ * latest version lives in the stage itself; it is copied when an update is about to change it and it has a holder. */
+
+typedef struct petra_version {
+  int64_t number;
+  int holders;
+  petra_tensor_set *sets; /* per block */
+} petra_version;
+
+typedef struct petra_versions {
+  int blocks;
+  int latest_holders; /* of the latest version */
+  petra_version *old; /* in no order */
+  int count;
+  int count_max; /* maximum number of old versions at once */
+  int64_t capacity;
+} petra_versions; /* all zeros except `blocks`: none */
+
+void petra_versions_fini(petra_versions *versions);
+
+/* Adds, or removes, a holder of `number`, which is `latest` or an old version that has holders. */
+void petra_versions_hold(petra_versions *versions, int64_t number, int64_t latest);
+void petra_versions_release(petra_versions *versions, int64_t number, int64_t latest);
+
+/* Before an update changes the latest version, `number`: copies `sets` (one per block) if it has a holder. */
+petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
+                                 const petra_tensor_set *const *sets);
+
+/* Adds an old version with empty sets at the end of the list, for a checkpoint to fill. */
+petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders);
+
+/* Returns the sets of an old version, one per block; NULL if it is not kept. */
+const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number);
+
+/* --- the stage --- */
 
 /* The tensors of one block. */
 typedef struct petra_stage_sets {

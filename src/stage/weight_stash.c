@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "stage/weight_stash.h"
+#include "stage/stage_private.h"
 
 #include "base/mem.h"
 

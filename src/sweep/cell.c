@@ -18,34 +18,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-  TRAIN_LOSS,
-  TRAIN_TOP1,
-  EVAL_LOSS,
-  EVAL_TOP1,
-  EVAL_TOP5,
-  WALL_S,
-  VIRTUAL_S,
-  PEAK_BYTES,
-  RECALIBRATED_LOSS,
-  RECALIBRATED_TOP1
-};
-enum { PLAIN = PEAK_BYTES + 1, RECALIBRATED = RECALIBRATED_TOP1 + 1 };
-
-/* Without a recalibration only the first PLAIN of them. */
-static const petra_sweep_metrics of_training = {
-    .count = RECALIBRATED,
-    .name = {[TRAIN_LOSS] = "train_loss",
-             [TRAIN_TOP1] = "train_top1",
-             [EVAL_LOSS] = "eval_loss",
-             [EVAL_TOP1] = "eval_top1",
-             [EVAL_TOP5] = "eval_top5",
-             [WALL_S] = "wall_s",
-             [VIRTUAL_S] = "virtual_s",
-             [PEAK_BYTES] = "peak_bytes",
-             [RECALIBRATED_LOSS] = "eval_loss_recalibrated",
-             [RECALIBRATED_TOP1] = "eval_top1_recalibrated"},
-    .shown = {[TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [RECALIBRATED_TOP1] = true}};
+/* In the order of files. Without a recalibration only the first PLAIN of them. */
+enum { WALL_S = 5, VIRTUAL_S = 6, PLAIN = 8, RECALIBRATED = 10 };
+static const petra_result results[RECALIBRATED] = {
+    PETRA_RESULT_TRAIN_LOSS,        PETRA_RESULT_TRAIN_TOP1,       PETRA_RESULT_EVAL_LOSS, PETRA_RESULT_EVAL_TOP1,
+    PETRA_RESULT_EVAL_TOP5,         PETRA_RESULT_WALL_S,           PETRA_RESULT_VIRTUAL_S, PETRA_RESULT_PEAK_BYTES,
+    PETRA_RESULT_RECALIBRATED_LOSS, PETRA_RESULT_RECALIBRATED_TOP1};
+static const petra_sweep_metrics of_training = {.name = {"train_loss", "train_top1", "eval_loss", "eval_top1",
+                                                         "eval_top5", "wall_s", "virtual_s", "peak_bytes",
+                                                         "eval_loss_recalibrated", "eval_top1_recalibrated"},
+                                                .shown = {true, false, true, true, [RECALIBRATED - 1] = true}};
 
 /* Members of the object that petra simulate --json prints. */
 static const petra_sweep_metrics of_simulation = {
@@ -93,35 +75,6 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
 
 /* --- petra train --- */
 
-static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cell) {
-  for (int64_t e = 0; e < run->epochs; e++) { /* the last row with each: not every epoch has an evaluation */
-    const petra_runlog_epoch *row = &run->epoch[e];
-    if (isfinite(row->train_loss)) {
-      cell->value[TRAIN_LOSS] = row->train_loss;
-      cell->value[TRAIN_TOP1] = row->train_top1;
-    }
-    if (isfinite(row->eval_loss)) {
-      cell->value[EVAL_LOSS] = row->eval_loss;
-      cell->value[EVAL_TOP1] = row->eval_top1;
-      cell->value[EVAL_TOP5] = row->eval_top5;
-      if (run->recalibrated) {
-        cell->value[RECALIBRATED_LOSS] = row->eval_loss_recalibrated;
-        cell->value[RECALIBRATED_TOP1] = row->eval_top1_recalibrated;
-      }
-    }
-  }
-  if (run->microbatches > 0) {
-    cell->value[WALL_S] = run->last_train.wall_s;
-    cell->value[VIRTUAL_S] = run->last_train.virtual_s;
-  }
-  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch without a loss */
-    cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
-  if (run->memory_stages > 0)
-    cell->value[PEAK_BYTES] = 0;
-  for (int32_t j = 0; j < run->memory_stages; j++)
-    cell->value[PEAK_BYTES] += (double)run->total_peak_bytes[j];
-}
-
 static petra_status read_training(petra_sweep_cell *cell, const char *path) {
   petra_runlog_summary *run;
   petra_log_kept kept = {.line = ""};
@@ -138,7 +91,10 @@ static petra_status read_training(petra_sweep_cell *cell, const char *path) {
   if (run->complete) {
     status = check_config(cell, path, run->config);
     if (status == PETRA_OK) {
-      take_training(run, cell);
+      double values[PETRA_RESULTS];
+      petra_runlog_results(run, values);
+      for (int m = 0; m < RECALIBRATED; m++)
+        cell->value[m] = values[results[m]];
       cell->state = PETRA_CELL_COMPLETE;
     }
   }

@@ -3,7 +3,7 @@
 #include "fuzz_run.h"
 
 #include "base/log.h"
-#include "schedule/examine.h"
+#include "schedule/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
