@@ -177,7 +177,7 @@ static petra_status report(const conversion *c, const petra_data_file_about *abo
 
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {
   static const conversion_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &images, [PETRA_SAMPLE_TOKENS] = &tokens};
-  conversion c = {.ops = kinds[petra_samples_of(config)], .arguments = arguments, .config = config};
+  conversion c = {.ops = kinds[petra_sample_kind_of(config)], .arguments = arguments, .config = config};
   petra_data_file_about about;
   petra_status status;
   PETRA_TRY_GOTO(status, open_sets(&c), done);

@@ -218,7 +218,7 @@ static petra_status apply_optimiser(petra_config *config) {
 static petra_status end_layer_augment(petra_config *config) {
   const petra_config_origin origin = {"default", NULL};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
-  const bool tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS;
+  const bool tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS;
   if (tokens == config->of_tokens)
     return PETRA_OK;
   config->of_tokens = tokens;
@@ -421,7 +421,7 @@ static const petra_sample_words words[] = {
     [PETRA_SAMPLE_TOKENS] = {"window", "windows", "tokens", "tokens_per_s"},
 };
 
-petra_sample_kind petra_samples_of(const petra_config *config) {
+petra_sample_kind petra_sample_kind_of(const petra_config *config) {
   switch (config->data.set) {
   case PETRA_SET_TEXT:
   case PETRA_SET_TOKENS:
@@ -442,5 +442,5 @@ const petra_sample_words *petra_sample_words_of(petra_sample_kind kind) {
 }
 
 int64_t petra_sample_labels(const petra_config *config) {
-  return petra_samples_of(config) == PETRA_SAMPLE_TOKENS ? config->model.context : 1;
+  return petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS ? config->model.context : 1;
 }

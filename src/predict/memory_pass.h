@@ -8,4 +8,4 @@
 
 /* Fills `out`, one entry per stage, for stages on processes `rank_of` (NULL: one has all), except what is computed by
  * counts (`input_bytes`, `version_bytes`, `copy_bytes`). `plan` has its program. */
-petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
+petra_status petra_predict_memory_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
