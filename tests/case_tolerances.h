@@ -47,7 +47,6 @@
   X(cross_entropy, 8)           /* the exponent is off by epsilon times the logits, of order 4 here */                 \
   X(sgd_step, 4)                /* rates rounded to f32, three products, three sums */                                 \
   X(adam_step, 8)               /* rates, two averages, a root, a quotient, two products and sums */                   \
-  X(lion_step, 4)               /* rates rounded, two products, a sum */                                               \
   X(scale, 2)                   /* alpha and the product rounded */                                                    \
   X(orthogonalize, 2000)        /* five steps that make what is small, a rounding too, up to 3.4445^5 = 485 as large */
 

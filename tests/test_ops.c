@@ -330,7 +330,7 @@ START_TEST(steps_with_averages) {
                                                  .gradients = (petra_tensor *const[]){g2},                             \
                                                  .weight_decay = decay})
 #define LION(m2, g2)                                                                                                   \
-  petra_op_lion_step(backend, &(petra_lion_step){.count = 1,                                                           \
+  petra_op_adam_step(backend, &(petra_adam_step){.count = 1,                                                           \
                                                  .parameters = &v,                                                     \
                                                  .means = (petra_tensor *const[]){m2},                                 \
                                                  .gradients = (petra_tensor *const[]){g2},                             \
@@ -339,8 +339,8 @@ START_TEST(steps_with_averages) {
   REFUSED(INTERNAL, "adam_step: tensor a square is missing", ADAM(v2, NULL, v3));
   REFUSED(INTERNAL, "adam_step: the output a square is the same tensor as its mean", ADAM(v2, v2, v3));
   REFUSED(INTERNAL, "adam_step: the output a parameter is the same tensor as its gradient", ADAM(v2, v3, v));
-  REFUSED(SHAPE, "lion_step: a gradient is a matrix", LION(v2, weight));
-  REFUSED(INTERNAL, "lion_step: the output a mean is the same tensor as its parameter", LION(v, v2));
+  REFUSED(SHAPE, "adam_step: a gradient is a matrix", LION(v2, weight));
+  REFUSED(INTERNAL, "adam_step: the output a mean is the same tensor as its parameter", LION(v, v2));
   REFUSED(SHAPE, "scale: y is a mask", petra_op_scale(backend, 1, mask));
   teardown();
 }

@@ -90,22 +90,20 @@ typedef struct petra_sgd_step {
   bool first; /* this is the first step: velocities count as absent */
 } petra_sgd_step;
 
-/* One step of AdamW or NAdamW over a set of tensors: with m and s the averages of the gradient and of its square, m +=
- * (1 - beta1) (g - m); s = beta2 s + (1 - beta2) g^2; p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s
- * / square_correction) + epsilon). The two rates decide which optimiser it is (nn/optim.c). Arrays as in
- * petra_sgd_step. */
+/* One step of AdamW, NAdamW or Lion over a set of tensors. Arrays are as in petra_sgd_step.
+ * With squares, m and s being the averages of the gradient and of its square: m += (1 - beta1) (g - m);
+ * s = beta2 s + (1 - beta2) g^2; p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) +
+ * epsilon). The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
+ * Without squares it is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
+ * m = beta2 m + (1 - beta2) g. sign(0) is 0 and that of a NaN is NaN. Epsilon and the rates after lr are ignored. */
 typedef struct petra_adam_step {
   int count;
-  petra_tensor *const *parameters, *const *means, *const *squares; /* updated */
+  petra_tensor *const *parameters, *const *means, *const *squares; /* updated; squares may be NULL */
   petra_tensor *const *gradients;                                  /* read only */
   const double *weight_decay;                                      /* per tensor */
   double beta1, beta2, epsilon;
   double lr, gradient_rate, mean_rate, square_correction; /* of this step; square_correction above 0 */
 } petra_adam_step;
-
-/* One step of Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c); m = beta2 m + (1 - beta2) g. sign(0) is
- * 0 and that of a NaN is NaN. `squares` is NULL; epsilon and the rates after lr are ignored. */
-typedef petra_adam_step petra_lion_step;
 
 /* Moves x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest matrix whose rows (or
  * columns, if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then
@@ -305,7 +303,6 @@ typedef struct petra_images {
                                                                                                                        \
   X(prefix, sgd_step, (const petra_sgd_step *arguments), (arguments), CHECK(sgd_step, arguments))                      \
   X(prefix, adam_step, (const petra_adam_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
-  X(prefix, lion_step, (const petra_lion_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
   X(prefix, orthogonalize, (const petra_orthogonalize *arguments), (arguments), CHECK(orthogonalize, arguments))
 
 /* For X: the prototype of prefix##name, and its entry in a table of operations. A table made by the second cannot miss

@@ -137,11 +137,6 @@ static petra_status read_axes(const parser *in, const yaml_node_t *node, int lin
   return PETRA_OK;
 }
 
-static petra_status read_seeds(const parser *in, const yaml_node_t *node, int line) {
-  in->grid->has_seeds = true;
-  return read_axis(in, petra_config_key_find("run.seed"), "seeds", line, node);
-}
-
 /* Checks a row's name, which becomes part of a folder's: letters, digits and "._+-=", of which the first is a letter or
  * a digit. */
 static petra_status read_row_name(const parser *in, const yaml_node_t *node, petra_grid_row *row) {
@@ -303,7 +298,8 @@ static petra_status read_grid(const parser *in, const yaml_node_t *root, const c
                                 in->grid->base ? "both base and config" : "neither base nor config");
   if (!seeds && in->grid->axes == 0 && in->grid->rows == 0)
     return petra_config_fail_at(&in->origin, 1, "", "nothing is varied; expected axes, rows or seeds");
-  return seeds ? read_seeds(in, seeds, seeds_line) : PETRA_OK;
+  in->grid->has_seeds = seeds != NULL;
+  return seeds ? read_axis(in, petra_config_key_find("run.seed"), "seeds", seeds_line, seeds) : PETRA_OK;
 }
 
 petra_status petra_grid_parse(petra_grid *grid, const char *folder, const char *text, size_t length) {

@@ -139,7 +139,7 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
   petra_adam_step step = {.count = t->count,
                           .parameters = t->parameters,
                           .means = t->states[0],
-                          .squares = t->states[1],
+                          .squares = optim->kind == PETRA_OPTIMISER_LION ? NULL : t->states[1],
                           .gradients = t->gradients,
                           .weight_decay = t->decay,
                           .beta1 = optim->beta1,
@@ -148,10 +148,6 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
                           .lr = lr,
                           .mean_rate = lr / (1 - adam_product(optim, steps + 1)),
                           .square_correction = 1 - pow(optim->beta2, number)};
-  if (optim->kind == PETRA_OPTIMISER_LION) {
-    step.squares = NULL;
-    return petra_op_lion_step(compute->backend, &step);
-  }
   if (optim->kind == PETRA_OPTIMISER_NADAMW) {
     const double now = nadam_momentum(optim, steps + 1), next = nadam_momentum(optim, steps + 2);
     const double product = nadam_product(optim, steps + 1);

@@ -75,10 +75,6 @@ petra_status cpu_adam_step(petra_backend *backend, const petra_adam_step *a) {
   return PETRA_OK;
 }
 
-petra_status cpu_lion_step(petra_backend *backend, const petra_lion_step *a) {
-  return cpu_adam_step(backend, a);
-}
-
 /* petra_op_orthogonalize: products by CBLAS over dense matrices, into which filters are copied from their blocked
  * layout. */
 

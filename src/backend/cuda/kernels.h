@@ -282,7 +282,7 @@ typedef struct cuda_sgd_args {
 } cuda_sgd_args;
 petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_adam_step, or petra_lion_step (`lion`: without squares), over up to CUDA_ADAM_TENSORS tensors in one launch. */
+/* petra_adam_step (`lion`: without squares) over up to CUDA_ADAM_TENSORS tensors in one launch. */
 enum { CUDA_ADAM_TENSORS = 56 };
 typedef struct cuda_adam_tensor {
   float *parameter, *mean, *square;

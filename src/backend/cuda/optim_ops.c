@@ -66,10 +66,6 @@ petra_status cuda_adam_step(petra_backend *backend, const petra_adam_step *step)
   return PETRA_OK;
 }
 
-petra_status cuda_lion_step(petra_backend *backend, const petra_lion_step *step) {
-  return cuda_adam_step(backend, step);
-}
-
 /* --- orthogonalize: a filter (O, KH, KW, I) is as good a matrix as (O, I, KH, KW): its columns are in another order, and so
  * are those of the result --- */
 
