@@ -44,7 +44,7 @@ static petra_status receive(both *b) {
   return petra_channel_done(b->in, b->number);
 }
 
-static petra_status by_carrier(both *b, size_t size) {
+static petra_status by_progress_thread(both *b, size_t size) {
   if (b->rank == 0)
     PETRA_TRY(send(b, size));
   PETRA_TRY(receive(b));
@@ -76,12 +76,12 @@ static petra_status run(both *b) {
   PETRA_TRY(petra_channel_open_out(b->progress, 1 - b->rank, b->rank, MAXIMUM, &b->out));
   PETRA_TRY(petra_channel_open_in(b->progress, 1 - b->rank, 1 - b->rank, MAXIMUM, &b->in));
   if (b->rank == 0)
-    printf("   bytes   MPI us   carrier us   ratio   (one way, medians of %d in turn)\n", ROUNDS);
+    printf("   bytes   MPI us   thread us    ratio   (one way, medians of %d in turn)\n", ROUNDS);
   for (size_t size = 4; size <= MAXIMUM; size = size < 1024 ? size * 16 : size * 8) {
     double mpi[ROUNDS], progress[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
       PETRA_TRY(measure(b, by_mpi, size, &mpi[i]));
-      PETRA_TRY(measure(b, by_carrier, size, &progress[i]));
+      PETRA_TRY(measure(b, by_progress_thread, size, &progress[i]));
     }
     qsort(mpi, ROUNDS, sizeof *mpi, compare);
     qsort(progress, ROUNDS, sizeof *progress, compare);

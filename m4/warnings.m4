@@ -17,7 +17,7 @@ AC_DEFUN([PETRA_WARNINGS], [
        AC_MSG_ERROR([--enable-sanitizers: $CC cannot link with $petra_sanitize (Debian: gcc brings libasan and libubsan, clang needs libclang-rt-dev)])])
     CFLAGS=$petra_save_CFLAGS
     PETRA_CFLAGS="$PETRA_CFLAGS $petra_sanitize"])
-  # For the loops of src/backend/ref*, which take most of the tests' time: every access is the address sanitizer's to check; checks of
+  # For the loops of src/backend/ref* and cpu/kernels*, which take most of the tests' time: the address sanitizer checks every access; checks of
   # the arithmetic that leads to it, and of pointers for null and alignment, double the time and see nothing but what that one sees.
   SANITIZED_LOOPS_CFLAGS=
   AS_IF([test "x$enable_sanitizers" != xno],

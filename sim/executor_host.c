@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 
-/* An engine as its host sees it. */
 typedef struct lane {
   petra_engine reader;     /* positioned at the next action to be issued */
   int64_t issued, started; /* actions of the engine in their order, including E */
@@ -38,7 +37,6 @@ static host *host_of(const petra_executor_virtual *executor, int32_t index) {
   return &executor->hosts->hosts[index / executor->hosts->places];
 }
 
-/* Advances to the engine's next action that must be issued. */
 static void advance(petra_executor_virtual *executor, int32_t index) {
   lane *l = &executor->hosts->lanes[index];
   const int engines = executor->hosts->engines;

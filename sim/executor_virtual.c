@@ -84,7 +84,6 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
   return PETRA_OK;
 }
 
-/* Occupies the engine of a started action until its end. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
                            const petra_action_result *result, int64_t price_ns) {
   int32_t device = petra_program_device(executor->options, action->stage) - 1;
@@ -287,7 +286,6 @@ static petra_status set_durations(petra_executor_virtual *executor) {
   return PETRA_OK;
 }
 
-/* Allocates everything that a run needs; end_run frees it. */
 static petra_status begin_run(petra_executor_virtual *executor) {
   size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
   petra_fabric_options fabric = executor->settings.fabric;

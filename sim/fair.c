@@ -52,7 +52,6 @@ void petra_fair_destroy(petra_fair *fair) {
   petra_free(fair);
 }
 
-/* Advances the transmissions to now. */
 static void advance(petra_fair *fair, int64_t now_ns) {
   double elapsed_s = 1e-9 * (double)(now_ns - fair->now_ns);
   for (int32_t i = 0; i < fair->count; i++)

@@ -14,8 +14,6 @@
  * size go if as much goes in the other direction. This is a fluid model: rates change whenever a message begins or
  * ends. Times are int64 nanoseconds. */
 
-typedef struct petra_duplex petra_duplex;
-
 typedef struct message {
   int64_t alone_ns, shared_ns;
   petra_packet packet;
@@ -28,33 +26,11 @@ typedef struct line {
   double left_ns; /* rest of the first message, at full rate */
 } line;
 
+/* `number` changes whenever a message begins or ends. */
 typedef struct duplex_pair {
   line line[2];
   int64_t now_ns, number;
 } duplex_pair;
-
-struct petra_duplex {
-  int32_t pairs;
-  duplex_pair pair[];
-};
-
-static petra_status duplex_create(int32_t pairs, petra_duplex **out) {
-  petra_duplex *duplex;
-  PETRA_TRY(petra_allocate(&duplex, 1, sizeof *duplex + (size_t)pairs * sizeof *duplex->pair));
-  duplex->pairs = pairs;
-  *out = duplex;
-  return PETRA_OK;
-}
-
-/* NULL is allowed. */
-static void duplex_destroy(petra_duplex *duplex) {
-  if (!duplex)
-    return;
-  for (int32_t i = 0; i < duplex->pairs; i++)
-    for (int d = 0; d < 2; d++)
-      petra_free(duplex->pair[i].line[d].messages);
-  petra_free(duplex);
-}
 
 /* Returns the rate of the first message of a direction, which exists. */
 static double rate(const duplex_pair *p, int direction) {
@@ -82,11 +58,10 @@ static void advance(duplex_pair *p, int64_t now_ns) {
   p->number++;
 }
 
-/* Adds a message to the queue of a direction, 0 or 1, of a pair, from 0. It takes alone_ns with nothing in the other
- * direction and shared_ns >= alone_ns with a message of its size. */
-static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pair_number, int direction,
-                                int64_t alone_ns, int64_t shared_ns, const petra_packet *packet) {
-  duplex_pair *p = &duplex->pair[pair_number];
+/* Adds a message to the queue of a direction, 0 or 1. It takes alone_ns with nothing in the other direction and shared_ns
+ * >= alone_ns with a message of its size. */
+static petra_status duplex_send(duplex_pair *p, int64_t now_ns, int direction, int64_t alone_ns, int64_t shared_ns,
+                                const petra_packet *packet) {
   line *l = &p->line[direction];
   PETRA_TRY(petra_array_reserve(&l->messages, &l->capacity, l->count + 1, sizeof *l->messages));
   advance(p, now_ns);
@@ -96,24 +71,8 @@ static petra_status duplex_send(petra_duplex *duplex, int64_t now_ns, int32_t pa
   return PETRA_OK;
 }
 
-/* Gets when the next message of a pair ends at the current rates, and the number of this state; returns false if there
- * is none. */
-static bool duplex_next_end(const petra_duplex *duplex, int32_t pair_number, int64_t *time_ns, int64_t *number) {
-  const duplex_pair *p = &duplex->pair[pair_number];
-  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
-  *time_ns = up_ns < down_ns ? up_ns : down_ns;
-  *number = p->number;
-  return *time_ns < INT64_MAX;
-}
-
-/* Returns true if nothing of the pair has begun or ended since `number` was given. */
-static bool duplex_is_current(const petra_duplex *duplex, int32_t pair_number, int64_t number) {
-  return duplex->pair[pair_number].number == number;
-}
-
 /* Takes a message that has ended at `now_ns`, direction 0 first; returns false if there is none (left). */
-static bool duplex_take_ended(petra_duplex *duplex, int32_t pair_number, int64_t now_ns, petra_packet *out) {
-  duplex_pair *p = &duplex->pair[pair_number];
+static bool duplex_take_ended(duplex_pair *p, int64_t now_ns, petra_packet *out) {
   for (int d = 0; d < 2; d++) {
     line *l = &p->line[d];
     if (end_ns(p, d) > now_ns)
@@ -133,7 +92,7 @@ struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
   petra_fair *fair;
-  petra_duplex *duplex;
+  duplex_pair *duplex;    /* one more than the devices (send_duplex); NULL: the directions are independent */
   int64_t *card_free_ns;  /* fifo: per node, out and in; after the links */
   int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
@@ -174,9 +133,9 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   if (fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
   if (options->times && options->shared)
-    status = duplex_create(options->devices + 1, &fabric->duplex);
+    status = petra_allocate(&fabric->duplex, (size_t)options->devices + 1, sizeof *fabric->duplex);
   if (status != PETRA_OK)
-    petra_free(fabric);
+    petra_fabric_destroy(fabric);
   else
     *out = fabric;
   return status;
@@ -186,7 +145,10 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  duplex_destroy(fabric->duplex);
+  for (int32_t i = 0; fabric->duplex && i <= fabric->options.devices; i++)
+    for (int d = 0; d < 2; d++)
+      petra_free(fabric->duplex[i].line[d].messages);
+  petra_free(fabric->duplex);
   petra_free(fabric);
 }
 
@@ -212,7 +174,6 @@ typedef struct route {
   int64_t latency_ns;
 } route;
 
-/* Returns true if a message uses finite cards. */
 static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
@@ -317,11 +278,17 @@ static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route 
   return push_rates(fabric);
 }
 
+/* Pushes an event at the next moment when a message of the pair ends at the current rates. */
 static petra_status push_end(petra_fabric *fabric, int32_t pair) {
-  petra_event event = {.priority = 0, .kind = fabric->options.event_kind, .stage = pair, .detail = DETAIL_RATES};
-  return duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
-             ? petra_event_queue_push(fabric->events, &event)
-             : PETRA_OK;
+  const duplex_pair *p = &fabric->duplex[pair];
+  const int64_t up_ns = end_ns(p, 0), down_ns = end_ns(p, 1);
+  const petra_event event = {.time_ns = up_ns < down_ns ? up_ns : down_ns,
+                             .priority = 0,
+                             .kind = fabric->options.event_kind,
+                             .stage = pair,
+                             .detail = DETAIL_RATES,
+                             .microbatch = p->number};
+  return event.time_ns < INT64_MAX ? petra_event_queue_push(fabric->events, &event) : PETRA_OK;
 }
 
 /* Numbers the pairs by the lower one of two neighbours; for chunks the first device and the last follow. */
@@ -331,7 +298,7 @@ static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t fr
   const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
   PETRA_TRY(
-      duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));
+      duplex_send(&fabric->duplex[pair], now_ns, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));
   return push_end(fabric, pair);
 }
 
@@ -373,9 +340,10 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   }
   petra_packet done;
   if (fabric->duplex) {
-    if (!duplex_is_current(fabric->duplex, event->stage, event->microbatch))
+    duplex_pair *p = &fabric->duplex[event->stage];
+    if (p->number != event->microbatch)
       return PETRA_OK;
-    while (duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
+    while (duplex_take_ended(p, event->time_ns, &done))
       PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
     return push_end(fabric, event->stage);
   }

@@ -4,7 +4,7 @@
  *  - fifo: a transmission occupies its link, and the cards at both ends, alone. The next one in the queue starts when
  *    all of its resources are free. Queues are in the order of sends. A transmission lasts bytes / (smallest bandwidth
  *    on its path). If the profile has measured what a message takes alone, and together with one of its size in the
- *    other direction, the two directions between two devices slow each other (petra_duplex in link.c).
+ *    other direction, the two directions between two devices slow each other (link.c).
  *  - fair: all concurrent transmissions share each link and card max-min fairly (progressive filling); rates change
  *    whenever one starts or ends.
  * Latency follows the transmission and overlaps with the next one. Between stages of one device a message takes no

@@ -14,7 +14,6 @@ static void set_bit(uint64_t *words, int64_t count, int64_t microbatch, bool val
   words[place / 64] = value ? words[place / 64] | mask : words[place / 64] & ~mask;
 }
 
-/* Makes room for the microbatches next .. microbatch. */
 static petra_status make_room(petra_microbatch_set *set, int64_t microbatch) {
   int64_t words = set->words ? set->words : 1;
   while (64 * words <= microbatch - set->next)

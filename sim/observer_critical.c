@@ -32,7 +32,6 @@ typedef struct blocks {
   size_t bytes;            /* of a record */
 } blocks;
 
-/* The messages of one kind for one stage. */
 typedef struct line {
   message *first, *last; /* in transit */
   message *arrived;      /* the last one */
@@ -267,7 +266,6 @@ static int64_t round_before(way_back *back, int64_t index, const record *action)
   return any;
 }
 
-/* Adds the parts of a message's time. */
 static void add_message(const petra_critical *critical, const record *sender, const record *action,
                         petra_critical_path *path) {
   const petra_executor_virtual_options *options = critical->options;

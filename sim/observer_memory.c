@@ -27,7 +27,7 @@ static void sample(memory_observer *observer, int32_t stage, int64_t now_ns, con
   memcpy(peak, highest->bytes, sizeof highest->bytes);
   level[PETRA_MEMORY_CATEGORIES] = account->total_bytes;
   peak[PETRA_MEMORY_CATEGORIES] = highest->total_bytes;
-  petra_samples_put(observer->options.samples, stage - 1, now_ns, peak, level);
+  petra_time_bins_put(observer->options.samples, stage - 1, now_ns, peak, level);
 }
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -60,7 +60,6 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
     sample(observer, stage, now_ns, &highest);
 }
 
-/* Sets what follows from counts: inputs and versions. */
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &observer->options.stage[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
@@ -131,7 +130,6 @@ static petra_memory_when when(const memory_observer *observer, const petra_actio
   return later ? PETRA_MEMORY_LATER : PETRA_MEMORY_FIRST;
 }
 
-/* Applies F, or the one action of the head. */
 static bool forwards(const memory_observer *observer, const petra_action *action) {
   const petra_worker_cost_options *counting = &observer->options.counting;
   return action->kind == PETRA_ACTION_FORWARD ||
@@ -235,7 +233,7 @@ const petra_account *petra_memory_observer_accounts(const petra_observer *observ
   return ((const memory_observer *)observer)->accounts;
 }
 
-struct petra_samples {
+struct petra_time_bins {
   int32_t rows, bins;
   int columns;
   int64_t width_ns;
@@ -244,23 +242,23 @@ struct petra_samples {
   int64_t *level;  /* (rows, columns): current levels; stored after the values */
 };
 
-petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra_samples **out) {
-  petra_samples *samples;
+petra_status petra_time_bins_create(int32_t rows, int columns, int32_t bins, petra_time_bins **out) {
+  petra_time_bins *samples;
   petra_status status;
   size_t width = (size_t)rows * (size_t)columns;
   PETRA_TRY(petra_allocate(&samples, 1, sizeof *samples));
-  *samples = (petra_samples){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
+  *samples = (petra_time_bins){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
   PETRA_TRY_GOTO(status, petra_allocate(&samples->last, (size_t)rows, sizeof *samples->last), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * ((size_t)bins + 1), sizeof *samples->values), fail);
   samples->level = samples->values + width * (size_t)bins;
   *out = samples;
   return PETRA_OK;
 fail:
-  petra_samples_destroy(samples);
+  petra_time_bins_destroy(samples);
   return status;
 }
 
-void petra_samples_destroy(petra_samples *samples) {
+void petra_time_bins_destroy(petra_time_bins *samples) {
   if (!samples)
     return;
   petra_free(samples->values);
@@ -268,7 +266,7 @@ void petra_samples_destroy(petra_samples *samples) {
   petra_free(samples);
 }
 
-static int64_t *value_at(petra_samples *samples, int32_t bin, int32_t row) {
+static int64_t *value_at(petra_time_bins *samples, int32_t bin, int32_t row) {
   return samples->values + ((size_t)bin * (size_t)samples->rows + (size_t)row) * (size_t)samples->columns;
 }
 
@@ -279,7 +277,7 @@ static void raise_to(int64_t *value, const int64_t *level, int columns) {
 }
 
 /* Joins bins 2 b and 2 b + 1; those that no row has reached yet are left for later. */
-static void join(petra_samples *samples) {
+static void join(petra_time_bins *samples) {
   for (int32_t row = 0; row < samples->rows; row++) {
     for (int32_t bin = 0; bin <= samples->last[row]; bin += 2) {
       int64_t *to = value_at(samples, bin / 2, row);
@@ -293,7 +291,7 @@ static void join(petra_samples *samples) {
 }
 
 /* Fills the row up to the bin of this moment with its current levels, and returns the bin. */
-static int32_t advance(petra_samples *samples, int32_t row, int64_t now_ns) {
+static int32_t advance(petra_time_bins *samples, int32_t row, int64_t now_ns) {
   while (now_ns / samples->width_ns >= samples->bins)
     join(samples);
   int32_t bin = (int32_t)(now_ns / samples->width_ns);
@@ -305,14 +303,15 @@ static int32_t advance(petra_samples *samples, int32_t row, int64_t now_ns) {
   return bin;
 }
 
-void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak, const int64_t *level) {
+void petra_time_bins_put(petra_time_bins *samples, int32_t row, int64_t now_ns, const int64_t *peak,
+                         const int64_t *level) {
   int32_t bin = advance(samples, row, now_ns);
   raise_to(value_at(samples, bin, row), peak, samples->columns);
   memcpy(samples->level + (size_t)row * (size_t)samples->columns, level, (size_t)samples->columns * sizeof *level);
 }
 
-void petra_samples_finish(petra_samples *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
-                          const int64_t **values) {
+void petra_time_bins_finish(petra_time_bins *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
+                            const int64_t **values) {
   for (int32_t row = 0; row < samples->rows; row++)
     advance(samples, row, end_ns);
   *bins = (int32_t)(end_ns / samples->width_ns) + 1;

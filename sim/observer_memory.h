@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory ledger over time: an observer that keeps, for every stage, the account that the stages of an emulation
+/* The memory over time: an observer that keeps, for every stage, the account that the stages of an emulation
  * would keep. Its inputs are plain numbers, what an action of each kind adds and removes; it knows no network. A
  * worker_cost of its own counts microbatches in flight and versions, action by action.
  *
@@ -18,20 +18,21 @@
  * into equal bins, each of which keeps the highest level within it. When time passes the last bin, bins are joined in
  * pairs. */
 
-typedef struct petra_samples petra_samples;
+typedef struct petra_time_bins petra_time_bins;
 
 /* Creates samples with a maximum of `bins` bins (an even number). Levels are 0 until they are put. */
-petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra_samples **out);
-void petra_samples_destroy(petra_samples *samples);
+petra_status petra_time_bins_create(int32_t rows, int columns, int32_t bins, petra_time_bins **out);
+void petra_time_bins_destroy(petra_time_bins *samples);
 
 /* Sets the levels of a row from `now_ns` on, which never decreases for a row. At that moment the levels reached `peak`,
  * which is at least `level`. */
-void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak, const int64_t *level);
+void petra_time_bins_put(petra_time_bins *samples, int32_t row, int64_t now_ns, const int64_t *peak,
+                         const int64_t *level);
 
 /* Ends the samples at `end_ns`: the current levels last until then. Bin b begins at b times the width. *values: (bins,
  * rows, columns), the highest level in each; it remains owned by the samples. */
-void petra_samples_finish(petra_samples *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
-                          const int64_t **values);
+void petra_time_bins_finish(petra_time_bins *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,
+                            const int64_t **values);
 
 /* The change that an action makes to one account. */
 typedef struct petra_memory_change {
@@ -91,7 +92,7 @@ typedef struct petra_memory_observer_options {
   int32_t stages;
   const petra_memory_stage *stage; /* `stages` of them, borrowed */
   petra_worker_cost_options counting;
-  petra_samples *samples; /* rows are stages, columns the categories and then their sum; NULL: none. Borrowed */
+  petra_time_bins *samples; /* rows are stages, columns the categories and then their sum; NULL: none. Borrowed */
 } petra_memory_observer_options;
 
 petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out);

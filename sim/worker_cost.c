@@ -70,7 +70,6 @@ static int64_t version_of(const in_flight *kept, int64_t microbatch) {
   return value_at(&kept->versions, microbatch, -1);
 }
 
-/* Increments a count and updates its maximum. */
 static void count_up(int64_t *count, int64_t *max) {
   if (++*count > *max)
     *max = *count;
@@ -92,7 +91,6 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   return PETRA_OK;
 }
 
-/* Ends the flight of the microbatch. */
 static void give_up(petra_stage_counts *c, in_flight *kept, int64_t microbatch) {
   const int64_t version = version_of(kept, microbatch);
   window *versions = &kept->versions, *users = &kept->users;

@@ -95,7 +95,14 @@ static void lion(cases_run *run, const int *p) {
       a->scale[i] = 1.125; /* a parameter below 1 and the rate */
     }
   }
-  const petra_lion_step step = {TENSORS, parameters, means, gradients, decay, beta1, beta2, lr};
+  const petra_lion_step step = {.count = TENSORS,
+                                .parameters = parameters,
+                                .means = means,
+                                .gradients = gradients,
+                                .weight_decay = decay,
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .lr = lr};
   cases_ok(petra_op_lion_step(run->backend, &step));
   for (int t = 0; t < TENSORS; t++) {
     cases_expect(run, CASES_lion_step, parameters[t], all[t].new_p, all[t].scale, 1);

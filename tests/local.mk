@@ -153,17 +153,25 @@ regen-golden: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 
 # For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it runs what they can find errors in:
-# tests of compiled code. It leaves out SOURCE_TESTS, and SCRIPT_TESTS, whose subject is a script or a document: the commands of petra
-# that these run are those of other tests. From a release archive, which holds every file that git
-# tracks, it runs these and those that read files of the source tree: what others compute is the same from there. (The two files that
+# tests of compiled code. It leaves out SOURCE_TESTS, SCRIPT_TESTS, whose subject is a script or a document, and NUMBER_TESTS, whose
+# subject is a number: the code that these run is that of other tests. From a release archive, which holds every file that git
+# tracks, it runs those that read files of the source tree: what others compute or draw is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
-ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
+ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
-  tests/check_config_doc
-.PHONY: list-compiled-tests list-archive-tests
+  tests/check_config_doc tests/check_log_doc tests/check_grids
+NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
+  tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/test_cpu_avx2 \
+  tests/reference/pipeline_simpy.py
+# The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
+PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_runlog tests/test_schedule tests/pipeline_case \
+	bench/bench_device bench/bench_device_fake bench/tick_model
+.PHONY: list-compiled-tests list-archive-tests list-archive-programs
 list-compiled-tests:
-	@echo $(filter-out $(SOURCE_TESTS) $(SCRIPT_TESTS),$(TESTS))
+	@echo $(filter-out $(SOURCE_TESTS) $(SCRIPT_TESTS) $(NUMBER_TESTS),$(TESTS))
 list-archive-tests:
 	@echo $(filter $(ARCHIVE_TESTS),$(TESTS))
+list-archive-programs:
+	@echo $(PROGRAMS_FROM_ARCHIVE)

@@ -6,7 +6,7 @@
 
 /* Of M, where all of them take minutes under the sanitizer. */
 #ifdef __SANITIZE_ADDRESS__
-enum { M_STEP = 9 };
+enum { M_STEP = 21 };
 #else
 enum { M_STEP = 1 };
 #endif

@@ -42,7 +42,14 @@ static void write_weights(int writer, petra_tensor *w, petra_tensor *other, petr
   const double decay = 0.5;
   const petra_sgd_step sgd = {1, &w, &state[0], &other, &decay, 0.25, 0.5, false, true};
   const petra_adam_step adam = {1, &w, &state[0], &state[1], &other, &decay, 0.9, 0.99, 1e-3, 0.25, 0.1, 0.9, 1};
-  const petra_lion_step lion = {1, &w, &state[0], &other, &decay, 0.9, 0.99, 0.25};
+  const petra_lion_step lion = {.count = 1,
+                                .parameters = &w,
+                                .means = &state[0],
+                                .gradients = &other,
+                                .weight_decay = &decay,
+                                .beta1 = 0.9,
+                                .beta2 = 0.99,
+                                .lr = 0.25};
   switch (writer) {
   case 0:
     randomised(w);

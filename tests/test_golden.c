@@ -170,9 +170,17 @@ END_TEST
 
 /* --- trainings --- */
 
+/* Under the sanitizer only k = 1: the same code runs with k = 3. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 #define GOLDEN_TEST(id, name, tolerance)                                                                               \
   START_TEST(id) {                                                                                                     \
-    compare_run(name, TOLERANCE_##tolerance);                                                                          \
+    if (!SANITIZED || strstr(name, "-k1"))                                                                             \
+      compare_run(name, TOLERANCE_##tolerance);                                                                        \
   }                                                                                                                    \
   END_TEST
 

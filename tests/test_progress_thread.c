@@ -241,7 +241,7 @@ END_TEST
 /* The other rank says that it failed. */
 START_TEST(a_rank_that_says_so) {
   petra_wire *wires[2];
-  petra_progress_thread *carriers[2];
+  petra_progress_thread *threads[2];
   petra_channel *channel;
   const void *data;
   size_t size;
@@ -250,14 +250,14 @@ START_TEST(a_rank_that_says_so) {
   for (int r = 0; r < 2; r++) {
     const petra_progress_thread_options options = {
         .wire = wires[r], .name = names[r], .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &carriers[r]));
+    must(petra_progress_thread_create(&options, &threads[r]));
   }
-  must(petra_channel_open_in(carriers[0], 1, 0, 16, &channel));
-  must(petra_progress_thread_fail(carriers[1], 0, PETRA_IO, "the disk is full"));
+  must(petra_channel_open_in(threads[0], 1, 0, 16, &channel));
+  must(petra_progress_thread_fail(threads[1], 0, PETRA_IO, "the disk is full"));
   ck_assert_int_eq(petra_channel_take(channel, 0, "the first message", &data, &size), PETRA_IO);
   ck_assert_logged("rank 1 (there): the disk is full");
   for (int r = 0; r < 2; r++)
-    petra_progress_thread_destroy(carriers[r]);
+    petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
@@ -383,7 +383,7 @@ END_TEST
 /* Waiting has an end, and so has trying for room: two buffers, and as many messages as the receiver has done with. */
 START_TEST(waiting_until) {
   petra_wire *wires[2];
-  petra_progress_thread *carriers[2];
+  petra_progress_thread *threads[2];
   petra_channel *in, *out;
   const void *data;
   void *buffer;
@@ -393,10 +393,10 @@ START_TEST(waiting_until) {
   for (int r = 0; r < 2; r++) {
     const petra_progress_thread_options options = {
         .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &carriers[r]));
+    must(petra_progress_thread_create(&options, &threads[r]));
   }
-  must(petra_channel_open_in(carriers[0], 1, 0, 16, &in));
-  must(petra_channel_open_out(carriers[1], 0, 0, 16, &out));
+  must(petra_channel_open_in(threads[0], 1, 0, 16, &in));
+  must(petra_channel_open_out(threads[1], 0, 0, 16, &out));
   const int64_t began_ns = petra_clock_ns();
   must(petra_channel_take_until(in, 0, began_ns + 5000000, "a message", &data, &size, &came_ns));
   ck_assert_ptr_null(data);
@@ -414,7 +414,7 @@ START_TEST(waiting_until) {
   for (buffer = NULL; !buffer;) /* until the word of that has come */
     must(petra_channel_try_buffer(out, 1, "room", &buffer));
   for (int r = 0; r < 2; r++)
-    petra_progress_thread_destroy(carriers[r]);
+    petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
@@ -423,31 +423,31 @@ END_TEST
 /* Ranks that begin at a place meet there at the earliest, though one of them has not gone on from it. */
 START_TEST(meeting_where_ranks_begin) {
   petra_wire *wires[2];
-  petra_progress_thread *carriers[2];
+  petra_progress_thread *threads[2];
   wire_threads_create(2, 1, wires);
   for (int r = 0; r < 2; r++) {
     const petra_progress_thread_options options = {
         .wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
-    must(petra_progress_thread_create(&options, &carriers[r]));
+    must(petra_progress_thread_create(&options, &threads[r]));
   }
-  ck_assert(petra_progress_thread_unbegun(carriers[0], true));
+  ck_assert(petra_progress_thread_unbegun(threads[0], true));
   for (int r = 1; r >= 0; r--)
-    petra_progress_thread_meet(carriers[r], 1000, 5);
-  ck_assert(petra_progress_thread_may_go(carriers[1], 7) || !petra_progress_thread_unbegun(carriers[0], false));
+    petra_progress_thread_meet(threads[r], 1000, 5);
+  ck_assert(petra_progress_thread_may_go(threads[1], 7) || !petra_progress_thread_unbegun(threads[0], false));
   for (int r = 0; r < 2; r++) {
     int64_t place;
     petra_meeting_end end;
-    while (petra_progress_thread_may_go(carriers[r], r == 0 ? 5 : 7))
+    while (petra_progress_thread_may_go(threads[r], r == 0 ? 5 : 7))
       continue;
-    must(petra_progress_thread_await_meeting(carriers[r], &place, &end));
+    must(petra_progress_thread_await_meeting(threads[r], &place, &end));
     ck_assert(place == 5 || place == 7);
     ck_assert_int_eq(end, PETRA_MEETING_GO_ON);
-    ck_assert_int_eq(petra_progress_thread_meeting(carriers[r], &end), place);
+    ck_assert_int_eq(petra_progress_thread_meeting(threads[r], &end), place);
   }
   for (int r = 0; r < 2; r++)
-    petra_progress_thread_met(carriers[r]);
+    petra_progress_thread_met(threads[r]);
   for (int r = 0; r < 2; r++)
-    petra_progress_thread_destroy(carriers[r]);
+    petra_progress_thread_destroy(threads[r]);
   for (int r = 0; r < 2; r++)
     petra_wire_destroy(wires[r]);
 }
@@ -461,5 +461,5 @@ int main(void) {
                                 meeting_where_ranks_begin,
                                 what_is_watched_beside,
                                 what_is_watched_while_waiting};
-  return harness_run("carrier", tests, HARNESS_COUNT(tests));
+  return harness_run("progress thread", tests, HARNESS_COUNT(tests));
 }

@@ -14,11 +14,11 @@ START_TEST(bins_hold_the_highest_level) {
   for (int number = 0; number < 300; number++) {
     static int64_t every[MAX_NS + 1][ROWS][COLUMNS]; /* the highest level at that nanosecond */
     petra_rng rng;
-    petra_samples *samples;
+    petra_time_bins *samples;
     int64_t level[ROWS][COLUMNS] = {{0}}, now_ns = 0, end_ns;
     petra_rng_init(&rng, 3, PETRA_RNG_TEST, 0, (uint64_t)number);
     memset(every, 0, sizeof every);
-    ck_assert_int_eq(petra_samples_create(ROWS, COLUMNS, BINS, &samples), PETRA_OK);
+    ck_assert_int_eq(petra_time_bins_create(ROWS, COLUMNS, BINS, &samples), PETRA_OK);
     for (int change = (int)below(&rng, 40); change >= 0; change--) {
       int row = (int)below(&rng, ROWS);
       int64_t peak[COLUMNS];
@@ -34,14 +34,14 @@ START_TEST(bins_hold_the_highest_level) {
         if (peak[c] > every[now_ns][row][c])
           every[now_ns][row][c] = peak[c];
       }
-      petra_samples_put(samples, row, now_ns, peak, level[row]);
+      petra_time_bins_put(samples, row, now_ns, peak, level[row]);
     }
     for (end_ns = now_ns; end_ns < MAX_NS && below(&rng, 20); end_ns++)
       memcpy(every[end_ns + 1], level, sizeof level);
     int32_t bins;
     int64_t width_ns;
     const int64_t *values;
-    petra_samples_finish(samples, end_ns, &bins, &width_ns, &values);
+    petra_time_bins_finish(samples, end_ns, &bins, &width_ns, &values);
     ck_assert_int_le(bins, BINS);
     ck_assert_int_eq(bins, end_ns / width_ns + 1);
     ck_assert(width_ns == 1 || bins > BINS / 2); /* no coarser than it must be */
@@ -54,7 +54,7 @@ START_TEST(bins_hold_the_highest_level) {
               highest = every[t][r][c];
           ck_assert_int_eq(values[((size_t)b * ROWS + (size_t)r) * COLUMNS + (size_t)c], highest);
         }
-    petra_samples_destroy(samples);
+    petra_time_bins_destroy(samples);
   }
 }
 END_TEST

@@ -65,7 +65,7 @@ static void check_file(const char *path, const model *expected, bool as_f64) {
 START_TEST(round_trip) {
   model *written = make_model(1);
   for (int as_f64 = 0; as_f64 < 2; as_f64++) {
-    ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, as_f64, NULL), PETRA_OK);
+    ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, as_f64, NULL, NULL), PETRA_OK);
     check_file(FILE_NAME, written, as_f64);
   }
   ck_assert_int_eq(file_size("." FILE_NAME ".tmp"), -1);
@@ -76,9 +76,9 @@ END_TEST
 
 START_TEST(equal_weights_give_equal_bytes) {
   model *written = make_model(1);
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, false, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, false, NULL, NULL), PETRA_OK);
   nanosleep(&(struct timespec){1, 100000000}, NULL); /* into another second, so that any time in the file would show */
-  ck_assert_int_eq(petra_weights_write(FILE_NAME ".2", MODEL, written->weights, TENSORS, false, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME ".2", MODEL, written->weights, TENSORS, false, NULL, NULL), PETRA_OK);
   FILE *a = fopen(FILE_NAME, "rb"), *b = fopen(FILE_NAME ".2", "rb");
   ck_assert(a && b);
   long bytes = 0;
@@ -111,7 +111,7 @@ static void refuse(model *into, int count, petra_status expected, const char *te
 START_TEST(other_tensors) {
   model *written = make_model(1), *into = make_model(2);
   double before = into->values[0][5];
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL, NULL), PETRA_OK);
   refuse(into, TENSORS - 1, PETRA_DATA, "/parameters/03/fc/weight is not a tensor of this model");
   snprintf(into->weights[1].name, sizeof into->weights[1].name, "01/bn2/running_mean");
   refuse(into, TENSORS, PETRA_DATA, "no tensor /parameters/01/bn2/running_mean");
@@ -137,11 +137,11 @@ END_TEST
 START_TEST(not_finite) {
   model *written = make_model(1), *into = make_model(0);
   written->values[2][77] = NAN;
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL, NULL), PETRA_OK);
   refuse(into, TENSORS, PETRA_DATA, "/parameters/02/shortcut/conv/weight: element 77 is nan, expected a finite number");
   written->values[2][77] = 0;
   written->values[3][0] = -INFINITY;
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, false, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, false, NULL, NULL), PETRA_OK);
   refuse(into, TENSORS, PETRA_DATA, "/parameters/03/fc/weight: element 0 is -inf");
   free(written);
   free(into);
@@ -153,7 +153,8 @@ START_TEST(not_a_weights_file) {
   model *written = make_model(1), *into = make_model(0);
   refuse_from("no_such_weights.h5", into, TENSORS, PETRA_IO, "No such file or directory");
   refuse_from(".", into, TENSORS, PETRA_IO, "expected a regular file");
-  ck_assert_int_eq(petra_weights_write(FILE_NAME ".whole", MODEL, written->weights, TENSORS, true, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME ".whole", MODEL, written->weights, TENSORS, true, NULL, NULL),
+                   PETRA_OK);
   long size = file_size(FILE_NAME ".whole");
   copy_head(FILE_NAME ".whole", FILE_NAME, 0);
   refuse(into, TENSORS, PETRA_DATA, "not an HDF5 file");
@@ -207,7 +208,7 @@ END_TEST
 static void refuse_writing(const char *path, const char *reason) {
   model *written = make_model(1);
   harness_clear();
-  ck_assert_int_eq(petra_weights_write(path, MODEL, written->weights, TENSORS, true, NULL), PETRA_IO);
+  ck_assert_int_eq(petra_weights_write(path, MODEL, written->weights, TENSORS, true, NULL, NULL), PETRA_IO);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged(path);
   ck_assert_logged(reason);
@@ -228,7 +229,7 @@ START_TEST(writing_fails) {
   model *written = make_model(1);
   memcpy(written->weights[1].name, written->weights[0].name, sizeof written->weights[0].name);
   harness_clear();
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL), PETRA_IO);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL, NULL), PETRA_IO);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_int_eq(file_size(FILE_NAME), -1);
   free(written);
@@ -239,7 +240,7 @@ END_TEST
 START_TEST(limited_file_size) {
   model *old = make_model(1), *new = make_model(2);
   int failed = 0, done = 0;
-  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, old->weights, TENSORS, true, NULL), PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME, MODEL, old->weights, TENSORS, true, NULL, NULL), PETRA_OK);
   long size = file_size(FILE_NAME);
   for (int part = 0; part <= 22; part++) {
     int code = run_child("limit", FILE_NAME, part < 20 ? size * part / 20 : size + part - 21);
@@ -261,7 +262,7 @@ static int child_limited(const char *path, long limit) {
   limit_file_size(limit);
   harness_clear();
   petra_log_set_sink(harness_capture, NULL);
-  petra_status status = petra_weights_write(path, MODEL, new->weights, TENSORS, true, NULL);
+  petra_status status = petra_weights_write(path, MODEL, new->weights, TENSORS, true, NULL, NULL);
   free(new);
   if (status == PETRA_OK)
     return harness_lines == 0 ? CHILD_DONE : CHILD_WRONG;
@@ -283,7 +284,7 @@ START_TEST(out_of_memory) {
   for (petra_status status = PETRA_NO_MEMORY; status != PETRA_OK; tries++) {
     int left = tries;
     petra_mem_set_hook(fail_at, &left);
-    status = petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL);
+    status = petra_weights_write(FILE_NAME, MODEL, written->weights, TENSORS, true, NULL, NULL);
     petra_mem_set_hook(NULL, NULL);
     ck_assert(status == PETRA_OK || status == PETRA_NO_MEMORY);
   }

@@ -104,14 +104,8 @@ typedef struct petra_adam_step {
 } petra_adam_step;
 
 /* One step of Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c); m = beta2 m + (1 - beta2) g. sign(0) is
- * 0 and that of a NaN is NaN. */
-typedef struct petra_lion_step {
-  int count;
-  petra_tensor *const *parameters, *const *means; /* updated */
-  petra_tensor *const *gradients;                 /* read only */
-  const double *weight_decay;                     /* per tensor */
-  double beta1, beta2, lr;
-} petra_lion_step;
+ * 0 and that of a NaN is NaN. `squares` is NULL; epsilon and the rates after lr are ignored. */
+typedef petra_adam_step petra_lion_step;
 
 /* Moves x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest matrix whose rows (or
  * columns, if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then
@@ -311,7 +305,7 @@ typedef struct petra_images {
                                                                                                                        \
   X(prefix, sgd_step, (const petra_sgd_step *arguments), (arguments), CHECK(sgd_step, arguments))                      \
   X(prefix, adam_step, (const petra_adam_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
-  X(prefix, lion_step, (const petra_lion_step *arguments), (arguments), CHECK(lion_step, arguments))                   \
+  X(prefix, lion_step, (const petra_lion_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
   X(prefix, orthogonalize, (const petra_orthogonalize *arguments), (arguments), CHECK(orthogonalize, arguments))
 
 /* For X: the prototype of prefix##name, and its entry in a table of operations. A table made by the second cannot miss

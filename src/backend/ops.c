@@ -47,7 +47,6 @@ static petra_tensor_kind image_kind(const petra_tensor *tensor) {
   return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
 }
 
-/* Returns the kind of tensor that a convolution reads. */
 static petra_tensor_kind read_kind(const checker *check, const petra_tensor *x) {
   return check->backend->rounds_streams ? image_kind(x) : PETRA_TENSOR_INNER;
 }
@@ -286,7 +285,6 @@ static petra_status check_divided(const checker *check, const petra_tensor *x, c
   return PETRA_OK;
 }
 
-/* The common checks of norm_forward and norm_evaluate. */
 static petra_status check_norm(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *y = a->y, *addend = a->addend;
@@ -395,23 +393,16 @@ static petra_status check_sgd_step(const checker *check, const petra_sgd_step *a
   return PETRA_OK;
 }
 
+/* Lion's step has no squares. */
 static petra_status check_adam_step(const checker *check, const petra_adam_step *a) {
-  for (int i = 0; i < a->count; i++) {
-    const petra_tensor *p = a->parameters[i], *m = a->means[i], *s = a->squares[i], *g = a->gradients[i];
-    PETRA_TRY(check_summed(check, "a parameter", p));
-    PETRA_TRY(check_state(check, "a mean", m, p, g));
-    PETRA_TRY(check_state(check, "a square", s, p, g));
-    PETRA_TRY(check_apart(check, "a square", s, "its mean", (const petra_tensor *const[]){m, NULL}));
-    PETRA_TRY(check_gradient(check, p, g));
-  }
-  return PETRA_OK;
-}
-
-static petra_status check_lion_step(const checker *check, const petra_lion_step *a) {
   for (int i = 0; i < a->count; i++) {
     const petra_tensor *p = a->parameters[i], *m = a->means[i], *g = a->gradients[i];
     PETRA_TRY(check_summed(check, "a parameter", p));
     PETRA_TRY(check_state(check, "a mean", m, p, g));
+    if (a->squares) {
+      PETRA_TRY(check_state(check, "a square", a->squares[i], p, g));
+      PETRA_TRY(check_apart(check, "a square", a->squares[i], "its mean", (const petra_tensor *const[]){m, NULL}));
+    }
     PETRA_TRY(check_gradient(check, p, g));
   }
   return PETRA_OK;

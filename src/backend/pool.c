@@ -114,7 +114,6 @@ static action_sites *present(const petra_tensor_pool *pool) {
   return &pool->stages[pool->stage][pool->kind];
 }
 
-/* Makes room for the sites of one more tensor of the action. */
 static petra_status make_room(petra_tensor_pool *pool) {
   action_sites *action = present(pool);
   const int64_t need = (int64_t)pool->fresh_count + 1;
@@ -190,7 +189,6 @@ static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32
   return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
 }
 
-/* Takes the oldest storage of this kind and shape out of a list. */
 static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
   for (petra_tensor **link = list; *link; link = &(*link)->next_free) {
     petra_tensor *tensor = *link;

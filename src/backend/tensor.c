@@ -10,7 +10,6 @@
 /* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 per element). */
 #define ELEMENTS_MAX (INT64_MAX / 4096)
 
-/* Counts bytes of a tensor, or records them in the journal. */
 static void count_bytes(petra_journal *journal, const petra_tensor *tensor, int64_t sign) {
   const int64_t bytes = sign * (int64_t)tensor->bytes;
   if (journal)

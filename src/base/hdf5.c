@@ -96,7 +96,6 @@ static herr_t refuse_link(const char *parent_file, const char *parent_group, con
   return -1;
 }
 
-/* Checks that all chunks of a chunked data set are in the file. */
 static bool has_all_chunks(hid_t set, hid_t space, hid_t list) {
   hsize_t extent[H5S_MAX_RANK], chunk[H5S_MAX_RANK], expected = 1, found = 0;
   const int rank = H5Sget_simple_extent_dims(space, extent, NULL);

@@ -2,7 +2,7 @@
 # src/base: status, log, memory, random streams, threads, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
-	src/base/clock.c src/base/clock.h \
+	src/base/clock.h \
 	src/base/hdf5.c src/base/hdf5.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \

@@ -132,7 +132,6 @@ static int add_range(int fd, range r, XXH64_state_t *hash) {
   return 0;
 }
 
-/* The digest of the ranges, one after the other. */
 static int digest_ranges(int fd, const range *ranges, uint64_t count, uint64_t *out) {
   XXH64_state_t *hash = XXH64_createState();
   if (!hash)

@@ -132,7 +132,8 @@ static void print_text(const conversion *c, const petra_data_file_about *about) 
 }
 
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {
-  conversion c = {.tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS, .arguments = arguments, .config = config};
+  conversion c = {
+      .tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS, .arguments = arguments, .config = config};
   petra_data_file_about about;
   petra_status status;
   PETRA_TRY_GOTO(status, open_sets(&c), done);

@@ -378,7 +378,7 @@ static petra_status examine_all(verification *v) {
 
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   static const kind_ops *const kinds[] = {[PETRA_SAMPLE_IMAGE] = &image_ops, [PETRA_SAMPLE_TOKENS] = &token_ops};
-  const petra_sample_kind samples = petra_samples_of(config);
+  const petra_sample_kind samples = petra_sample_kind_of(config);
   verification v = {.config = config, .kind = kinds[samples], .words = petra_sample_words_of(samples)};
   petra_status status;
   PETRA_TRY_GOTO(status, examine_all(&v), done);

@@ -16,7 +16,7 @@ static void print_of_tokens(const petra_config *config, double loss) {
 }
 
 static void print_text(const petra_config *config, const petra_weights_moment *moment, const petra_evaluation *result) {
-  const petra_sample_kind samples = petra_samples_of(config);
+  const petra_sample_kind samples = petra_sample_kind_of(config);
   char epoch[64] = "";
   if (moment->epoch > 0)
     snprintf(epoch, sizeof epoch, " (epoch %d, the best of its run)", moment->epoch);
@@ -34,7 +34,7 @@ static void print_text(const petra_config *config, const petra_weights_moment *m
 
 static petra_status print_json(const petra_config *config, const petra_weights_moment *moment,
                                const petra_evaluation *result) {
-  const petra_sample_kind samples = petra_samples_of(config);
+  const petra_sample_kind samples = petra_sample_kind_of(config);
   json_t *object =
       json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights),
                 petra_sample_words_of(samples)->labels, (json_int_t)result->images, "loss",

@@ -39,7 +39,7 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
       petra_ledger_block block;
       petra_ledger_bytes bytes;
-      petra_footprint_block(plan, b, stage.delay, &block);
+      petra_ledger_block_of(plan, b, stage.delay, &block);
       PETRA_TRY(petra_ledger_block_bytes(rule, &block, &bytes));
       PETRA_TRY(petra_ledger_add(&row->stage[j], &bytes));
     }
@@ -53,7 +53,7 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
 static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
   memset(rows, 0, ROWS * sizeof *rows);
   for (int i = 0; i < ROWS; i++) {
-    petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+    petra_ledger_rule rule = petra_ledger_rule_of(plan, accounting);
     rule.inputs_kept = i < 2;
     rule.weights_kept = i % 2 == 0;
     PETRA_TRY(fill_row(plan, &rule, &rows[i]));
@@ -255,7 +255,7 @@ static void print_legend(const petra_plan *plan, bool sequences) {
 }
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops_sum) {
-  const petra_sample_words *words = petra_sample_words_of(petra_samples_of(plan->config));
+  const petra_sample_words *words = petra_sample_words_of(petra_sample_kind_of(plan->config));
   const bool sequences = plan->model.blocks[0].shape_out.kind == PETRA_TENSOR_SEQUENCE;
   const char *in = sequences ? "input TxC" : "input CxHxW", *out = sequences ? "output TxC" : "output CxHxW";
   char flops[32];

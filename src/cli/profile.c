@@ -238,8 +238,8 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config)));
   printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
-         (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,
-         p->profile.ranks > 1 ? " of each process" : "");
+         (int)p->profile.batch, petra_sample_words_of(petra_sample_kind_of(p->config))->samples,
+         (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
   petra_utf8_print(stdout, "written: %s\n", p->path);
   return PETRA_OK;

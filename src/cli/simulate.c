@@ -133,7 +133,7 @@ static json_t *ranks_json(const petra_runlog_simulation *f) {
 }
 
 static const petra_sample_words *words_of(const petra_simulated *result) {
-  return petra_sample_words_of(petra_samples_of(result->plan->config));
+  return petra_sample_words_of(petra_sample_kind_of(result->plan->config));
 }
 
 /* Returns images or tokens per second; NaN if there is no such figure: without a model there is neither, and at unit

@@ -23,8 +23,8 @@ static petra_status print_json(petra_run *run) {
   const petra_runlog_epoch *rows = petra_training_log_epochs(petra_run_log(run), &count);
   double mean_loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
   for (int64_t e = 0; e < count; e++)
-    petra_json_append(&epochs,
-                      petra_epoch_json(&rows[e], petra_samples_of(plan->config), plan->config->data.recalibrate > 0));
+    petra_json_append(
+        &epochs, petra_epoch_json(&rows[e], petra_sample_kind_of(plan->config), plan->config->data.recalibrate > 0));
   return petra_json_print_new(json_pack(
       "{s:o, s:s, s:i, s:I, s:I, s:o, s:o, s:o}", "output", petra_json_string(petra_run_directory(run)), "method",
       plan->method.name, "stages", (int)plan->program.stages, "microbatches", (json_int_t)plan->program.microbatches,

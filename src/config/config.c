@@ -67,7 +67,6 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
                               found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
 }
 
-/* Appends the key of a mapping's pair to the dotted path `path`. */
 static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
                               size_t size) {
   int line = petra_config_line(key);
@@ -130,7 +129,6 @@ static petra_status check_ends(const petra_config_origin *origin, int index, con
              : PETRA_OK;
 }
 
-/* Loads the value of one key. */
 static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
   yaml_document_t document;
   PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
@@ -144,7 +142,6 @@ static petra_status load_value(petra_config *config, const petra_config_origin *
   return status;
 }
 
-/* Loads a file, or its text if given. */
 static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
   const petra_config_file file = {text->path, from};
   const bool is_stdin = strcmp(text->path, "-") == 0;
@@ -221,7 +218,7 @@ static petra_status apply_optimiser(petra_config *config) {
 static petra_status end_layer_augment(petra_config *config) {
   const petra_config_origin origin = {"default", NULL};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
-  const bool tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS;
+  const bool tokens = petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS;
   if (tokens == config->of_tokens)
     return PETRA_OK;
   config->of_tokens = tokens;
@@ -424,7 +421,7 @@ static const petra_sample_words words[] = {
     [PETRA_SAMPLE_TOKENS] = {"window", "windows", "tokens", "tokens_per_s"},
 };
 
-petra_sample_kind petra_samples_of(const petra_config *config) {
+petra_sample_kind petra_sample_kind_of(const petra_config *config) {
   switch (config->data.set) {
   case PETRA_SET_TEXT:
   case PETRA_SET_TOKENS:
@@ -445,5 +442,5 @@ const petra_sample_words *petra_sample_words_of(petra_sample_kind kind) {
 }
 
 int64_t petra_sample_labels(const petra_config *config) {
-  return petra_samples_of(config) == PETRA_SAMPLE_TOKENS ? config->model.context : 1;
+  return petra_sample_kind_of(config) == PETRA_SAMPLE_TOKENS ? config->model.context : 1;
 }

@@ -441,7 +441,7 @@ typedef struct petra_sample_words {
 } petra_sample_words;
 
 /* Returns the kind of the config's data.set. */
-petra_sample_kind petra_samples_of(const petra_config *config);
+petra_sample_kind petra_sample_kind_of(const petra_config *config);
 const petra_sample_words *petra_sample_words_of(petra_sample_kind kind);
 
 /* Returns the number of labels of a sample of the config's data.set: 1, or model.context. */

@@ -119,7 +119,6 @@ static petra_status check_event(const petra_config_origin *origin, const yaml_ev
   return PETRA_OK;
 }
 
-/* Fails unless the text is UTF-8 of characters that YAML allows. */
 static petra_status check_characters(const petra_config_origin *origin, const char *text, size_t length) {
   int line = 1;
   for (size_t at = 0; at < length;) {

@@ -90,7 +90,6 @@ static petra_status read_value(const parser *in, int key, const yaml_node_t *nod
   return PETRA_OK;
 }
 
-/* Reads an axis or the seeds. `node` is the list. */
 static petra_status read_axis(const parser *in, int key, const char *path, int line, const yaml_node_t *node) {
   petra_grid_axis *axis = &in->grid->axis[in->grid->axes];
   if (node->type != YAML_SEQUENCE_NODE)

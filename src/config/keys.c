@@ -223,7 +223,6 @@ int petra_config_key_find(const char *path) {
   return -1;
 }
 
-/* Returns true if `path` lies below `section`. */
 static bool is_below(const char *path, const char *section, size_t length) {
   return length == 0 || (strncmp(path, section, length) == 0 && path[length] == '.');
 }

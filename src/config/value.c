@@ -290,7 +290,6 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   return fail_scalar(origin, key, value, "is not a list");
 }
 
-/* Parses `count` numbers of the key's type into `values`. */
 static petra_status parse_numbers(const petra_config_key *key, const petra_config_origin *origin,
                                   const petra_config_scalar *items, size_t count, void *values) {
   int64_t *integers = values;

@@ -4,7 +4,7 @@
 #include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/file_bytes.h"
+#include "data/files.h"
 #include "data/hdf5_layout.h"
 
 #include <errno.h>
@@ -110,12 +110,11 @@ petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t li
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   petra_status status = fill(self, path, split, limit, problems);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = &self->base;
+  else
     hdf5_set_destroy(&self->base);
-    return status;
-  }
-  *out = &self->base;
-  return PETRA_OK;
+  return status;
 }
 
 petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
@@ -245,7 +244,6 @@ static bool is_contiguous(hid_t set) {
   return contiguous;
 }
 
-/* Gets where the `bytes` bytes of /SPLIT/NAME begin in the file. */
 static petra_status place_of(const reader *r, hid_t set, const char *name, int64_t bytes, int64_t *out) {
   if (!is_contiguous(set))
     return petra_fail(PETRA_DATA,
@@ -373,12 +371,11 @@ static const char *group_of(petra_split split) {
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
   reader r = {.path = path, .split = group_of(split), .contents = read_image_split};
   petra_status status = read_checked(&r);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = r.layout;
+  else
     petra_free(r.layout.labels);
-    return status;
-  }
-  *out = r.layout;
-  return PETRA_OK;
+  return status;
 }
 
 petra_status petra_hdf5_layout_tokens(const char *path, petra_split split, petra_hdf5_tokens *out) {

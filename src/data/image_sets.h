@@ -41,7 +41,7 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 
 /* Folders of JPEG images, as ImageNet is usually laid out: data.path/train/CLASS/FILE.jpeg and
  * data.path/val/CLASS/FILE.jpeg, or, without these two, data.path/CLASS/FILE.jpeg, which is then the training
- * split and has no evaluation split. Which files, in which order, with which labels: data/folder_list.h;
+ * split and has no evaluation split. Which files, in which order, with which labels: data/files.h;
  * classes are numbered by the training split's folders, and the evaluation split may lack some.
  *
  * A record is data.image_size x data.image_size. `read` gives the evaluation's view, decoded in full: the
@@ -52,7 +52,7 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 
 /* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
  * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in
- * folder_list.h, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
+ * files.h, and for `read` a file that is missing, empty, not a JPEG, damaged or truncated. */
 petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
                                     petra_dataset **out);
 

@@ -3,8 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/file_bytes.h"
-#include "data/folder_list.h"
+#include "data/files.h"
 #include "data/jpeg.h"
 #include "data/resize.h"
 

@@ -52,7 +52,6 @@ static bool stands_alone(int marker) {
   return marker == MARKER_TEM || (marker >= 0xd0 && marker <= MARKER_EOI);
 }
 
-/* Reads a number of `size` bytes. */
 static uint32_t number_at(const uint8_t *at, int size, bool little) {
   uint32_t value = 0;
   for (int i = 0; i < size; i++)

@@ -129,7 +129,6 @@ static uint8_t times(int a, int b) {
   return (uint8_t)((2 * a * b + 255) / 510);
 }
 
-/* Converts (pixels, 4) of inks to (pixels, 3). */
 static void to_rgb(const uint8_t *inks, int64_t pixels, bool inverted, uint8_t *rgb) {
   int flip = inverted ? 0 : 255;
   for (int64_t i = 0; i < pixels; i++, inks += 4, rgb += 3)

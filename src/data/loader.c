@@ -239,12 +239,11 @@ petra_status petra_loader_create(const petra_dataset *set, const petra_loader_op
   petra_status status = allocate(loader);
   if (status == PETRA_OK)
     status = start_threads(loader);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = loader;
+  else
     petra_loader_destroy(loader);
-    return status;
-  }
-  *out = loader;
-  return PETRA_OK;
+  return status;
 }
 
 void petra_loader_destroy(petra_loader *loader) {

@@ -4,8 +4,7 @@ libpetra_a_SOURCES += \
 	src/data/cifar.c \
 	src/data/dataset.c src/data/dataset.h \
 	src/data/grammar.c \
-	src/data/file_bytes.c src/data/file_bytes.h \
-	src/data/folder_list.c src/data/folder_list.h \
+	src/data/files.c src/data/files.h \
 	src/data/hdf5_layout.h \
 	src/data/hdf5_set.c \
 	src/data/image_sets.h \

@@ -124,7 +124,6 @@ static int clamp_byte(int value) {
   return value < 0 ? 0 : value > 255 ? 255 : value;
 }
 
-/* Draws a colour near `level`. */
 static void draw_colour(petra_rng *rng, int level, int change, int colour[3]) {
   for (int c = 0; c < 3; c++)
     colour[c] = clamp_byte(level + between(rng, -change, change));

@@ -4,8 +4,7 @@
 #include "base/hdf5.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/file_bytes.h"
-#include "data/folder_list.h"
+#include "data/files.h"
 #include "data/hdf5_layout.h"
 
 #include <inttypes.h>
@@ -247,7 +246,6 @@ static petra_status open_file(const petra_config *config, petra_split split, pet
 
 /* --- what is in it --- */
 
-/* Gets the split's part of a file. */
 static petra_status part_of(const petra_config *config, petra_split split, bool alone, int64_t tokens, int64_t *first,
                             int64_t *count) {
   const int64_t train = (int64_t)((double)tokens * (1 - config->data.eval_share));

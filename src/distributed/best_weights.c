@@ -42,7 +42,7 @@ static int32_t epoch_of(const petra_best *best, int64_t microbatch) {
 }
 
 static petra_weights_moment moment_of(const petra_best *best, int64_t microbatch, const petra_evaluation *evaluation) {
-  const bool by_loss = petra_best_by_loss(petra_samples_of(best->network->plan->config));
+  const bool by_loss = petra_best_by_loss(petra_sample_kind_of(best->network->plan->config));
   return (petra_weights_moment){
       .epoch = epoch_of(best, microbatch), .by_loss = by_loss, .value = by_loss ? evaluation->loss : evaluation->top1};
 }
@@ -213,7 +213,7 @@ int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sampl
 petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
   if (!best->path)
     return PETRA_OK;
-  const petra_sample_kind samples = petra_samples_of(best->network->plan->config);
+  const petra_sample_kind samples = petra_sample_kind_of(best->network->plan->config);
   const int64_t row = petra_best_of(rows, count, samples);
   const petra_weights_moment logged = row < 0 ? (petra_weights_moment){0} : moment_of_row(&rows[row], samples);
   if (row < 0 || best->moment.epoch != logged.epoch || best->moment.value != logged.value)

@@ -66,12 +66,12 @@ static petra_status await(void *context, petra_tensor *tensor, const char *what)
   return PETRA_OK; /* it arrived before */
 }
 
-static petra_status settle(void *context) {
+static petra_status drain(void *context) {
   return petra_peers_wire_close(context);
 }
 
 petra_peer_link petra_peers_wire_peers(petra_peers_wire *peers) {
-  return (petra_peer_link){.exchange = exchange, .await = await, .settle = settle, .context = peers};
+  return (petra_peer_link){.exchange = exchange, .await = await, .drain = drain, .context = peers};
 }
 
 /* Also waits for receives of messages that the run ended without taking. */

@@ -140,7 +140,7 @@ petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_ad
 
 petra_status petra_transport_peers_drain(petra_transport_peers *p) {
   PETRA_TRY(petra_transport_peers_flush(p));
-  return p->options.link.settle ? p->options.link.settle(p->options.link.context) : PETRA_OK;
+  return p->options.link.drain ? p->options.link.drain(p->options.link.context) : PETRA_OK;
 }
 
 void petra_transport_peers_count(const petra_transport_peers *p, int64_t *messages, int64_t *bytes) {

@@ -18,7 +18,7 @@ typedef struct petra_peer_link {
   /* Is called before a received tensor is used; NULL: the device waits itself. `what` names it in messages. */
   petra_status (*await)(void *context, petra_tensor *tensor, const char *what);
   /* Waits for all that is under way; NULL: the device waits itself. */
-  petra_status (*settle)(void *context);
+  petra_status (*drain)(void *context);
   void *context;
 } petra_peer_link;
 

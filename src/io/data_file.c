@@ -220,12 +220,11 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   self->records[PETRA_DATA_FILE_TRAIN] = about->train;
   self->records[PETRA_DATA_FILE_EVAL] = about->eval;
   petra_status status = start(self, path, about);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = self;
+  else
     petra_data_file_destroy(self);
-    return status;
-  }
-  *out = self;
-  return PETRA_OK;
+  return status;
 }
 
 /* Seals the file; the records, in the order in which they lie in it, are parts of their own. */

@@ -266,7 +266,6 @@ petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, 
   return status;
 }
 
-/* Reads an integer attribute as `memory_type`. */
 static petra_status get_integer(const petra_hdf5_file *file, const char *name, hid_t memory_type, void *out) {
   hid_t type = -1;
   hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);

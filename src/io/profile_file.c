@@ -75,7 +75,6 @@ static column times(const char *group, const char *name, size_t offset, int widt
   return (column){group, name, "s", offset, H5T_IEEE_F64LE, width, 0, MAX_S};
 }
 
-/* The mean of a part. */
 static column mean_of(petra_profile_part part) {
   const size_t offset = offsetof(petra_profile_stage, part) + (size_t)part * sizeof(petra_spread);
   return times("/stages", petra_profile_part_name(part), offset + offsetof(petra_spread, mean), 1);
@@ -448,10 +447,9 @@ petra_status petra_profile_read(const char *path, petra_profile **out) {
   petra_profile *profile;
   PETRA_TRY(petra_allocate(&profile, 1, sizeof *profile));
   petra_status status = petra_hdf5_read(path, read_all, &(reader){.profile = profile});
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = profile;
+  else
     petra_profile_destroy(profile);
-    return status;
-  }
-  *out = profile;
-  return PETRA_OK;
+  return status;
 }

@@ -71,9 +71,8 @@ static petra_status put_all(const petra_hdf5_file *file, const void *what) {
   return done ? PETRA_OK : petra_hdf5_fail_write(file->path, &file->errors);
 }
 
-petra_status petra_weights_write_from(const char *path, const char *model, const petra_weight *weights, int count,
-                                      bool as_f64, const petra_weights_moment *moment,
-                                      const petra_weights_source *source) {
+petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
+                                 bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source) {
   writing w = {model, weights, count, as_f64, moment, source, NULL};
   size_t bytes = 0;
   int64_t largest = 0;
@@ -86,11 +85,6 @@ petra_status petra_weights_write_from(const char *path, const char *model, const
   petra_status status = petra_hdf5_image_write(path, put_all, &w, bytes);
   petra_free(w.values);
   return status;
-}
-
-petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
-                                 bool as_f64, const petra_weights_moment *moment) {
-  return petra_weights_write_from(path, model, weights, count, as_f64, moment, NULL);
 }
 
 /* --- reading --- */
@@ -138,12 +132,11 @@ static petra_status open_tensor(const char *path, hid_t group, const petra_weigh
           ? check_shape(path, weight, set)
           : petra_fail(PETRA_DATA, "%s: %s/%s contains no floating-point numbers", path, GROUP, weight->name);
   H5Tclose(type);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = set;
+  else
     H5Dclose(set);
-    return status;
-  }
-  *out = set;
-  return PETRA_OK;
+  return status;
 }
 
 typedef struct reader {

@@ -25,23 +25,19 @@ typedef struct petra_weights_moment {
   double value;  /* of that: nats, or a fraction */
 } petra_weights_moment;
 
-/* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
- * names; `moment` (NULL: not said) is two attributes of the root; `model` ("revnet-18 width 64, cifar stem, 10 classes") is an attribute of the root. PETRA_IO: path,
- * and why; an existing file at `path` is then untouched. */
-petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
-                                 bool as_f64, const petra_weights_moment *moment);
-
-/* Where the values of tensors come from that lie elsewhere: `get` sets those of weights[index]. */
+/* Gets values of tensors that lie elsewhere: `get` sets those of weights[index]. */
 typedef struct petra_weights_source {
   petra_status (*get)(void *context, int index, double *values);
   void *context;
 } petra_weights_source;
 
-/* The same where `values` of some tensors are NULL: they are asked for when they are due, so that beside the file, which is in
- * memory twice, there are those of one tensor at a time. What `get` fails with comes back, and an existing file is untouched. */
-petra_status petra_weights_write_from(const char *path, const char *model, const petra_weight *weights, int count,
-                                      bool as_f64, const petra_weights_moment *moment,
-                                      const petra_weights_source *source);
+/* Writes all tensors; f64 data sets if `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
+ * names. `moment` (NULL: unknown) becomes two attributes of the root, `model` ("revnet-18 width 64, cifar stem, 10
+ * classes") one. If `values` of a tensor is NULL, `source` provides them when they are due, so that memory holds the file
+ * twice and one tensor. Errors: PETRA_IO, with the path and the reason; those of `get`. A file at `path` is then
+ * untouched. */
+petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
+                                 bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source);
 
 /* Of a file of weights; epoch 0 where it does not say. PETRA_IO, PETRA_DATA as below. */
 petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out);

@@ -29,6 +29,5 @@ libpetra_a_SOURCES += \
 	src/nn/partition.c src/nn/partition.h \
 	src/nn/rate.c src/nn/rate.h \
 	src/nn/rotation.c \
-	src/nn/tensors.c src/nn/tensors.h \
 	src/nn/units.c
 EXTRA_DIST += src/nn/README.md

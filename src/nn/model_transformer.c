@@ -87,7 +87,6 @@ static void make_head(petra_model *model, const petra_stream_shape *stream) {
   layer->rows = block->labels;
 }
 
-/* Checks that the images of a ViT are a whole number of patches. */
 static petra_status check_patches(const petra_config *config, const petra_model *model) {
   const int32_t patch = (int32_t)config->model.patch;
   if (model->input.height % patch || model->input.width % patch)

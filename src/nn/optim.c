@@ -110,7 +110,6 @@ static petra_status sgd_step(const petra_optim *optim, const petra_compute *comp
   return petra_op_sgd_step(compute->backend, &step);
 }
 
-/* Returns the momentum of NAdam's step `t`. */
 static double nadam_momentum(const petra_optim *optim, int64_t t) {
   return (t > optim->steps_before ? optim->beta1 : optim->beta1_before) *
          (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
@@ -149,6 +148,10 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
                           .lr = lr,
                           .mean_rate = lr / (1 - adam_product(optim, steps + 1)),
                           .square_correction = 1 - pow(optim->beta2, number)};
+  if (optim->kind == PETRA_OPTIMISER_LION) {
+    step.squares = NULL;
+    return petra_op_lion_step(compute->backend, &step);
+  }
   if (optim->kind == PETRA_OPTIMISER_NADAMW) {
     const double now = nadam_momentum(optim, steps + 1), next = nadam_momentum(optim, steps + 2);
     const double product = nadam_product(optim, steps + 1);
@@ -156,19 +159,6 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
     step.mean_rate = lr * next / (1 - product * next);
   }
   return petra_op_adam_step(compute->backend, &step);
-}
-
-static petra_status lion_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
-                              double lr) {
-  const petra_lion_step step = {.count = t->count,
-                                .parameters = t->parameters,
-                                .means = t->states[0],
-                                .gradients = t->gradients,
-                                .weight_decay = t->decay,
-                                .beta1 = optim->beta1,
-                                .beta2 = optim->beta2,
-                                .lr = lr};
-  return petra_op_lion_step(compute->backend, &step);
 }
 
 /* Muon and basis rotation: each matrix on its own, the other parameters with AdamW. */
@@ -211,9 +201,8 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
     return sgd_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_ADAMW:
   case PETRA_OPTIMISER_NADAMW:
-    return adam_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_LION:
-    return lion_step(optim, compute, &t, lr);
+    return adam_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_MUON:
   case PETRA_OPTIMISER_BASIS_ROTATION:
     break;

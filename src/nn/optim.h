@@ -34,7 +34,7 @@
 #pragma once
 
 #include "config/optimiser.h"
-#include "nn/tensors.h"
+#include "nn/graph.h"
 
 typedef struct petra_optim {
   petra_optimiser_kind kind;

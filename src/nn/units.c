@@ -48,7 +48,6 @@ static petra_status keep(const petra_pass *pass, int index, petra_tensor *x, pet
   return petra_compute_tensor(pass->compute, PETRA_TENSOR_VECTOR, channels, category, &kept->variance);
 }
 
-/* Moves the statistics of unit `index` by `share` towards those of the batch. */
 static petra_status move_statistics(const petra_compute *compute, const petra_unit_graph *unit, int index, double share,
                                     petra_tensor *const *statistics) {
   const int32_t *shape = unit->conv->shape;

@@ -124,7 +124,7 @@ void petra_describe_links(const petra_config *config, bool measured, FILE *out) 
 
 void petra_describe_data(const petra_config *config, FILE *out) {
   const petra_data_set set = config->data.set;
-  const petra_sample_kind samples = petra_samples_of(config);
+  const petra_sample_kind samples = petra_sample_kind_of(config);
   fputs(petra_config_choice_name("data.set", (int)set), out);
   if (set != PETRA_SET_SHAPES && set != PETRA_SET_GRAMMAR) /* which are generated, not read */
     petra_utf8_print(out, " of %s", config->data.path);

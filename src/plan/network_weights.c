@@ -184,7 +184,7 @@ static petra_status write_list(const petra_network *network, const tensor_list *
       PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
   petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  return petra_weights_write_from(path, text, list->weights, list->count, wide, moment, &source);
+  return petra_weights_write(path, text, list->weights, list->count, wide, moment, &source);
 }
 
 /* Returns true if this process writes the file. */

@@ -50,9 +50,9 @@ static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_me
     add_exchange(plan, rank_of, rank, stages);
 }
 
-petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
+petra_status petra_predict_memory_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
   const int stages = plan->stages;
-  PETRA_TRY(petra_footprint_pass(plan, rank_of, out));
+  PETRA_TRY(petra_predict_memory_pass(plan, rank_of, out));
   for (int j = 0; j < stages; j++) {
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
     if (petra_method_stashes(&plan->method))
@@ -67,7 +67,7 @@ petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *ran
 
 /* --- paper, strict --- */
 
-petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting) {
+petra_ledger_rule petra_ledger_rule_of(const petra_plan *plan, petra_accounting accounting) {
   return (petra_ledger_rule){.accounting = accounting,
                              .batch = plan->config->data.batch,
                              .accumulate = plan->config->method.accumulate,
@@ -75,7 +75,7 @@ petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting 
                              .parameter_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER)};
 }
 
-void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
+void petra_ledger_block_of(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &plan->model.blocks[block];
   petra_tensor_spec spec;
   *out = (petra_ledger_block){.parameters = petra_block_parameters(&plan->model, b),
@@ -99,13 +99,13 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
  * adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
-  petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+  petra_ledger_rule rule = petra_ledger_rule_of(plan, accounting);
   rule.inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING;
   rule.weights_kept = petra_method_stashes(&plan->method);
   rule.accumulate = 1;
   petra_ledger_block about;
   petra_ledger_bytes bytes;
-  petra_footprint_block(plan, block, 1, &about);
+  petra_ledger_block_of(plan, block, 1, &about);
   PETRA_TRY(petra_ledger_block_bytes(&rule, &about, &bytes));
   out->base[PETRA_MEMORY_PARAMETERS] += bytes.parameters;
   out->base[PETRA_MEMORY_STATISTICS] += bytes.statistics;
@@ -117,7 +117,8 @@ static petra_status count_block(const petra_plan *plan, petra_accounting account
   return PETRA_OK;
 }
 
-petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out) {
+petra_status petra_predict_memory_counted(const petra_plan *plan, petra_accounting accounting,
+                                          petra_memory_stage *out) {
   memset(out, 0, (size_t)plan->partition.stages * sizeof *out);
   for (int j = 0; j < plan->partition.stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of a run of a plan, as plain numbers for the ledger over time (sim/observer_memory.h). There are three
+/* The memory of a run of a plan, as plain numbers for the memory over time (sim/observer_memory.h). There are three
  * accountings:
  * - measured: what the accounts of an emulation count, to the byte. One microbatch goes up and down through the real
  * stages on a backend without content (petra_backend_create_dry), and the changes of the accounts are recorded for each
@@ -16,15 +16,15 @@
 /* Fills `out`, one entry per stage. `plan` has its program. rank_of is the process of each stage: its buffers for
  * messages to other processes, if these go through the hosts, and for the exchange with its replicas count as well
  * (docs/semantics/memory.md); NULL: one process has all stages. */
-petra_status petra_footprint_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
-petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
+petra_status petra_predict_memory_measured(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
+petra_status petra_predict_memory_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
 
 /* Sets how the ledger counts the plan, except which inputs and weights are kept. */
-petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting);
+petra_ledger_rule petra_ledger_rule_of(const petra_plan *plan, petra_accounting accounting);
 
 /* Describes block `block` (from 0), in a stage of that delay, for the ledger. Parameters include a bias for every
  * convolution, as in the network of table 3 (docs/semantics/networks.md); petra's convolutions have none. */
-void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
+void petra_ledger_block_of(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
 
-/* Fills `out` as petra_footprint_measured does, but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). */
-petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);
+/* Fills `out` as petra_predict_memory_measured does, but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). */
+petra_status petra_predict_memory_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);

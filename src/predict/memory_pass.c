@@ -363,7 +363,7 @@ static void take_later(const petra_plan *plan, int j, const petra_memory_stage *
   out->mitigates_after = mitigation.start;
 }
 
-petra_status petra_footprint_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
+petra_status petra_predict_memory_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out) {
   const bool split = plan->method.program->split_backward;
   petra_memory_stage *again;
   petra_status status;

@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "nn/partition.h"
-#include "nn/tensors.h"
+#include "nn/graph.h"
 #include "group/progress_thread.h"
 
 typedef enum petra_probe_message {

@@ -30,14 +30,14 @@ static void print_length(const petra_plan *plan, FILE *out) {
   if (config->cluster.replicas > 1)
     fprintf(out, "%lld x ", (long long)config->cluster.replicas);
   fprintf(out, "%lld %s, %lld an epoch\n", (long long)config->data.batch,
-          petra_sample_words_of(petra_samples_of(config))->samples, (long long)plan->program.batches);
+          petra_sample_words_of(petra_sample_kind_of(config))->samples, (long long)plan->program.batches);
 }
 
 static void print_rate(const petra_config *config, const petra_lr *lr, FILE *out) {
   fprintf(out, "rate     %g", lr->base);
   if (lr->base != config->optim.lr)
     fprintf(out, " (optim.lr %g x %s per update / 256)", config->optim.lr,
-            petra_sample_words_of(petra_samples_of(config))->samples);
+            petra_sample_words_of(petra_sample_kind_of(config))->samples);
   if (config->lr.warmup_epochs > 0)
     fprintf(out, ", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
             config->lr.warmup_epochs == 1 ? "" : "s");

@@ -137,7 +137,7 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
     PETRA_TRY(petra_folder_set_aside(folder, plan->config));
   PETRA_TRY(petra_join_path(folder->path, "run.h5", &path));
   about->config = folder->config;
-  about->samples = petra_samples_of(plan->config);
+  about->samples = petra_sample_kind_of(plan->config);
   about->seed = (uint64_t)plan->config->run.seed;
   about->actions = plan->config->run.trace_actions;
   petra_status status = petra_runlog_create(path, about, &folder->runlog);

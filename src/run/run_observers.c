@@ -63,7 +63,7 @@ petra_status petra_run_create_observers(petra_run *run) {
                                           .program_options = &run->plan.program,
                                           .print_epochs = run->options.print,
                                           .recalibrates = run->config->data.recalibrate > 0,
-                                          .samples = petra_samples_of(run->config),
+                                          .samples = petra_sample_kind_of(run->config),
                                           .progress = run->options.progress};
   if (run->folder.runlog && run->options.print)
     PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));

@@ -20,10 +20,10 @@ struct petra_simulation {
   petra_worker *worker; /* counts versions */
   petra_observer stops; /* a signal ends the simulation */
   petra_rank_times times[PETRA_PROFILE_QUARTILE3 + 1];
-  petra_memory_stage *memory; /* per stage; NULL without a model */
-  petra_samples *samples;     /* NULL unless they are written */
-  petra_observer *ledger;     /* NULL without a model */
-  petra_critical *critical;   /* NULL unless it was requested */
+  petra_memory_stage *memory;      /* per stage; NULL without a model */
+  petra_time_bins *samples;        /* NULL unless they are written */
+  petra_observer *memory_observer; /* NULL without a model */
+  petra_critical *critical;        /* NULL unless it was requested */
   int64_t *critical_stage_ns;
   const char *critical_names[PETRA_CRITICAL_KINDS];
   double *reals;     /* the columns of the result, one after the other */
@@ -110,8 +110,8 @@ static petra_status plan_memory(petra_run *run) {
   s->result.accounting = accounting;
   PETRA_TRY(petra_allocate(&s->memory, (size_t)run->plan.program.stages, sizeof *s->memory));
   if (!measured)
-    return petra_footprint_counted(&run->plan, counted, s->memory);
-  return petra_footprint_measured(&run->plan, s->rank_of, s->memory);
+    return petra_predict_memory_counted(&run->plan, counted, s->memory);
+  return petra_predict_memory_measured(&run->plan, s->rank_of, s->memory);
 }
 
 static const petra_account *account_of(const void *run, int32_t stage) {
@@ -126,11 +126,11 @@ static petra_status watch_memory(petra_run *run) {
   if (!s->memory)
     return PETRA_OK;
   if (run->options.files)
-    PETRA_TRY(petra_samples_create(run->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
+    PETRA_TRY(petra_time_bins_create(run->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
   options.samples = s->samples;
-  PETRA_TRY(petra_memory_observer_create(&options, &s->ledger));
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->ledger);
-  s->result.accounts = petra_memory_observer_accounts(s->ledger);
+  PETRA_TRY(petra_memory_observer_create(&options, &s->memory_observer));
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->memory_observer);
+  s->result.accounts = petra_memory_observer_accounts(s->memory_observer);
   run->account = account_of;
   return PETRA_OK;
 }
@@ -299,7 +299,7 @@ static petra_status write(petra_run *run) {
   if (!s->samples)
     return PETRA_OK;
   petra_runlog_memory_time memory = {.accounting = s->result.accounting, .stages = run->plan.program.stages};
-  petra_samples_finish(s->samples, s->result.figures.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
+  petra_time_bins_finish(s->samples, s->result.figures.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
   return petra_runlog_memory_over_time(runlog, &memory);
 }
 
@@ -308,8 +308,8 @@ static void destroy(petra_run *run) {
   if (!s)
     return;
   petra_worker_cost_destroy(s->worker);
-  petra_memory_observer_destroy(s->ledger);
-  petra_samples_destroy(s->samples);
+  petra_memory_observer_destroy(s->memory_observer);
+  petra_time_bins_destroy(s->samples);
   petra_critical_destroy(s->critical);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
     petra_rank_times_fini(&s->times[i]);

@@ -4,7 +4,6 @@
 
 #include "stage/stage.h"
 #include "nn/graph.h"
-#include "nn/tensors.h"
 
 /* --- record.c --- */
 

@@ -200,7 +200,7 @@ static petra_status print_csv(const void *context, FILE *out) {
     putc('"', out);
     PETRA_TRY(put_varied(s, c, out));
     fprintf(out, ",%d,%d,%s", s->seeds, one->complete,
-            petra_sample_words_of(petra_samples_of(s->sweep->cell[c * s->seeds].config))->labels);
+            petra_sample_words_of(petra_sample_kind_of(s->sweep->cell[c * s->seeds].config))->labels);
     for (int m = 0; m < s->metrics->count; m++) {
       put_number(out, one->interval[m].mean);
       put_number(out, one->interval[m].deviation);

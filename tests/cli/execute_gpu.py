@@ -107,7 +107,7 @@ class ExecuteGpu(ProgramTest):
         self.assertEqual(self.peaks("one"), self.peaks("many"))
 
     def test_probes(self):
-        """What a probe is sent goes through the hosts, beside messages between devices: by NCCL, or by ways of the carrier as well."""
+        """Messages of probes go through the hosts, beside messages between devices: by NCCL, or by channels of the progress thread."""
         options = ["--set", "method.accumulate=3", "--set", "probe.per_epoch=1", "--set", "probe.gradients=true", "--set",
                    "run.eval_every=0", "--set", "run.drain=true"]
         self.emulate(*options)

@@ -41,7 +41,6 @@ static strip strip_at(const attention_head *h, int64_t first, int64_t queries) {
   return s;
 }
 
-/* Returns the rows from `first` on. */
 static rows from(rows all, int64_t first) {
   return (rows){all.at + first * all.step, all.step};
 }
@@ -95,7 +94,6 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
   return cpu_onednn_product(&product);
 }
 
-/* Returns true if all `count` rows of `width` elements are finite. */
 static bool is_finite(rows x, int64_t count, int64_t width) {
   float nothing = 0;
   for (int64_t i = 0; i < count; i++, x.at += x.step)
@@ -225,7 +223,6 @@ static petra_status do_head(const operands *o, int64_t number, int strips, head_
   return PETRA_OK;
 }
 
-/* Computes each head of each sample, with room for `strips` strips. */
 static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
   const int64_t positions = o->qkv->shape[1], width = petra_tensor_columns(o->qkv) / 3 / o->heads;
   const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;

@@ -23,7 +23,6 @@ static petra_status multiply(const petra_tensor *rows, const cpu_product *produc
   return PETRA_OK;
 }
 
-/* Computes rows [first, first + count) of y. */
 static petra_status forward_rows(const petra_linear_forward *a, int64_t first, int64_t count) {
   const int64_t in = petra_tensor_columns(a->x), out = a->w->shape[0];
   float *y = cpu_data(a->y) + first * out;

@@ -26,3 +26,5 @@ libpetra_a_SOURCES += src/backend/cpu/onednn_2.c
 endif
 EXTRA_DIST += src/backend/cpu/onednn_2.c src/backend/cpu/onednn_3.c
 EXTRA_DIST += src/backend/cpu/README.md
+# As src/backend/ref_f*. The pattern matches kernels.c and kernels_*.c.
+src/backend/cpu/kernel%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)

@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-/* Returns the log of the sum of exp over one row, in double. */
 static double log_sum_exp(const float *row, int classes) {
   double largest = (double)row[0], sum = 0;
   for (int j = 1; j < classes; j++)

@@ -135,7 +135,6 @@ static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, 
   return dnnl_memory_create(&p->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
 }
 
-/* Sets attributes if the primitive adds to y. */
 static dnnl_status_t make_attributes(cpu_onednn *c, bool adds, dnnl_primitive_attr_t *out) {
   dnnl_post_ops_t operations;
   TRY(dnnl_primitive_attr_clone(out, c->attributes));

@@ -7,38 +7,33 @@
 #include <cblas.h>
 #include <math.h>
 
-/* Gets chunk `i` of `count` elements. */
-typedef struct chunk {
-  int64_t first, length;
-} chunk;
+/* Updates elements [first, first + count) of tensor `t` of an optimiser's step. */
+typedef void update_chunk(const void *step, int t, int64_t first, int64_t count);
 
-static int64_t chunks_of(int64_t count) {
-  return (count + CPU_CHUNK - 1) / CPU_CHUNK;
-}
-
-static chunk chunk_at(int64_t count, int64_t i) {
-  return (chunk){i * CPU_CHUNK, cpu_minimum(CPU_CHUNK, count - i * CPU_CHUNK)};
-}
-
-static int threads_for(const petra_backend *backend, petra_tensor *const *tensors, int count) {
+/* Updates all elements of the parameters and of what is kept beside them; the threads share the chunks. */
+static void update(const petra_backend *backend, petra_tensor *const *parameters, int count, update_chunk *chunk,
+                   const void *step) {
   int64_t total = 0;
   for (int t = 0; t < count; t++)
-    total += tensors[t]->elements;
-  return cpu_threads(backend, total);
+    total += parameters[t]->elements;
+#pragma omp parallel num_threads(cpu_threads(backend, total))
+  for (int t = 0; t < count; t++) {
+    const int64_t elements = cpu_layout_of(parameters[t])->count;
+#pragma omp for schedule(static) nowait
+    for (int64_t first = 0; first < elements; first += CPU_CHUNK)
+      chunk(step, t, first, cpu_minimum(CPU_CHUNK, elements - first));
+  }
+}
+
+static void update_sgd(const void *step, int t, int64_t first, int64_t count) {
+  const petra_sgd_step *a = step;
+  const cpu_sgd_rates rates = {(float)a->lr, (float)a->momentum, (float)a->weight_decay[t], a->nesterov, a->first};
+  cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + first, cpu_data(a->velocities[t]) + first,
+                 cpu_data(a->parameters[t]) + first, count);
 }
 
 petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
-#pragma omp parallel num_threads(threads_for(backend, a->parameters, a->count))
-  for (int t = 0; t < a->count; t++) {
-    const cpu_sgd_rates rates = {(float)a->lr, (float)a->momentum, (float)a->weight_decay[t], a->nesterov, a->first};
-    int64_t count = cpu_layout_of(a->parameters[t])->count;
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < chunks_of(count); i++) {
-      const chunk c = chunk_at(count, i);
-      cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + c.first, cpu_data(a->velocities[t]) + c.first,
-                     cpu_data(a->parameters[t]) + c.first, c.length);
-    }
-  }
+  update(backend, a->parameters, a->count, update_sgd, a);
   for (int t = 0; t < a->count; t++)
     if (!isfinite((float)a->lr) || !isfinite((float)a->momentum) || !isfinite((float)a->weight_decay[t])) {
       cpu_clear_padding(a->parameters[t]);
@@ -47,55 +42,41 @@ petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
   return PETRA_OK;
 }
 
-petra_status cpu_adam_step(petra_backend *backend, const petra_adam_step *a) {
-#pragma omp parallel num_threads(threads_for(backend, a->parameters, a->count))
-  for (int t = 0; t < a->count; t++) {
-    const cpu_adam_rates rates = {.keep = (float)(1 - a->lr * a->weight_decay[t]),
-                                  .new_mean = (float)(1 - a->beta1),
-                                  .beta2 = (float)a->beta2,
-                                  .new_square = (float)(1 - a->beta2),
-                                  .to_root = (float)(1 / sqrt(a->square_correction)),
-                                  .epsilon = (float)a->epsilon,
-                                  .gradient_rate = (float)a->gradient_rate,
-                                  .mean_rate = (float)a->mean_rate};
-    int64_t count = cpu_layout_of(a->parameters[t])->count;
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < chunks_of(count); i++) {
-      const chunk c = chunk_at(count, i);
-      cpu_kernel_adam(&rates, cpu_read(a->gradients[t]) + c.first, cpu_data(a->means[t]) + c.first,
-                      cpu_data(a->squares[t]) + c.first, cpu_data(a->parameters[t]) + c.first, c.length);
-    }
+static void update_adam(const void *step, int t, int64_t first, int64_t count) {
+  const petra_adam_step *a = step;
+  const float *g = cpu_read(a->gradients[t]) + first;
+  float *p = cpu_data(a->parameters[t]) + first, *m = cpu_data(a->means[t]) + first;
+  const float keep = (float)(1 - a->lr * a->weight_decay[t]);
+  if (!a->squares) {
+    const cpu_lion_rates lion = {
+        keep, (float)a->lr, (float)a->beta1, (float)(1 - a->beta1), (float)a->beta2, (float)(1 - a->beta2)};
+    cpu_kernel_lion(&lion, g, m, p, count);
+    return;
   }
+  const cpu_adam_rates adam = {.keep = keep,
+                               .new_mean = (float)(1 - a->beta1),
+                               .beta2 = (float)a->beta2,
+                               .new_square = (float)(1 - a->beta2),
+                               .to_root = (float)(1 / sqrt(a->square_correction)),
+                               .epsilon = (float)a->epsilon,
+                               .gradient_rate = (float)a->gradient_rate,
+                               .mean_rate = (float)a->mean_rate};
+  cpu_kernel_adam(&adam, g, m, cpu_data(a->squares[t]) + first, p, count);
+}
+
+petra_status cpu_adam_step(petra_backend *backend, const petra_adam_step *a) {
+  update(backend, a->parameters, a->count, update_adam, a);
   for (int t = 0; t < a->count; t++) { /* padding would be NaN: 0 over 0, or 0 times an infinite rate */
     cpu_clear_padding(a->parameters[t]);
     cpu_clear_padding(a->means[t]);
-    cpu_clear_padding(a->squares[t]);
+    if (a->squares)
+      cpu_clear_padding(a->squares[t]);
   }
   return PETRA_OK;
 }
 
 petra_status cpu_lion_step(petra_backend *backend, const petra_lion_step *a) {
-#pragma omp parallel num_threads(threads_for(backend, a->parameters, a->count))
-  for (int t = 0; t < a->count; t++) {
-    const cpu_lion_rates rates = {(float)(1 - a->lr * a->weight_decay[t]),
-                                  (float)a->lr,
-                                  (float)a->beta1,
-                                  (float)(1 - a->beta1),
-                                  (float)a->beta2,
-                                  (float)(1 - a->beta2)};
-    int64_t count = cpu_layout_of(a->parameters[t])->count;
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < chunks_of(count); i++) {
-      const chunk c = chunk_at(count, i);
-      cpu_kernel_lion(&rates, cpu_read(a->gradients[t]) + c.first, cpu_data(a->means[t]) + c.first,
-                      cpu_data(a->parameters[t]) + c.first, c.length);
-    }
-  }
-  for (int t = 0; t < a->count; t++) {
-    cpu_clear_padding(a->parameters[t]);
-    cpu_clear_padding(a->means[t]);
-  }
-  return PETRA_OK;
+  return cpu_adam_step(backend, a);
 }
 
 /* petra_op_orthogonalize: products by CBLAS over dense matrices, into which filters are copied from their blocked

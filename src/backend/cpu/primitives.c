@@ -30,12 +30,11 @@ petra_status cpu_primitives_create(cpu_primitives **out) {
   cpu_primitives *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   petra_status status = cpu_onednn_create(&c->library);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = c;
+  else
     petra_free(c);
-    return status;
-  }
-  *out = c;
-  return PETRA_OK;
+  return status;
 }
 
 petra_status cpu_primitives_block(const cpu_primitives *c, int *out) {

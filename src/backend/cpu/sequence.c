@@ -151,7 +151,6 @@ petra_status cpu_embed_backward(petra_backend *backend, const petra_tensor *toke
 
 /* --- patches, mean over positions --- */
 
-/* Gets the features of the patch at position `position` of an image. */
 static void take_patch(const petra_tensor *images, int64_t image, int64_t position, int64_t size, float *to) {
   const cpu_layout *l = cpu_layout_of(images);
   const int64_t width = images->shape[3], across = width / size;

@@ -122,10 +122,9 @@ petra_status petra_cuda_create(const petra_backend_options *options, petra_backe
   cuda->lanes = options->streams > 0 && options->streams < CUDA_LANES ? options->streams : (int)CUDA_LANES;
   cuda->wide_gradients = options->precision == PETRA_PRECISION_BF16 && options->wide_gradients;
   petra_status status = open_parts(cuda, options);
-  if (status != PETRA_OK) {
+  if (status == PETRA_OK)
+    *out = &cuda->base;
+  else
     destroy(&cuda->base);
-    return status;
-  }
-  *out = &cuda->base;
-  return PETRA_OK;
+  return status;
 }

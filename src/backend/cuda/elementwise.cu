@@ -12,11 +12,7 @@ PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
     cuda_store(a.y, a.narrow, i, 1, &a.value);
 }
 
-petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_fill_args *a = (const cuda_fill_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_fill_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("fill");
-}
+CUDA_GRID_LAUNCH(fill, a->count)
 
 /* The kernels below load CUDA_GRID_BATCH elements of each array, then store as many: outputs may be inputs, so that the
  * compiler could not move a load over a store by itself. */
@@ -67,11 +63,7 @@ PETRA_KERNEL(cuda_scale_kernel, const cuda_scale_args a) {
   }
 }
 
-petra_status cuda_scale_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_scale_args *a = (const cuda_scale_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_scale_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("scale");
-}
+CUDA_GRID_LAUNCH(scale, a->count)
 
 PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
   const int64_t step = cuda_grid_step();
@@ -87,11 +79,7 @@ PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
   }
 }
 
-petra_status cuda_add_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_add_args *a = (const cuda_add_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_add_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("add");
-}
+CUDA_GRID_LAUNCH(add, a->count)
 
 PETRA_KERNEL(cuda_relu_backward_kernel, const cuda_relu_backward_args a) {
   const int64_t step = cuda_grid_step();
@@ -107,11 +95,7 @@ PETRA_KERNEL(cuda_relu_backward_kernel, const cuda_relu_backward_args a) {
   }
 }
 
-petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_relu_backward_args *a = (const cuda_relu_backward_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_relu_backward_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("relu_backward");
-}
+CUDA_GRID_LAUNCH(relu_backward, a->count)
 
 /* --- dot --- */
 
@@ -175,11 +159,7 @@ PETRA_KERNEL(cuda_to_bf16_kernel, const cuda_to_bf16_args a) {
   }
 }
 
-petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_to_bf16_args *a = (const cuda_to_bf16_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_to_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("to_bf16");
-}
+CUDA_GRID_LAUNCH(to_bf16, a->count)
 
 PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {
   const int64_t step = cuda_grid_step();
@@ -192,11 +172,7 @@ PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {
   }
 }
 
-petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_from_bf16_args *a = (const cuda_from_bf16_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_from_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("from_bf16");
-}
+CUDA_GRID_LAUNCH(from_bf16, a->count)
 
 /* GELU and its backward, element by element. Loads come in batches, as in elementwise.cu. */
 
@@ -218,11 +194,7 @@ PETRA_KERNEL(cuda_gelu_kernel, const cuda_gelu_args a) {
   }
 }
 
-petra_status cuda_gelu_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_gelu_args *a = (const cuda_gelu_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_gelu_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("gelu");
-}
+CUDA_GRID_LAUNCH(gelu, a->count)
 
 /* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/sampler.c. */
 
@@ -249,9 +221,4 @@ PETRA_KERNEL(cuda_augment_kernel, const cuda_augment_args a) {
   }
 }
 
-petra_status cuda_augment_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_augment_args *a = (const cuda_augment_args *)arguments;
-  const int64_t count = (int64_t)a->n * a->h * a->w * 3;
-  PETRA_LAUNCH_FLAT(lane, cuda_augment_kernel, cuda_grid_blocks(count), CUDA_GRID_THREADS, *a);
-  return cuda_launched("augment");
-}
+CUDA_GRID_LAUNCH(augment, (int64_t)a->n * a->h * a->w * 3)

@@ -23,11 +23,7 @@ PETRA_KERNEL(cuda_embed_kernel, const cuda_embed_args a) {
   }
 }
 
-petra_status cuda_embed_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_embed_args *a = (const cuda_embed_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_embed_kernel, cuda_grid_blocks((int64_t)a->n * a->t * a->c), CUDA_GRID_THREADS, *a);
-  return cuda_launched("embed");
-}
+CUDA_GRID_LAUNCH(embed, (int64_t)a->n * a->t * a->c)
 
 /* --- backward --- */
 

@@ -25,6 +25,14 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
   return PETRA_BLOCKS * PETRA_THREADS;
 }
 
+/* Defines the launch function of the kernel `name`, whose threads go over `elements` elements; `a` is the argument. */
+#define CUDA_GRID_LAUNCH(name, elements)                                                                               \
+  petra_status cuda_##name##_launch(const cuda_lane *lane, const void *arguments) {                                    \
+    const cuda_##name##_args *a = (const cuda_##name##_args *)arguments;                                               \
+    PETRA_LAUNCH_FLAT(lane, cuda_##name##_kernel, cuda_grid_blocks(elements), CUDA_GRID_THREADS, *a);                  \
+    return cuda_launched(#name);                                                                                       \
+  }
+
 /* Sums the values of each group of `width` neighbouring threads, for the whole group, by halves: always in the same
  * order. `shared` has a place for each thread of the block; `width` is a power of two. `shared` may be used again when
  * every thread has the result. */

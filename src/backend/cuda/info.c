@@ -7,19 +7,17 @@
 #include "config.h"
 
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 #include <stdio.h>
 
 void petra_cuda_describe_build(char *text, size_t size) {
+  char cudnn[64], cublas[64];
   int runtime = 0;
-  char blas[32];
-  size_t cudnn = cudnnGetVersion(); /* 91900 is 9.19.0 */
-  cudaRuntimeGetVersion(&runtime);  /* 13010 is 13.1 */
-  cuda_blas_describe(blas, sizeof blas);
+  cudaRuntimeGetVersion(&runtime); /* 13010 is 13.1 */
+  cuda_plans_describe(cudnn, sizeof cudnn);
+  cuda_blas_describe(cublas, sizeof cublas);
   const char *nccl = cuda_peers_version();
-  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, %s, %s%skernels for %s", runtime / 1000,
-           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, blas, nccl ? nccl : "", nccl ? ", " : "",
-           PETRA_CUDA_ARCHS);
+  snprintf(text, size, "CUDA run time %d.%d, %s, %s, %s%skernels for %s", runtime / 1000, runtime % 1000 / 10, cudnn,
+           cublas, nccl ? nccl : "", nccl ? ", " : "", PETRA_CUDA_ARCHS);
 }
 
 int petra_cuda_devices(char *text, size_t size) {

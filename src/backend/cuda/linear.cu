@@ -10,11 +10,7 @@ PETRA_KERNEL(cuda_bias_kernel, const cuda_bias_args a) {
   }
 }
 
-petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_bias_args *a = (const cuda_bias_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_bias_kernel, cuda_grid_blocks(a->n * a->o), CUDA_GRID_THREADS, *a);
-  return cuda_launched("bias");
-}
+CUDA_GRID_LAUNCH(bias, a->n * a->o)
 
 /* --- backward, few rows: a block sums CUDA_BIAS_COLUMNS columns, with CUDA_BIAS_ROWS threads for each --- */
 

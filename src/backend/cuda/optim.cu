@@ -144,8 +144,4 @@ PETRA_KERNEL(cuda_newton_schulz_kernel, const cuda_newton_schulz_args a) {
     a.polynomial[i] = (float)petra_element_newton_schulz(i / a.n == i % a.n, a.gram[i], a.polynomial[i]);
 }
 
-petra_status cuda_newton_schulz_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_newton_schulz_args *a = (const cuda_newton_schulz_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_newton_schulz_kernel, cuda_grid_blocks((int64_t)a->n * a->n), CUDA_GRID_THREADS, *a);
-  return cuda_launched("newton_schulz");
-}
+CUDA_GRID_LAUNCH(newton_schulz, (int64_t)a->n * a->n)

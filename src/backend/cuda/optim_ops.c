@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-/* Tensors first .. first + a->tensors - 1 of the step in one launch. */
 static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int first, cuda_sgd_args *a) {
   for (int i = 0; i < a->tensors; i++) {
     petra_tensor *parameter = step->parameters[first + i], *velocity = step->velocities[first + i];
@@ -35,16 +34,7 @@ petra_status cuda_sgd_step(petra_backend *backend, const petra_sgd_step *step) {
   return PETRA_OK;
 }
 
-/* The same for steps with averages; `squares` NULL: Lion's. */
-typedef struct averaged_step {
-  int count;
-  petra_tensor *const *parameters, *const *means, *const *squares, *const *gradients;
-  const double *weight_decay;
-  double beta1, beta2, epsilon;
-  cuda_adam_rates rates;
-} averaged_step;
-
-static void set_averaged(cuda_backend *cuda, const averaged_step *step, int first, cuda_adam_args *a) {
+static void set_averaged(cuda_backend *cuda, const petra_adam_step *step, int first, cuda_adam_args *a) {
   for (int i = 0; i < a->tensors; i++) {
     cuda_adam_tensor *tensor = &a->tensor[i];
     tensor->gradient = cuda_read_either(cuda, step->gradients[first + i], &tensor->narrow);
@@ -57,10 +47,12 @@ static void set_averaged(cuda_backend *cuda, const averaged_step *step, int firs
   }
 }
 
-static petra_status step_averaged(cuda_backend *cuda, const averaged_step *step) {
+petra_status cuda_adam_step(petra_backend *backend, const petra_adam_step *step) {
+  cuda_backend *cuda = cuda_of(backend);
+  const cuda_adam_rates now = {step->lr, step->gradient_rate, step->mean_rate, step->square_correction};
   for (int first = 0; first < step->count; first += CUDA_ADAM_TENSORS) {
     const void *rates;
-    PETRA_TRY(cuda_value(cuda, &step->rates, sizeof step->rates, &rates));
+    PETRA_TRY(cuda_value(cuda, &now, sizeof now, &rates));
     CUDA_ARGUMENTS(cuda_adam_args, a);
     a.tensors = step->count - first < CUDA_ADAM_TENSORS ? step->count - first : CUDA_ADAM_TENSORS;
     set_averaged(cuda, step, first, &a);
@@ -74,31 +66,8 @@ static petra_status step_averaged(cuda_backend *cuda, const averaged_step *step)
   return PETRA_OK;
 }
 
-petra_status cuda_adam_step(petra_backend *backend, const petra_adam_step *step) {
-  return step_averaged(cuda_of(backend), &(averaged_step){.count = step->count,
-                                                          .parameters = step->parameters,
-                                                          .means = step->means,
-                                                          .squares = step->squares,
-                                                          .gradients = step->gradients,
-                                                          .weight_decay = step->weight_decay,
-                                                          .beta1 = step->beta1,
-                                                          .beta2 = step->beta2,
-                                                          .epsilon = step->epsilon,
-                                                          .rates = {.lr = step->lr,
-                                                                    .gradient_rate = step->gradient_rate,
-                                                                    .mean_rate = step->mean_rate,
-                                                                    .square_correction = step->square_correction}});
-}
-
 petra_status cuda_lion_step(petra_backend *backend, const petra_lion_step *step) {
-  return step_averaged(cuda_of(backend), &(averaged_step){.count = step->count,
-                                                          .parameters = step->parameters,
-                                                          .means = step->means,
-                                                          .gradients = step->gradients,
-                                                          .weight_decay = step->weight_decay,
-                                                          .beta1 = step->beta1,
-                                                          .beta2 = step->beta2,
-                                                          .rates = {.lr = step->lr, .square_correction = 1}});
+  return cuda_adam_step(backend, step);
 }
 
 /* --- orthogonalize: a filter (O, KH, KW, I) is as good a matrix as (O, I, KH, KW): its columns are in another order, and so

@@ -190,7 +190,6 @@ static int conversions(const cuda_conv_shape *shape, cuda_conv_form form, cuda_c
   return status;
 }
 
-/* The graph of the operations that there are. */
 static int operations(struct cudnnContext *handle, cuda_conv_graph *graph) {
   void *const all[] = {graph->rounding, graph->operation, graph->widening};
   void *present[COUNT(all)];

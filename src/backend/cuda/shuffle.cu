@@ -132,9 +132,4 @@ PETRA_KERNEL(cuda_patches_kernel, const cuda_patches_args a) {
   }
 }
 
-petra_status cuda_patches_launch(const cuda_lane *lane, const void *arguments) {
-  const cuda_patches_args *a = (const cuda_patches_args *)arguments;
-  PETRA_LAUNCH_FLAT(lane, cuda_patches_kernel, cuda_grid_blocks((int64_t)a->n * a->h * a->w * 3), CUDA_GRID_THREADS,
-                    *a);
-  return cuda_launched("patches");
-}
+CUDA_GRID_LAUNCH(patches, (int64_t)a->n * a->h * a->w * 3)

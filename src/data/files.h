@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists the image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
+/* Reads files by their bytes, and lists the image files below a folder of class folders (ROOT/CLASS/FILE). Private to
+ * src/data. */
 #pragma once
 
 #include "base/status.h"
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Names, each once, stored one after the other. */
 typedef struct petra_names {
@@ -47,3 +48,14 @@ void petra_folder_list_fini(petra_folder_list *list);
 
 /* Joins names to "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
 petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
+
+/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading, and gets its size. Errors: PETRA_IO:
+ * missing, unreadable, not a regular file. Thread-safe. */
+petra_status petra_file_open(const char *path, const char *what, int *fd, int64_t *size);
+
+/* Reads the whole file at `path`, which should be `what`. Errors: PETRA_IO: as above; PETRA_DATA: empty, or larger than
+ * 1 GiB. Thread-safe. Free with petra_free. */
+petra_status petra_file_bytes(const char *path, const char *what, uint8_t **out, size_t *size);
+
+/* Reads exactly `size` bytes at `offset`. Errors: PETRA_IO: `path` and the reason. Thread-safe. */
+petra_status petra_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t size);
