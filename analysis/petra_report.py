@@ -61,7 +61,7 @@ def main():
     paths = [petra_runs.log_path(place) for place in arguments.places if not summary_of(place)]
     for path in paths:
         if not os.path.isfile(path):
-            common.fail(f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 sums up what is there of one that goes on)", 1)
+            common.fail(f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)", 1)
     runs = [report_data.RunData(path, name) for path, name in zip(paths, common.run_names(paths))]
     sections = report_figures.sections(runs, sweeps)
     shown = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in ((len(runs), "run"), (len(sweeps), "sweep")) if count)

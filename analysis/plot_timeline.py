@@ -201,7 +201,7 @@ def main():
     first = arguments.first if arguments.first is not None else 0.0
     last = arguments.last if arguments.last is not None else max(1e-9 * actions["end_ns"].max(), first + 1e-9)
     if last <= first:
-        common.fail(f"--from {first:g} --to {last:g}: expected an end behind the beginning")
+        common.fail(f"--from {first:g} --to {last:g}: expected an end after the beginning")
     common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage", petra_runs.Run(path).clock()), arguments.output)
 
 

@@ -122,7 +122,7 @@ def draw(runs):
     left.set_ylabel(f"cross-entropy ({unit})")
     if left.dataLim.y0 < 0.5 * left.dataLim.y1:  # from 0, unless that would press all curves together
         left.set_ylim(bottom=0)
-    estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) and not on_tokens else ""
+    estimated = "\n(dashed, open: recalibrated batch-norm statistics)" if any(run.recalibrated for run in runs) and not on_tokens else ""
     right.set_title(f"{'Loss' if on_tokens else 'Accuracy'} on the evaluation set, after each epoch{estimated}")
     right.set_ylabel(f"cross-entropy ({unit})" if on_tokens else "top-1 accuracy (%)")
     for axes in (left, right):

@@ -109,7 +109,7 @@ def training(runs):
             accuracies.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(100 * run.epochs["eval_top1"][done])})
         done = numpy.isfinite(run.recalibrated)
         if done.any():
-            accuracies.append({**line, "name": f"{plotted(run.label())}, statistics estimated anew", "line": {"color": colour, "dash": "dash"},
+            accuracies.append({**line, "name": f"{plotted(run.label())}, recalibrated statistics", "line": {"color": colour, "dash": "dash"},
                                "x": (numpy.flatnonzero(done) + 1).tolist(), "y": rounded(100 * run.recalibrated[done])})
     # There is a marker per epoch, or per several. One run of several also has a legend, which names it.
     longest = max((len(run.epochs["epoch"]) for run in trained), default=1)

@@ -92,7 +92,7 @@ def main():
     folders = [os.path.join(arguments.output, name.replace("/", "-")) for name in common.run_names(paths)]
     for folder in folders:
         if os.path.isdir(folder) and any("tfevents" in name for name in os.listdir(folder)):
-            common.fail(f"{folder}: has events already; expected another folder, or none there")
+            common.fail(f"{folder}: already has events; expected another folder, or an empty one")
     writer_class = summary_writer()
     for run, folder in zip(runs, folders):
         print(common.shown(f"{folder}: {convert(run, folder, writer_class)} scalars"))

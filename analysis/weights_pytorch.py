@@ -97,7 +97,7 @@ def network_of(path, counts, shape, has_conv3, has_shortcut, head):
         fail(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18) or 3, 4, 6, 3 (34 or 50)")
     stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
     if len(stem) != 4 or stem[2] not in (3, 7) or len(first) != 4 or len(fc) != 2 or stem[0] not in (first[1], 2 * first[1]):
-        fail(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra begins so; expected "
+        fail(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra has these; expected "
              "7x7 or 3x3 and one or two streams")
     family = "revnet" if stem[0] == 2 * first[1] else "resnet"
     return Network(family, 50 if has_conv3 else DEPTHS[counts][0], first[1], "imagenet" if stem[2] == 7 else "cifar", fc[0],
@@ -170,7 +170,7 @@ def read_petra(path):
     def take(name, item):
         if isinstance(item, h5py.Dataset):
             if item.dtype.kind != "f":
-                fail(f"{path}: /parameters/{name} holds no floating point numbers")
+                fail(f"{path}: /parameters/{name} has no floating point numbers")
             values[name] = item[()]
 
     try:
@@ -250,7 +250,7 @@ def read_torch(path, key):
         fail(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}")
     if key:
         if not isinstance(found, dict) or key not in found:
-            fail(f"{path}: holds no '{key}'")
+            fail(f"{path}: has no '{key}'")
         found = found[key]
     if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
         names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []

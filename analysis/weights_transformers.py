@@ -64,7 +64,7 @@ def network_of_petra(path, label, shapes):
         return None
     found = re.fullmatch(r"(gpt|revgpt)-(\d+) width (\d+), (\d+) heads, context (\d+), (\d+) classes", label)
     if not found:
-        fail(f"{path}: its attribute model is '{label}'; expected what petra writes of a gpt or a revgpt, whose tensors have the same names")
+        fail(f"{path}: its attribute model is '{label}'; expected that of a gpt or a revgpt, whose tensors have the same names")
     return Transformer(found[1], *(int(number) for number in found.groups()[1:]))
 
 
@@ -93,7 +93,7 @@ def network_of_state(path, shapes, heads):
     if len(found) > 1 or layers != set(range(len(layers))) or not layers or len(table) != 2 or len(positions) != 2:
         fail(f"{path}: {trunk}.{TABLE} {table}, {trunk}.wpe.weight {positions}, layers {sorted(layers)}: no GPT-2 has these")
     if not heads:
-        fail(f"{path}: a state_dict does not tell its number of heads; expected --heads N")
+        fail(f"{path}: a state_dict does not contain the number of heads; expected --heads N")
     if heads < 0 or table[1] % heads:
         fail(f"{path}: {heads} heads for {table[1]} features; expected a divisor")
     return Transformer(family, len(layers), table[1], heads, positions[0], table[0])

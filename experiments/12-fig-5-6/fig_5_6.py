@@ -109,7 +109,7 @@ def tables(rows, further, norms):
             body.append([f"{words}, epoch {epoch}", *shown(by_stage([r for r in rows if r["epoch"] == epoch], name))])
     for words, part in ("before", [r for r in rows if r["epoch"] <= first]), ("after", [r for r in rows if r["epoch"] > first]):
         counts = [[sum(r[name] for r in part if r["stage"] == stage) for name in ("method_nearer", "probes")] for stage in range(1, len(header))]
-        body.append([f"probes at which PETRA is the nearer to end-to-end, {words} the first step of the rate", *(f"{100 * a / b:.0f} %" for a, b in counts), "–"])
+        body.append([f"probes at which PETRA is closer to end-to-end, {words} the first step of the rate", *(f"{100 * a / b:.0f} %" for a, b in counts), "–"])
     print(f"{sum(r['probes'] for r in rows if r['stage'] == 1)} probes")
     sim.markdown(["", *header], body)
     body = []

@@ -44,7 +44,7 @@ def tables(rows):
         for row in sorted((r for r in rows if r["stages"] == stages), key=lambda r: (r["extra_delay"], r["seed"])):
             figures = [f"{row['train_loss']:.3f}", f"{row['eval_loss_recalibrated']:.3f}", f"{100 * row['eval_top1_recalibrated']:.1f}"]
             body.append([name, row["extra_delay"], first + row["extra_delay"], mean + row["extra_delay"], row["seed"]] + (figures if row["state"] == "complete" else ["diverged", "", ""]))
-    sim.markdown(["cut", "extra delay", "stage 1 is late by", "stages are on the mean", "seed", "train loss", "evaluation loss", "top-1, %"], body)
+    sim.markdown(["cut", "extra delay", "delay of stage 1", "mean delay of the stages", "seed", "train loss", "evaluation loss", "top-1, %"], body)
 
 
 def draw(rows):

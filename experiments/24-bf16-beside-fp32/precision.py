@@ -19,8 +19,8 @@ RUNS = sweeps.WORDS.get("runs", "runs/precision")
 METHODS, PRECISIONS = ["petra", "backprop"], ["fp32", "bf16"]
 # Columns of an epoch: text in the table, factor, decimals.
 FIGURES = {"train_loss": ("train loss", 1, 4), "eval_loss": ("evaluation loss", 1, 4), "eval_top1": ("top-1, %", 100, 2),
-           "eval_loss_recalibrated": ("evaluation loss, statistics estimated anew", 1, 4),
-           "eval_top1_recalibrated": ("top-1, %, statistics estimated anew", 100, 2)}
+           "eval_loss_recalibrated": ("evaluation loss, recalibrated statistics", 1, 4),
+           "eval_top1_recalibrated": ("top-1, %, recalibrated statistics", 100, 2)}
 
 
 def collect():

@@ -215,7 +215,7 @@ class Conversion(Weights):
         changed("bn1.running_var has a variance below 0", bn1__running_var=numpy.array([1, -1], "f4"))
         changed("layer1.0.se.weight is not a tensor of this network", layer1__0__se__weight=one)
         changed("3, 2, 2, 2 blocks by group; expected 2, 2, 2, 2 (depth 18)", layer1__2__conv1__weight=one)
-        changed("no network of petra begins so", conv1__weight=numpy.ones((3, 3, 3, 3), "f4"))
+        changed("no network of petra has these", conv1__weight=numpy.ones((3, 3, 3, 3), "f4"))
         with h5py.File(self.path("bad.h5"), "w") as file:
             file["parameters/01/conv/weight"] = numpy.ones((2, 3, 3, 3))
         self.refused("bad.h5: 1 blocks; expected the 10", "bad.h5", "b.npz")
