@@ -27,7 +27,7 @@ C_TESTS = \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
   tests/test_schedule tests/test_programs tests/test_closed_forms \
   tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
-  tests/test_runlog tests/test_weights \
+  tests/test_run_h5 tests/test_weights \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
   tests/test_simulate \
   tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
@@ -166,7 +166,7 @@ NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/repro
   tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/test_cpu_avx2 \
   tests/reference/pipeline_simpy.py
 # The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
-PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_runlog tests/test_schedule tests/pipeline_case \
+PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_run_h5 tests/test_schedule tests/pipeline_case \
 	bench/bench_device bench/bench_device_fake bench/tick_model
 .PHONY: list-compiled-tests list-archive-tests list-archive-programs
 list-compiled-tests:

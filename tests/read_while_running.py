@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads run.h5 with h5py while a process writes it, kills that process, and reads the file again.
 
-Usage: read_while_running.py TEST_RUNLOG, where TEST_RUNLOG is the test program that can be the writer.
+Usage: read_while_running.py TEST_RUN_H5, where TEST_RUN_H5 is the test program that can be the writer.
 """
 import math
 import os

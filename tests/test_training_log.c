@@ -39,7 +39,7 @@ static void report_evaluation(int64_t microbatch) {
 /* Of all epochs: their time is at least so many steps, and no pause. */
 static void expect_steps(int least) {
   int64_t count;
-  const petra_runlog_epoch *rows = petra_training_log_epochs(training, &count);
+  const petra_run_h5_epoch *rows = petra_training_log_epochs(training, &count);
   ck_assert_int_eq(count, EPOCHS);
   for (int64_t e = 0; e < count; e++) {
     const double seconds = BATCHES * BATCH / rows[e].rate;

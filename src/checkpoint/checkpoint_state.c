@@ -37,7 +37,7 @@ static const petra_pipeline *pipeline_of(const walk *w, int part) {
  * read. */
 static bool has_part(const walk *w, int part) {
   if (part == w->probes)
-    return w->state->probe && w->state->runlog;
+    return w->state->probe && w->state->run_h5;
   const petra_pipeline *pipeline = pipeline_of(w, part);
   return pipeline && pipeline->network.stage[part % w->stages];
 }
@@ -112,7 +112,7 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin
   char *log;
   size_t bytes;
   petra_status status;
-  PETRA_TRY(petra_runlog_image(w->state->runlog, &log, &bytes));
+  PETRA_TRY(petra_run_h5_image(w->state->run_h5, &log, &bytes));
   begin->log_bytes = (int64_t)bytes;
   begin->batches = any_pipeline(w->state)->network.plan->program.batches;
   memcpy(begin->data, w->state->data, sizeof begin->data);
@@ -158,7 +158,7 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
     status = write_parts(&w, begin);
   status = petra_execution_collect(state->execution, status, w.digests);
   if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other one */
-    if (state->runlog)
+    if (state->run_h5)
       status = write_last(&w, begin, measured_ns);
     status = petra_execution_agree_on(state->execution, status);
   }
@@ -177,7 +177,7 @@ static petra_status read_part(walk *w, int part, const petra_checkpoint_begin *b
 }
 
 static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra_archive *archive) {
-  if (w->state->runlog)
+  if (w->state->run_h5)
     PETRA_TRY(petra_training_log_archive(w->state->log, archive));
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
@@ -191,7 +191,7 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
-  if (w->state->runlog) /* of a run that was stopped while it wrote parts */
+  if (w->state->run_h5) /* of a run that was stopped while it wrote parts */
     remove_others(w);
   return PETRA_OK;
 }

@@ -23,7 +23,7 @@ typedef struct petra_checkpoint_state {
   petra_probe *probe;         /* NULL: none */
   const int64_t *data;        /* of petra_checkpoint_begin */
   petra_training_log *log;
-  petra_runlog *runlog; /* NULL: another rank writes run.h5 and checkpoint.h5 */
+  petra_run_h5 *run_h5; /* NULL: another rank writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
 
 /* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `begin`. `measured_ns`: of all actions

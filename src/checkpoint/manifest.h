@@ -53,5 +53,5 @@ petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_pla
 petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
                                          const petra_checkpoint_begin *begin, const int64_t data[2]);
 
-/* Reads the log in the checkpoint (an image by petra_runlog_image), of begin->log_bytes bytes; free with petra_free. */
+/* Reads the log in the checkpoint (an image by petra_run_h5_image), of begin->log_bytes bytes; free with petra_free. */
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log);

@@ -63,8 +63,8 @@ enum { FIGURES = sizeof figures / sizeof *figures };
 
 /* Gets all figures of a run; NaN: it has none. A simulation has no rows of training. */
 static void results_of(const petra_run_facts *facts, double values[RESULTS]) {
-  const petra_runlog_summary *summary = facts->summary;
-  petra_runlog_results(summary, values);
+  const petra_run_h5_summary *summary = facts->summary;
+  petra_run_h5_results(summary, values);
   for (int i = PETRA_RESULTS; i < RESULTS; i++)
     values[i] = NAN;
   if (summary->simulated) {
@@ -125,16 +125,16 @@ static petra_status compare_configs(comparison *c) {
                                           : status;
 }
 
-static bool same_loss(const petra_runlog_train *a, const petra_runlog_train *b) {
+static bool same_loss(const petra_run_h5_train *a, const petra_run_h5_train *b) {
   return a->microbatch == b->microbatch && memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
 }
 
 static petra_status compare_losses(const petra_run_facts *a, const petra_run_facts *b, beside *out) {
-  petra_runlog_train *first = NULL, *second = NULL;
+  petra_run_h5_train *first = NULL, *second = NULL;
   int64_t first_count, second_count;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_runlog_read_train(a->log, &first, &first_count), done);
-  PETRA_TRY_GOTO(status, petra_runlog_read_train(b->log, &second, &second_count), done);
+  PETRA_TRY_GOTO(status, petra_run_h5_read_train(a->log, &first, &first_count), done);
+  PETRA_TRY_GOTO(status, petra_run_h5_read_train(b->log, &second, &second_count), done);
   out->losses = first_count < second_count ? first_count : second_count;
   while (out->equal < out->losses && same_loss(&first[out->equal], &second[out->equal]))
     out->equal++;

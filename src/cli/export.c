@@ -7,17 +7,17 @@
 #include "io/file.h"
 
 static petra_status run(const petra_arguments *arguments) {
-  petra_runlog_summary *summary;
+  petra_run_h5_summary *summary;
   char *log;
   if (!arguments->csv)
     return petra_fail(PETRA_USAGE, "petra export needs --csv DIR; see petra export --help");
   PETRA_TRY(petra_run_log_path(arguments->input, &log));
   petra_status status = petra_make_folder(arguments->csv);
   if (status == PETRA_OK)
-    status = petra_runlog_summary_read(log, &summary); /* refuses what is damaged, and no log */
+    status = petra_run_h5_summary_read(log, &summary); /* refuses what is damaged, and no log */
   petra_free(log);
   PETRA_TRY(status);
-  petra_runlog_summary_destroy(summary);
+  petra_run_h5_summary_destroy(summary);
   return petra_script_start("petra_export.py", arguments, "--csv", arguments->csv);
 }
 

@@ -37,7 +37,7 @@ static json_t *rows_json(const double *rows, int32_t count, const char *name, in
 }
 
 /* {"microbatch_s": {...}, "ranks": [...], "stages": [...]}; null without /pace. */
-static json_t *pace_json(const petra_runlog_summary *summary) {
+static json_t *pace_json(const petra_run_h5_summary *summary) {
   if (!summary->pace_microbatch_s)
     return json_null();
   return json_pack("{s:o, s:o, s:o}", "microbatch_s", figures_json(summary->pace_microbatch_s), "ranks",
@@ -62,7 +62,7 @@ static void figures(petra_table *table, const double *row, double scale) {
 }
 
 /* Prints tables by rank and by stage for a run that has /pace. */
-static petra_status pace_print(const petra_runlog_summary *summary) {
+static petra_status pace_print(const petra_run_h5_summary *summary) {
   static const petra_table_column columns[] = {{"", PETRA_TABLE_LEFT},           {"measured", PETRA_TABLE_RIGHT},
                                                {"predicted", PETRA_TABLE_RIGHT}, {"low", PETRA_TABLE_RIGHT},
                                                {"high", PETRA_TABLE_RIGHT},      {"ratio", PETRA_TABLE_RIGHT}};
@@ -84,8 +84,8 @@ static petra_status pace_print(const petra_runlog_summary *summary) {
   return petra_table_print(table, stdout);
 }
 
-static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
-  const petra_runlog_stage *row = &summary->stage[j];
+static json_t *stage_row_json(const petra_run_h5_summary *summary, int j) {
+  const petra_run_h5_stage *row = &summary->stage[j];
   json_t *object =
       json_pack("{s:i, s:o, s:b, s:I, s:I, s:i}", "stage", (int)row->stage, "name", petra_json_string(row->name),
                 "reversible", row->reversible, "parameters", (json_int_t)row->parameters, "forward_flops",
@@ -96,7 +96,7 @@ static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
   return object;
 }
 
-static petra_status print_run_json(const petra_runlog_summary *summary, const char *path) {
+static petra_status print_run_json(const petra_run_h5_summary *summary, const char *path) {
   json_t *epochs = json_array(), *stages = json_array();
   for (int64_t e = 0; e < summary->epochs; e++)
     petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e], summary->samples, summary->recalibrated));
@@ -121,16 +121,16 @@ static void real_cell(petra_table *table, int decimals, double value) {
 }
 
 /* The columns of the log that have a title, the rate before the wall time; of tokens two more that follow from the loss. */
-static petra_status print_epochs(const petra_runlog_summary *summary) {
-  const petra_column_group *group = petra_runlog_epoch_group(summary->samples, summary->recalibrated);
+static petra_status print_epochs(const petra_run_h5_summary *summary) {
+  const petra_column_group *group = petra_run_h5_epoch_group(summary->samples, summary->recalibrated);
   const bool tokens = summary->samples == PETRA_SAMPLE_TOKENS;
-  const petra_column *order[PETRA_RUNLOG_MAX_COLUMNS];
-  petra_table_column columns[PETRA_RUNLOG_MAX_COLUMNS + 2];
+  const petra_column *order[PETRA_RUN_H5_MAX_COLUMNS];
+  petra_table_column columns[PETRA_RUN_H5_MAX_COLUMNS + 2];
   int count = 0;
   petra_table *table;
   for (int c = 0; c < group->count; c++) {
     order[c] = &group->columns[c];
-    if (order[c]->offset == offsetof(petra_runlog_epoch, rate)) {
+    if (order[c]->offset == offsetof(petra_run_h5_epoch, rate)) {
       order[c] = order[c - 1];
       order[c - 1] = &group->columns[c];
     }
@@ -143,7 +143,7 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
   }
   PETRA_TRY(petra_table_create(columns, count, &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
-    const petra_runlog_epoch *row = &summary->epoch[e];
+    const petra_run_h5_epoch *row = &summary->epoch[e];
     petra_table_cell(table, "%d", row->epoch + 1);
     for (int c = 1; c < group->count; c++)
       real_cell(table, order[c]->decimals, order[c]->scale * petra_column_real(order[c], row));
@@ -155,7 +155,7 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
   return petra_table_print(table, stdout);
 }
 
-static petra_status print_memory(const petra_runlog_summary *summary) {
+static petra_status print_memory(const petra_run_h5_summary *summary) {
   petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT},
                                                              {"blocks", PETRA_TABLE_LEFT}};
   petra_table *table;
@@ -175,7 +175,7 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
 }
 
 /* For an executed run: prints how each rank spent its time. */
-static petra_status print_ranks(const petra_runlog_summary *summary) {
+static petra_status print_ranks(const petra_run_h5_summary *summary) {
   static const petra_table_column columns[] = {
       {"rank", PETRA_TABLE_RIGHT},        {"replica", PETRA_TABLE_RIGHT},   {"stages", PETRA_TABLE_RIGHT},
       {"computing s", PETRA_TABLE_RIGHT}, {"copying s", PETRA_TABLE_RIGHT}, {"waiting s", PETRA_TABLE_RIGHT},
@@ -189,17 +189,17 @@ static petra_status print_ranks(const petra_runlog_summary *summary) {
     petra_table_cell(table, "%d", r);
     petra_table_cell(table, "%d", r / summary->places);
     petra_table_cell(table, "%d", stages);
-    for (int t = 0; t < PETRA_RUNLOG_RANK_TIMES; t++)
-      petra_table_cell(table, "%.3f", 1e-9 * (double)summary->time_ns[r * PETRA_RUNLOG_RANK_TIMES + t]);
-    petra_table_cell(table, "%lld", (long long)summary->sent[r * PETRA_RUNLOG_RANK_SENT]);
-    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->sent[r * PETRA_RUNLOG_RANK_SENT + 1]);
+    for (int t = 0; t < PETRA_RUN_H5_RANK_TIMES; t++)
+      petra_table_cell(table, "%.3f", 1e-9 * (double)summary->time_ns[r * PETRA_RUN_H5_RANK_TIMES + t]);
+    petra_table_cell(table, "%lld", (long long)summary->sent[r * PETRA_RUN_H5_RANK_SENT]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->sent[r * PETRA_RUN_H5_RANK_SENT + 1]);
   }
   printf(
       "\nranks: wall-clock seconds in actions; in conversions between tensors and messages; in waiting for others\n");
   return petra_table_print(table, stdout);
 }
 
-static void print_length(const petra_runlog_summary *summary) {
+static void print_length(const petra_run_h5_summary *summary) {
   if (!summary->simulated) {
     printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
            summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
@@ -221,7 +221,7 @@ static petra_status print_learning(const petra_config *config) {
 }
 
 /* Prints what the run was requested to do. */
-static petra_status print_config_of(const petra_runlog_summary *summary, const petra_config *config) {
+static petra_status print_config_of(const petra_run_h5_summary *summary, const petra_config *config) {
   const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
@@ -242,7 +242,7 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const p
 }
 
 /* Prints which weights the run keeps, unless they are its last. */
-static void print_kept(const petra_runlog_summary *summary, const petra_config *config) {
+static void print_kept(const petra_run_h5_summary *summary, const petra_config *config) {
   const int64_t row = petra_best_of(summary->epoch, summary->epochs, summary->samples);
   if (config->run.keep != PETRA_KEEP_BEST)
     return;
@@ -250,7 +250,7 @@ static void print_kept(const petra_runlog_summary *summary, const petra_config *
     puts("weights  of the best evaluation (none yet)");
     return;
   }
-  const petra_runlog_epoch *best = &summary->epoch[row];
+  const petra_run_h5_epoch *best = &summary->epoch[row];
   const char *file = summary->complete ? "weights.h5" : PETRA_BEST_FILE;
   if (petra_best_by_loss(summary->samples))
     printf("weights  of the best evaluation: epoch %d, loss %.4f (%s)\n", best->epoch + 1, best->eval_loss, file);
@@ -259,7 +259,7 @@ static void print_kept(const petra_runlog_summary *summary, const petra_config *
            file);
 }
 
-static petra_status print_what(const petra_runlog_summary *summary, const char *path) {
+static petra_status print_what(const petra_run_h5_summary *summary, const char *path) {
   const petra_config_text text = {path, summary->config, strlen(summary->config)};
   petra_config *config;
   petra_utf8_print(stdout, "%s\n", path);
@@ -277,7 +277,7 @@ static petra_status print_what(const petra_runlog_summary *summary, const char *
   return status;
 }
 
-static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
+static petra_status print_run(const petra_run_h5_summary *summary, const char *path) {
   PETRA_TRY(print_what(summary, path));
   if (summary->epochs) {
     putchar('\n');
@@ -292,15 +292,15 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
 
 petra_status petra_inspect_run(const petra_arguments *arguments) {
   char *path = NULL;
-  petra_runlog_summary *summary = NULL;
+  petra_run_h5_summary *summary = NULL;
   petra_status status;
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
   PETRA_TRY(petra_run_log_path(arguments->input, &path));
-  PETRA_TRY_GOTO(status, petra_runlog_summary_read(path, &summary), done);
+  PETRA_TRY_GOTO(status, petra_run_h5_summary_read(path, &summary), done);
   status = arguments->json ? print_run_json(summary, path) : print_run(summary, path);
 done:
-  petra_runlog_summary_destroy(summary);
+  petra_run_h5_summary_destroy(summary);
   petra_free(path);
   return status;
 }

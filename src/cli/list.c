@@ -90,8 +90,8 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
                                       "reason", petra_json_string(reason)));
     return;
   }
-  const petra_runlog_summary *summary = facts->summary;
-  const petra_runlog_epoch *last = petra_runlog_last_evaluated(facts->summary);
+  const petra_run_h5_summary *summary = facts->summary;
+  const petra_run_h5_epoch *last = petra_run_h5_last_evaluated(facts->summary);
   const bool trains = petra_run_trains(facts);
   petra_json_append(
       list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
@@ -118,7 +118,7 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
     petra_table_cell(table, "%s", reason);
     return;
   }
-  const petra_runlog_epoch *last = petra_runlog_last_evaluated(facts->summary);
+  const petra_run_h5_epoch *last = petra_run_h5_last_evaluated(facts->summary);
   petra_table_cell(table, "%s", facts->method);
   petra_table_cell(table, "%lld", (long long)petra_run_stages(facts));
   petra_table_cell(table, "%s", petra_run_mode_name(facts));

@@ -246,7 +246,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
     if (option == &help_option)
       petra_help_print(command, options, count);
     else if (option == &help_log_option)
-      petra_runlog_print_tables(stdout);
+      petra_run_h5_print_tables(stdout);
     else if (*stop)
       print_keys(option == &help_markdown_option);
     else

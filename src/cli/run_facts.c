@@ -54,7 +54,7 @@ petra_status petra_run_facts_init(petra_run_facts *facts, const char *place) {
   *facts = (petra_run_facts){0};
   PETRA_TRY(petra_run_log_path(place, &facts->log));
   PETRA_TRY(petra_is_folder(place) ? petra_duplicate_string(&facts->folder, place) : folder_of(place, &facts->folder));
-  PETRA_TRY(petra_runlog_summary_read(facts->log, &facts->summary));
+  PETRA_TRY(petra_run_h5_summary_read(facts->log, &facts->summary));
   const petra_config_text text = {facts->log, facts->summary->config, strlen(facts->summary->config)};
   PETRA_TRY(petra_config_load_text(&text, NULL, 0, &facts->config));
   facts->state = facts->summary->complete                ? PETRA_RUN_COMPLETE
@@ -71,7 +71,7 @@ void petra_run_facts_fini(petra_run_facts *facts) {
   petra_free(facts->method);
   petra_free(facts->optimiser);
   petra_free(facts->data);
-  petra_runlog_summary_destroy(facts->summary);
+  petra_run_h5_summary_destroy(facts->summary);
   petra_config_destroy(facts->config);
 }
 
@@ -97,8 +97,8 @@ int64_t petra_run_stages(const petra_run_facts *facts) {
   return facts->summary->stages > 0 ? facts->summary->stages : facts->config->cluster.stages;
 }
 
-json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated) {
-  const petra_column_group *group = petra_runlog_epoch_group(samples, recalibrated);
+json_t *petra_epoch_json(const petra_run_h5_epoch *row, petra_sample_kind samples, bool recalibrated) {
+  const petra_column_group *group = petra_run_h5_epoch_group(samples, recalibrated);
   json_t *object = json_object();
   for (int c = 0; c < group->count; c++)
     petra_json_set(&object, group->columns[c].name,

@@ -15,7 +15,7 @@ typedef enum petra_run_state {
 
 typedef struct petra_run_facts {
   char *folder, *log; /* the folder as it was given (or that of the log), and its run.h5 */
-  petra_runlog_summary *summary;
+  petra_run_h5_summary *summary;
   petra_config *config;
   petra_run_state state;
   char *method;    /* "petra, k = 4, with method.keep: graph" */
@@ -29,7 +29,7 @@ bool petra_is_folder(const char *path);
 petra_status petra_run_log_path(const char *place, char **out);
 
 /* Reads the run of `place`, a folder or its log. Call petra_run_facts_fini even on failure. Errors: those of
- * petra_runlog_summary_read and of petra_config_load_text. */
+ * petra_run_h5_summary_read and of petra_config_load_text. */
 petra_status petra_run_facts_init(petra_run_facts *facts, const char *place);
 void petra_run_facts_fini(petra_run_facts *facts);
 
@@ -53,7 +53,7 @@ int64_t petra_run_stages(const petra_run_facts *facts);
 struct json_t; /* jansson's */
 
 /* Returns a row of /epoch; `recalibrated`: with the columns of a recalibration. */
-struct json_t *petra_epoch_json(const petra_runlog_epoch *row, petra_sample_kind samples, bool recalibrated);
+struct json_t *petra_epoch_json(const petra_run_h5_epoch *row, petra_sample_kind samples, bool recalibrated);
 
 /* Returns a stage's peaks: one per category, and all together. */
 struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);

@@ -96,7 +96,7 @@ static json_t *critical_json(const petra_simulated *result) {
 }
 
 static json_t *stage_json(const petra_simulated *result, int32_t j) {
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
   json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "utilization",
                              petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
@@ -120,7 +120,7 @@ static const char *link_of(const petra_simulated *result) {
 }
 
 /* For cluster.placement: prints the stages of each process and how busy it is. */
-static json_t *ranks_json(const petra_runlog_simulation *f) {
+static json_t *ranks_json(const petra_run_h5_simulation *f) {
   json_t *ranks = json_array();
   for (int32_t r = 0; r < f->ranks; r++) {
     int count = 0;
@@ -147,7 +147,7 @@ static double labels_per_s(const petra_simulated *result) {
 
 static petra_status print_json(const petra_simulated *result) {
   const petra_plan *plan = result->plan;
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
@@ -169,7 +169,7 @@ static petra_status print_json(const petra_simulated *result) {
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   petra_table_cell(table, "%d", j + 1);
   petra_table_cell(table, "%.4f", f->utilization[j]);
   petra_table_cell(table, "%.4f", f->lag_mean[j]);
@@ -217,7 +217,7 @@ static void print_critical(const petra_simulated *result) {
 }
 
 static void print_ranks(const petra_simulated *result) {
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   if (f->ranks == 0)
     return;
   printf("%d process%s, messages between them timed by %s; busy:", f->ranks, f->ranks == 1 ? "" : "es",
@@ -229,7 +229,7 @@ static void print_ranks(const petra_simulated *result) {
 
 /* Prints the figures of replicas, which are alike. */
 static void print_replicas(const petra_simulated *result) {
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   const petra_config *config = result->plan->config;
   int64_t bytes = 0;
   if (!f->bytes_exchanged)
@@ -247,7 +247,7 @@ static void print_replicas(const petra_simulated *result) {
 static petra_status print_table(const petra_simulated *result) {
   const petra_program_options *program = &result->plan->program;
   const petra_config *config = result->plan->config;
-  const petra_runlog_simulation *f = &result->figures;
+  const petra_run_h5_simulation *f = &result->figures;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
   printf(", %d stage%s, %lld microbatches of ", program->stages, program->stages == 1 ? "" : "s",

@@ -20,7 +20,7 @@ static petra_status print_json(petra_run *run) {
   const petra_plan *plan = petra_run_plan(run);
   json_t *epochs = json_array();
   int64_t count, losses;
-  const petra_runlog_epoch *rows = petra_training_log_epochs(petra_run_log(run), &count);
+  const petra_run_h5_epoch *rows = petra_training_log_epochs(petra_run_log(run), &count);
   double mean_loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
   for (int64_t e = 0; e < count; e++)
     petra_json_append(

@@ -191,13 +191,13 @@ petra_stage_observer *petra_best_observer(petra_best *best) {
   return &best->base;
 }
 
-static petra_weights_moment moment_of_row(const petra_runlog_epoch *row, petra_sample_kind samples) {
+static petra_weights_moment moment_of_row(const petra_run_h5_epoch *row, petra_sample_kind samples) {
   const bool by_loss = petra_best_by_loss(samples);
   return (petra_weights_moment){
       .epoch = row->epoch + 1, .by_loss = by_loss, .value = by_loss ? row->eval_loss : row->eval_top1};
 }
 
-int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sample_kind samples) {
+int64_t petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples) {
   petra_weights_moment best = {0};
   int64_t found = -1;
   for (int64_t e = 0; e < count; e++) {
@@ -210,7 +210,7 @@ int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sampl
   return found;
 }
 
-petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
+petra_status petra_best_finish(petra_best *best, const petra_run_h5_epoch *rows, int64_t count) {
   if (!best->path)
     return PETRA_OK;
   const petra_sample_kind samples = petra_sample_kind_of(best->network->plan->config);

@@ -38,7 +38,7 @@ petra_status petra_best_save(petra_best *best);
 
 /* Ends the run: best.h5, if it exists, becomes weights.h5. PETRA_DATA if it does not contain the weights of the best
  * evaluation in `rows`, the log of this run. */
-petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count);
+petra_status petra_best_finish(petra_best *best, const petra_run_h5_epoch *rows, int64_t count);
 
 /* Evaluations are compared by loss, else by accuracy. */
 static inline bool petra_best_by_loss(petra_sample_kind samples) {
@@ -46,7 +46,7 @@ static inline bool petra_best_by_loss(petra_sample_kind samples) {
 }
 
 /* Returns the index of the row of a log with the best evaluation; -1 if none was evaluated. */
-int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count, petra_sample_kind samples);
+int64_t petra_best_of(const petra_run_h5_epoch *rows, int64_t count, petra_sample_kind samples);
 
 /* Returns PETRA_CONFIG if a run with this config and `epochs` whole epochs has no evaluation. */
 petra_status petra_best_check(const petra_config *config, int64_t epochs);

@@ -248,7 +248,7 @@ petra_status petra_execution_drain(petra_execution *e) {
   return e->best ? petra_best_save(e->best) : PETRA_OK;
 }
 
-petra_status petra_execution_finish(petra_execution *e, petra_runlog_rank *this_rank) {
+petra_status petra_execution_finish(petra_execution *e, petra_run_h5_rank *this_rank) {
   petra_progress_thread *progress = e->ranks->progress;
   if (!progress)
     return petra_execution_drain(e);
@@ -326,7 +326,7 @@ static petra_status create_worker(petra_execution *e, const petra_pipeline *pipe
 }
 
 petra_status petra_execution_worker(petra_execution *e, petra_pipeline *const *pipelines, petra_action_log *actions,
-                                    petra_runlog_rank *this_rank, petra_worker **out) {
+                                    petra_run_h5_rank *this_rank, petra_worker **out) {
   const petra_pipeline *own = pipelines[e->placement->replica];
   *out = own->worker;
   if (e->placement->replicas > 1) {

@@ -55,7 +55,7 @@ petra_status petra_execution_create_probe(petra_execution *execution, const petr
  * progress thread `actions` (NULL: none) records the actions of this rank, and `account` begins its account of the run;
  * pass the same one to petra_execution_finish. */
 petra_status petra_execution_worker(petra_execution *execution, petra_pipeline *const *pipelines,
-                                    petra_action_log *actions, petra_runlog_rank *this_rank, petra_worker **out);
+                                    petra_action_log *actions, petra_run_h5_rank *this_rank, petra_worker **out);
 
 /* Creates the executor of a program without an order (`arrival`), for the worker of petra_execution_worker. `stages` is
  * the worker of the stages that are here; `cuts` are the checkpoints. All ranks call this. The caller owns it, and
@@ -65,7 +65,7 @@ petra_status petra_execution_executor(petra_execution *execution, petra_worker *
 
 /* Call this after the executor. Rank 0 waits for the messages that remain from the last stage and the probes, and
  * writes the weights of the best evaluation. */
-petra_status petra_execution_finish(petra_execution *execution, petra_runlog_rank *this_rank);
+petra_status petra_execution_finish(petra_execution *execution, petra_run_h5_rank *this_rank);
 
 /* --- checkpoints --- */
 

@@ -47,23 +47,23 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
 }
 
 static int by_stage(const void *a, const void *b) {
-  const petra_runlog_action *x = *(const petra_runlog_action *const *)a, *y = *(const petra_runlog_action *const *)b;
+  const petra_run_h5_action *x = *(const petra_run_h5_action *const *)a, *y = *(const petra_run_h5_action *const *)b;
   return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage) : (x > y) - (x < y);
 }
 
 /* The actions of a recorded run. */
 typedef struct recorded {
   const char *path;
-  petra_runlog_action *rows;
+  petra_run_h5_action *rows;
   int64_t count;
 } recorded;
 
 /* Prints the actions of every stage in the order in which they started. */
 static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
-  const petra_runlog_action *rows = run->rows;
+  const petra_run_h5_action *rows = run->rows;
   const int64_t count = run->count;
-  const petra_runlog_action **order;
+  const petra_run_h5_action **order;
   int32_t stages = 0, stage = 0;
   for (int64_t i = 0; i < count; i++) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
@@ -98,7 +98,7 @@ static petra_status read_log(const char *path, petra_schedule_text *out) {
   recorded run = {.path = path};
   char *text;
   size_t size;
-  PETRA_TRY(petra_runlog_read_actions(path, &run.rows, &run.count));
+  PETRA_TRY(petra_run_h5_read_actions(path, &run.rows, &run.count));
   petra_status status = petra_text_print(print_actions, &run, "the schedule of a log", &text, &size);
   petra_free(run.rows);
   PETRA_TRY(status);

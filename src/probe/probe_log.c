@@ -12,11 +12,11 @@ static const char *const pair_names[] = {PETRA_PAIR_LIST(NAME)};
 static const char *const measure_names[] = {PETRA_MEASURE_LIST(NAME)};
 #undef NAME
 
-static petra_runlog_parameter describe(const petra_plan *plan, const petra_block *block, int stage, int index) {
+static petra_run_h5_parameter describe(const petra_plan *plan, const petra_block *block, int stage, int index) {
   static const char *const dimensions[5][4] = {{0}, {"channel"}, {"out", "in"}, {0}, {"out", "in", "kh", "kw"}};
   petra_tensor_spec spec;
   petra_block_parameter(&plan->model, block, index, &spec);
-  petra_runlog_parameter out = {
+  petra_run_h5_parameter out = {
       .stage = stage, .zero = petra_block_parameter_is_invariant(&plan->model, block, index), .rank = spec.rank};
   snprintf(out.name, sizeof out.name, "%02d/%s", block->number, spec.name);
   for (int d = 0; d < spec.rank; d++) {
@@ -41,7 +41,7 @@ static petra_status fetch(void *context, int gradient, int32_t parameter, double
 
 petra_status petra_probe_log_row(void *context, const petra_probe_row *row) {
   petra_probe_log *log = context;
-  const petra_runlog_probe_row out = {.microbatch = row->microbatch,
+  const petra_run_h5_probe_row out = {.microbatch = row->microbatch,
                                       .epoch = (int32_t)(row->microbatch / log->network->plan->program.batches),
                                       .stage = row->stage,
                                       .concatenated = row->concatenated,
@@ -56,10 +56,10 @@ petra_status petra_probe_log_row(void *context, const petra_probe_row *row) {
       for (int i = 0; i < row->gradients[g][b].count; i++)
         *at++ = row->gradients[g][b].tensor[i];
   }
-  return petra_runlog_probe_append(log->log, &out);
+  return petra_run_h5_probe_append(log->log, &out);
 }
 
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_runlog *runlog,
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_run_h5 *run_h5,
                                   bool resumed) {
   const petra_plan *plan = network->plan;
   const petra_config *config = plan->config;
@@ -67,12 +67,12 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
   *log = (petra_probe_log){.network = network};
   PETRA_TRY(petra_allocate(&log->parameters, (size_t)count, sizeof *log->parameters));
   PETRA_TRY(petra_allocate(&log->tensors, PETRA_GRADIENTS * (size_t)count, sizeof *log->tensors));
-  petra_runlog_parameter *at = log->parameters;
+  petra_run_h5_parameter *at = log->parameters;
   for (int j = 0; j < plan->partition.stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
       for (int i = 0; i < petra_block_parameter_count(&plan->model.blocks[b]); i++)
         *at++ = describe(plan, &plan->model.blocks[b], j + 1, i);
-  const petra_runlog_probe_options options = {.stages = plan->partition.stages,
+  const petra_run_h5_probe_options options = {.stages = plan->partition.stages,
                                               .parameters = count,
                                               .parameter = log->parameters,
                                               .measures = measure_names,
@@ -84,11 +84,11 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
                                               .single = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER) <=
                                                         (int64_t)sizeof(float),
                                               .resumed = resumed};
-  return petra_runlog_probe_create(runlog, &options, &log->log);
+  return petra_run_h5_probe_create(run_h5, &options, &log->log);
 }
 
 void petra_probe_log_fini(petra_probe_log *log) {
-  petra_runlog_probe_destroy(log->log);
+  petra_run_h5_probe_destroy(log->log);
   petra_free(log->parameters);
   petra_free(log->tensors);
   *log = (petra_probe_log){0};

@@ -8,15 +8,15 @@
 
 typedef struct petra_probe_log {
   const petra_network *network;
-  petra_runlog_probe *log; /* NULL: nothing was begun */
-  petra_runlog_parameter *parameters;
+  petra_run_h5_probe *log; /* NULL: nothing was begun */
+  petra_run_h5_parameter *parameters;
   const petra_probe_row *row;   /* the row that is being written */
   const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
 } petra_probe_log;
 
-/* All is borrowed. `resumed`: the run is resumed with this `runlog`. The log must stay in place until
+/* All is borrowed. `resumed`: the run is resumed with this `run_h5`. The log must stay in place until
  * petra_probe_log_fini; call that even on failure. */
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_runlog *runlog,
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *network, petra_run_h5 *run_h5,
                                   bool resumed);
 
 /* Is the `row` of petra_probe_options; `context` is the log. */

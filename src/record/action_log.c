@@ -10,7 +10,7 @@
 struct petra_action_log {
   petra_observer base;
   const petra_program_options *program;
-  petra_runlog *runlog;
+  petra_run_h5 *run_h5;
   petra_trace_row *rows; /* added rows; under the virtual clock those not written yet; end -1: running */
   int64_t count, capacity;
   int64_t written; /* number of rows before these */
@@ -18,15 +18,15 @@ struct petra_action_log {
   int64_t *running;
 };
 
-static petra_status write_row(petra_runlog *runlog, const petra_trace_row *row) {
-  const petra_runlog_action out = {.start_ns = row->start_ns,
+static petra_status write_row(petra_run_h5 *run_h5, const petra_trace_row *row) {
+  const petra_run_h5_action out = {.start_ns = row->start_ns,
                                    .end_ns = row->end_ns,
                                    .stage = row->action.stage,
                                    .kind = (int32_t)row->action.kind,
                                    .microbatch = row->action.microbatch,
                                    .version_read = row->result.version_read,
                                    .version_written = row->result.version_written};
-  return petra_runlog_action_row(runlog, &out);
+  return petra_run_h5_action_row(run_h5, &out);
 }
 
 petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *row) {
@@ -60,7 +60,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
     return petra_fail(PETRA_INTERNAL, "stage %d: an action ends that did not start", row->action.stage);
   log->rows[at].end_ns = row->end_ns;
   while (done < log->count && log->rows[done].end_ns >= 0)
-    PETRA_TRY(write_row(log->runlog, &log->rows[done++]));
+    PETRA_TRY(write_row(log->run_h5, &log->rows[done++]));
   log->written += done;
   log->count -= done;
   memmove(log->rows, log->rows + done, (size_t)log->count * sizeof *log->rows);
@@ -71,14 +71,14 @@ petra_observer *petra_action_log_observer(petra_action_log *log) {
   return &log->base;
 }
 
-petra_status petra_action_log_create(const petra_program_options *program, petra_runlog *runlog,
+petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
                                      petra_action_log **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended};
   petra_action_log *log;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   log->base.ops = &ops;
   log->program = program;
-  log->runlog = runlog;
+  log->run_h5 = run_h5;
   petra_status status = petra_allocate(&log->running, 2 * (size_t)program->stages, sizeof *log->running);
   if (status != PETRA_OK)
     petra_action_log_destroy(log);
@@ -309,7 +309,7 @@ static void shift_times(const all_rows *all) {
   }
 }
 
-petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_runlog *runlog,
+petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_run_h5 *run_h5,
                                      petra_observer *trace) {
   const petra_program_options *program = log->program;
   const size_t bytes = gives ? (size_t)log->count * sizeof *log->rows : 0;
@@ -322,8 +322,8 @@ petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, 
   if (ranks->rank == 0)
     PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, program->stages, program), done);
   shift_times(&all);
-  for (int64_t i = 0; i < all.count && runlog; i++)
-    PETRA_TRY_GOTO(status, write_row(runlog, &all.rows[i]), done);
+  for (int64_t i = 0; i < all.count && run_h5; i++)
+    PETRA_TRY_GOTO(status, write_row(run_h5, &all.rows[i]), done);
   if (all.count > 0)
     qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
   for (int64_t i = 0; i < all.count && trace; i++)

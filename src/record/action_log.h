@@ -12,9 +12,9 @@
 
 typedef struct petra_action_log petra_action_log;
 
-/* Reads stages, microbatches and split_head of `program`. Both arguments are borrowed. The observer writes to `runlog`;
+/* Reads stages, microbatches and split_head of `program`. Both arguments are borrowed. The observer writes to `run_h5`;
  * NULL: petra_action_log_add adds rows. */
-petra_status petra_action_log_create(const petra_program_options *program, petra_runlog *runlog,
+petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
                                      petra_action_log **out);
 void petra_action_log_destroy(petra_action_log *log); /* NULL is allowed */
 
@@ -33,7 +33,7 @@ petra_status petra_action_log_archive(petra_action_log *log, int32_t stage, int6
 /* Call this on all ranks. Rank 0 receives the added rows of all ranks whose `gives` is true, in one order
  * (petra_merge_actions), with wall-clock times relative to the first start. They go into run.h5 in that order, and to
  * `trace` in the order of their ends. Both may be NULL; on other ranks both must be. */
-petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_runlog *runlog,
+petra_status petra_action_log_gather(petra_action_log *log, petra_ranks *ranks, bool gives, petra_run_h5 *run_h5,
                                      petra_observer *trace);
 
 /* Puts the actions of several processes in one order: those of each process in its own order, every pass after the one

@@ -134,13 +134,13 @@ static bool put_in_buffer(petra_columns *columns, const void *row) {
 }
 
 /* Abandons the file, and logs the one line of a failed write. */
-static petra_status give_up(petra_runlog *log, const char *reason) {
+static petra_status give_up(petra_run_h5 *log, const char *reason) {
   log->failed = true;
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
 /* Returns PETRA_IO, silently, if the log was abandoned; abandons it if memory is short. */
-static petra_status ready(petra_runlog *log) {
+static petra_status ready(petra_run_h5 *log) {
   if (log->failed)
     return PETRA_IO;
   petra_status status = petra_reserve(0);
@@ -151,14 +151,14 @@ static petra_status ready(petra_runlog *log) {
 /* --- the length of the file --- */
 
 /* Makes room for the next flush behind the `size` bytes that HDF5 uses. Returns 0 or an errno value. */
-static int lengthen(const petra_runlog *log, uint64_t size) {
-  off_t end = (off_t)size + RESERVE_BYTES + (log->group_count > PETRA_RUNLOG_ACTIONS ? ACTIONS_RESERVE_BYTES : 0);
+static int lengthen(const petra_run_h5 *log, uint64_t size) {
+  off_t end = (off_t)size + RESERVE_BYTES + (log->group_count > PETRA_RUN_H5_ACTIONS ? ACTIONS_RESERVE_BYTES : 0);
   int failure = petra_file_reserve(log->fd, end);
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
 
 /* Gives back that room. Returns 0 or an errno value. */
-static int shorten(const petra_runlog *log, hsize_t size) {
+static int shorten(const petra_run_h5 *log, hsize_t size) {
   int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
   if (failure)
     return failure;
@@ -167,12 +167,12 @@ static int shorten(const petra_runlog *log, hsize_t size) {
 
 /* --- flushing --- */
 
-void petra_runlog_set_flush_interval(petra_runlog *log, double seconds) {
+void petra_run_h5_set_flush_interval(petra_run_h5 *log, double seconds) {
   log->interval_s = seconds;
 }
 
 /* Lengthens the file for the next flush and `bytes` more. */
-static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5_errors *errors) {
+static petra_status make_room(petra_run_h5 *log, int64_t bytes, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   if (H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
@@ -181,7 +181,7 @@ static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5
 }
 
 /* Writes all that is buffered, here and in HDF5, to the disk. Call it between petra_hdf5_begin and petra_hdf5_end. */
-static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
+static petra_status write_out(petra_run_h5 *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   bool done = true;
   PETRA_TRY(make_room(log, 0, errors));
@@ -194,7 +194,7 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
   return PETRA_OK;
 }
 
-petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
+petra_status petra_run_h5_extend(petra_run_h5 *log, bool (*write)(petra_run_h5 *log, const void *what),
                                  const void *what, int64_t bytes) {
   petra_hdf5_errors errors;
   PETRA_TRY(ready(log));
@@ -208,12 +208,12 @@ petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *
   return status;
 }
 
-petra_status petra_runlog_flush(petra_runlog *log) {
-  return petra_runlog_extend(log, NULL, NULL, 0);
+petra_status petra_run_h5_flush(petra_run_h5 *log) {
+  return petra_run_h5_extend(log, NULL, NULL, 0);
 }
 
-petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) {
-  PETRA_TRY(petra_runlog_flush(log));
+petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes) {
+  PETRA_TRY(petra_run_h5_flush(log));
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = petra_hdf5_image_copy(log->file, log->path, &errors, image, bytes);
@@ -223,7 +223,7 @@ petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) 
 
 /* Buffers a row. Flushes when the buffer is full, or when the next row would exceed the interval, if it took as long as
  * this one. */
-static petra_status put_row(petra_runlog *log, petra_columns *columns, const void *row) {
+static petra_status put_row(petra_run_h5 *log, petra_columns *columns, const void *row) {
   if (log->failed)
     return PETRA_IO;
   bool full = put_in_buffer(columns, row);
@@ -231,33 +231,33 @@ static petra_status put_row(petra_runlog *log, petra_columns *columns, const voi
   double next = now + (now - log->row_s);
   log->row_s = now;
   if (full || next - log->flushed_s >= log->interval_s)
-    return petra_runlog_flush(log);
+    return petra_run_h5_flush(log);
   return PETRA_OK;
 }
 
-petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row) {
-  return put_row(log, &log->groups[PETRA_RUNLOG_TRAIN], row);
+petra_status petra_run_h5_train_row(petra_run_h5 *log, const petra_run_h5_train *row) {
+  return put_row(log, &log->groups[PETRA_RUN_H5_TRAIN], row);
 }
 
-petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row) {
-  return put_row(log, &log->groups[PETRA_RUNLOG_EPOCH], row);
+petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch *row) {
+  return put_row(log, &log->groups[PETRA_RUN_H5_EPOCH], row);
 }
 
-petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_action *row) {
-  return put_row(log, &log->groups[PETRA_RUNLOG_ACTIONS], row);
+petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row) {
+  return put_row(log, &log->groups[PETRA_RUN_H5_ACTIONS], row);
 }
 
 /* --- the end --- */
 
-static void free_log(petra_runlog *log) {
+static void free_log(petra_run_h5 *log) {
   petra_free(log->path);
   petra_free(log->reserve);
-  for (int g = 0; g < PETRA_RUNLOG_GROUPS; g++)
+  for (int g = 0; g < PETRA_RUN_H5_GROUPS; g++)
     free_columns(&log->groups[g]);
   petra_free(log);
 }
 
-static bool set_complete(petra_runlog *log, const void *what) {
+static bool set_complete(petra_run_h5 *log, const void *what) {
   const int value = 1;
   hid_t attribute = H5Aopen(log->file, "complete", H5P_DEFAULT);
   bool done = H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
@@ -266,14 +266,14 @@ static bool set_complete(petra_runlog *log, const void *what) {
 }
 
 /* All else is on the disk before the mark, so even a power cut never leaves the mark without the rows. */
-petra_status petra_runlog_complete(petra_runlog *log) {
-  PETRA_TRY(petra_runlog_flush(log));
+petra_status petra_run_h5_complete(petra_run_h5 *log) {
+  PETRA_TRY(petra_run_h5_flush(log));
   if (fsync(log->fd) != 0)
     return give_up(log, strerror(errno));
-  return petra_runlog_extend(log, set_complete, NULL, 0);
+  return petra_run_h5_extend(log, set_complete, NULL, 0);
 }
 
-static bool close_sets(petra_runlog *log) {
+static bool close_sets(petra_run_h5 *log) {
   bool done = true;
   for (int g = 0; g < log->group_count; g++)
     done = close_columns(&log->groups[g]) && done;
@@ -281,7 +281,7 @@ static bool close_sets(petra_runlog *log) {
 }
 
 /* Writes what is left, cuts the file to what is used, closes it and seals it. */
-static petra_status finish(petra_runlog *log) {
+static petra_status finish(petra_run_h5 *log) {
   petra_hdf5_errors errors;
   int fd = -1; /* one that HDF5 does not close */
   petra_hdf5_begin(&errors);
@@ -305,7 +305,7 @@ static petra_status finish(petra_runlog *log) {
   return status;
 }
 
-petra_status petra_runlog_close(petra_runlog *log) {
+petra_status petra_run_h5_close(petra_run_h5 *log) {
   if (!log)
     return PETRA_OK;
   petra_free(log->reserve); /* so that a run without memory can still close its log */
@@ -317,7 +317,7 @@ petra_status petra_runlog_close(petra_runlog *log) {
 
 /* --- the beginning: a new file, or the one that a checkpoint holds --- */
 
-static bool put_about(hid_t file, const petra_runlog_about *about) {
+static bool put_about(hid_t file, const petra_run_h5_about *about) {
   char created[32] = "";
   time_t now = time(NULL);
   struct tm parts;
@@ -332,26 +332,26 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
                                   {"config", about->config}};
   if (about->batches > 0 && petra_hdf5_put_u64(file, "microbatches_per_epoch", (uint64_t)about->batches) < 0)
     return false;
-  return petra_hdf5_put_i32(file, "schema_version", PETRA_RUNLOG_SCHEMA_VERSION) >= 0 &&
+  return petra_hdf5_put_i32(file, "schema_version", PETRA_RUN_H5_SCHEMA_VERSION) >= 0 &&
          petra_hdf5_put_i32(file, "complete", 0) >= 0 && petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
          petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
 /* Names the numbers in the column of kinds of /trace/actions. */
-static bool create_actions(petra_runlog *log) {
-  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
-  if (log->group_count <= PETRA_RUNLOG_ACTIONS)
+static bool create_actions(petra_run_h5 *log) {
+  petra_columns *actions = &log->groups[PETRA_RUN_H5_ACTIONS];
+  if (log->group_count <= PETRA_RUN_H5_ACTIONS)
     return true;
   if (!petra_hdf5_put_group(log->file, "trace") || !create_columns(actions, log->file))
     return false;
   for (int c = 0; c < actions->group->count; c++)
     if (strcmp(actions->group->columns[c].name, "kind") == 0)
-      return petra_hdf5_put_texts(actions->sets[c], "kinds", petra_runlog_kinds, PETRA_RUNLOG_KINDS) >= 0;
+      return petra_hdf5_put_texts(actions->sets[c], "kinds", petra_run_h5_kinds, PETRA_RUN_H5_KINDS) >= 0;
   return false;
 }
 
 /* Stores the descriptor of the open file. */
-static bool take_descriptor(petra_runlog *log) {
+static bool take_descriptor(petra_run_h5 *log) {
   void *descriptor = NULL;
   if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
     return false;
@@ -361,7 +361,7 @@ static bool take_descriptor(petra_runlog *log) {
 
 /* Writes the bytes of a log into `name`; returns NULL or the reason for the failure. The file announced a greater
  * length when it was flushed than it has here. */
-static const char *write_image(const char *name, const petra_runlog_about *about) {
+static const char *write_image(const char *name, const petra_run_h5_about *about) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);
   if (!failure)
@@ -373,7 +373,7 @@ static const char *write_image(const char *name, const petra_runlog_about *about
 
 /* Opens the file at `name`, which contains a log, to resume it. Its actions are removed, because they are recorded
  * anew. */
-static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
+static bool open_file(petra_run_h5 *log, const char *name, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   hsize_t none = 0;
   log->file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDWR, access);
@@ -382,39 +382,39 @@ static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   bool done = take_descriptor(log);
   for (int g = 0; g < log->group_count && done; g++)
     done = open_columns(&log->groups[g], log->file);
-  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
-  for (int c = 0; log->group_count > PETRA_RUNLOG_ACTIONS && c < actions->group->count && done; c++)
+  petra_columns *actions = &log->groups[PETRA_RUN_H5_ACTIONS];
+  for (int c = 0; log->group_count > PETRA_RUN_H5_ACTIONS && c < actions->group->count && done; c++)
     done = H5Dset_extent(actions->sets[c], &none) >= 0;
   actions->written = 0;
   return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
 /* Creates the file at `name` and everything in it that does not depend on the run, and flushes it; returns the size. */
-static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
+static bool create_file(petra_run_h5 *log, const char *name, const petra_run_h5_about *about, hsize_t *size) {
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
   if (access >= 0 && creation >= 0)
     log->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
   H5Pclose(creation);
   H5Pclose(access);
   return take_descriptor(log) && put_about(log->file, about) &&
-         petra_hdf5_put_group(log->file, petra_runlog_stage_group.name) &&
-         create_columns(&log->groups[PETRA_RUNLOG_TRAIN], log->file) &&
-         create_columns(&log->groups[PETRA_RUNLOG_EPOCH], log->file) && petra_hdf5_put_group(log->file, "memory") &&
+         petra_hdf5_put_group(log->file, petra_run_h5_stage_group.name) &&
+         create_columns(&log->groups[PETRA_RUN_H5_TRAIN], log->file) &&
+         create_columns(&log->groups[PETRA_RUN_H5_EPOCH], log->file) && petra_hdf5_put_group(log->file, "memory") &&
          create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
-static petra_status allocate_log(const char *path, const petra_runlog_about *about, petra_runlog **out) {
-  const petra_column_group *const groups[] = {[PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
-                                              [PETRA_RUNLOG_EPOCH] =
-                                                  petra_runlog_epoch_group(about->samples, about->recalibrates),
-                                              [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
-  petra_runlog *log = NULL;
+static petra_status allocate_log(const char *path, const petra_run_h5_about *about, petra_run_h5 **out) {
+  const petra_column_group *const groups[] = {[PETRA_RUN_H5_TRAIN] = &petra_run_h5_train_group,
+                                              [PETRA_RUN_H5_EPOCH] =
+                                                  petra_run_h5_epoch_group(about->samples, about->recalibrates),
+                                              [PETRA_RUN_H5_ACTIONS] = &petra_run_h5_action_group};
+  petra_run_h5 *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
   log->samples = about->samples;
-  log->group_count = about->actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
+  log->group_count = about->actions ? PETRA_RUN_H5_GROUPS : PETRA_RUN_H5_ACTIONS;
   for (int g = 0; g < log->group_count; g++)
     PETRA_TRY_GOTO(status, init_columns(&log->groups[g], groups[g]), fail);
   log->file = -1;
@@ -428,7 +428,7 @@ fail:
 }
 
 /* Creates the file under its temporary name and renames it; returns NULL or the reason for the failure. */
-static const char *create_and_rename(petra_runlog *log, const char *temporary, const petra_runlog_about *about,
+static const char *create_and_rename(petra_run_h5 *log, const char *temporary, const petra_run_h5_about *about,
                                      const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   const char *reason = about->image ? write_image(temporary, about) : NULL;
@@ -445,9 +445,9 @@ static const char *create_and_rename(petra_runlog *log, const char *temporary, c
   return rename(temporary, log->path) == 0 ? NULL : strerror(errno);
 }
 
-petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out) {
+petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *about, petra_run_h5 **out) {
   char *temporary = NULL;
-  petra_runlog *log = NULL;
+  petra_run_h5 *log = NULL;
   petra_status status = PETRA_OK;
   petra_hdf5_errors errors;
   PETRA_TRY(petra_reserve(0));

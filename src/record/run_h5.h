@@ -12,25 +12,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct petra_runlog petra_runlog;
+typedef struct petra_run_h5 petra_run_h5;
 
 /* Attributes of the root. */
-typedef struct petra_runlog_about {
+typedef struct petra_run_h5_about {
   const char *command;   /* the command line */
   const char *backend;   /* name and description */
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
   int64_t batches;           /* microbatches per epoch; 0: no training */
-  bool actions;              /* creates /trace/actions, for petra_runlog_action_row */
+  bool actions;              /* creates /trace/actions, for petra_run_h5_action_row */
   bool recalibrates;         /* /epoch has the columns of a recalibration */
   petra_sample_kind samples; /* kind of samples: tokens_per_s instead of images_per_s for tokens */
-  const void *image;         /* image (petra_runlog_image) of a log to resume; NULL: a new log */
+  const void *image;         /* image (petra_run_h5_image) of a log to resume; NULL: a new log */
   size_t image_bytes;
-} petra_runlog_about;
+} petra_run_h5_about;
 
 /* One row of /model/stages. */
-typedef struct petra_runlog_stage {
+typedef struct petra_run_h5_stage {
   int32_t stage; /* from 1 */
   const char *name;
   int32_t reversible; /* 0 or 1 */
@@ -38,75 +38,75 @@ typedef struct petra_runlog_stage {
   int64_t forward_flops;                 /* of one sample */
   int64_t forward_bytes, backward_bytes; /* messages sent up, sent down, per microbatch */
   int32_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
-} petra_runlog_stage;
+} petra_run_h5_stage;
 
 /* One row of /train. top1 is the fraction of the microbatch that was classified correctly. */
-typedef struct petra_runlog_train {
+typedef struct petra_run_h5_train {
   int64_t microbatch;
   int32_t epoch; /* from 0 */
   double lr, loss, top1;
   double wall_s, virtual_s; /* since the start of the run: of the loss; of the start of the last stage */
-} petra_runlog_train;
+} petra_run_h5_train;
 
 /* One row of /epoch. eval_* are NaN without an evaluation, those of a recalibration without one; a log without
  * recalibrations does not have their columns. */
-typedef struct petra_runlog_epoch {
+typedef struct petra_run_h5_epoch {
   int32_t epoch; /* from 0 */
   double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s;
   double rate; /* images_per_s or tokens_per_s */
   double eval_loss_recalibrated, eval_top1_recalibrated, eval_top5_recalibrated;
-} petra_runlog_epoch;
+} petra_run_h5_epoch;
 
 /* One row of /trace/actions: an action under the virtual clock. */
-typedef struct petra_runlog_action {
+typedef struct petra_run_h5_action {
   int64_t start_ns, end_ns;
   int32_t stage; /* from 1 */
-  int32_t kind;  /* index into petra_runlog_kinds */
+  int32_t kind;  /* index into petra_run_h5_kinds */
   int64_t microbatch;
   int64_t version_read, version_written; /* number of updates of the stage's weights; -1: none written */
-} petra_runlog_action;
+} petra_run_h5_action;
 
 /* The letters of the kinds, in the order of petra_action_kind. */
-enum { PETRA_RUNLOG_KINDS = 5 };
-extern const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS];
+enum { PETRA_RUN_H5_KINDS = 5 };
+extern const char *const petra_run_h5_kinds[PETRA_RUN_H5_KINDS];
 
 /* Creates `path` (DIR/run.h5). It is created as DIR/.run.h5.tmp and then renamed, so an older file is replaced only if
  * this succeeds. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
-petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out);
+petra_status petra_run_h5_create(const char *path, const petra_run_h5_about *about, petra_run_h5 **out);
 
 /* After a failed write the functions below return PETRA_IO; only the first one logs a line. The process must ignore
  * SIGXFSZ, so that a file size limit causes such an error. */
 
 /* Call it once per run. */
-petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count);
-petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row);
-petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row);
-petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_action *row);
+petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_run_h5_stage *rows, int32_t count);
+petra_status petra_run_h5_train_row(petra_run_h5 *log, const petra_run_h5_train *row);
+petra_status petra_run_h5_epoch_row(petra_run_h5 *log, const petra_run_h5_epoch *row);
+petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_action *row);
 
 /* Writes /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), and replaces older values. accounts[j] is
  * that of stage j + 1. */
-petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages);
+petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages);
 
 /* Writes /memory/backend_bytes (R, 3): the memory of each process's backend at the end, as in petra_backend_memory.
  * Call it once per run. */
-enum { PETRA_RUNLOG_BACKEND_PARTS = 3 };
-typedef struct petra_runlog_backend {
+enum { PETRA_RUN_H5_BACKEND_PARTS = 3 };
+typedef struct petra_run_h5_backend {
   int64_t tensors, filters, scratch;
-} petra_runlog_backend;
-petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count);
+} petra_run_h5_backend;
+petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count);
 
 /* Summary of a rank of an executed run, with wall-clock times between its first action and the end of the run. */
-enum { PETRA_RUNLOG_RANK_TIMES = 4, PETRA_RUNLOG_RANK_SENT = 2 };
-typedef struct petra_runlog_rank {
+enum { PETRA_RUN_H5_RANK_TIMES = 4, PETRA_RUN_H5_RANK_SENT = 2 };
+typedef struct petra_run_h5_rank {
   char host[64];
   /* Time in actions without the next two; packing and unpacking messages; waiting for messages and for room; total. */
   int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
   int64_t messages, bytes; /* sent to other ranks */
-} petra_runlog_rank;
+} petra_run_h5_rank;
 
 /* Writes /ranks, once per run: the rows of `ranks` ranks, and the rank (from 0) of each stage of replica 0. Every
  * replica has `places` ranks, one after the other. */
-petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
+petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
 /* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high: with all costs at their first, and third, quartile. */
@@ -118,20 +118,20 @@ typedef enum {
   PETRA_PACE_COLUMNS
 } petra_pace_column;
 
-typedef struct petra_runlog_pace {
+typedef struct petra_run_h5_pace {
   int32_t stages, ranks;
   double microbatch_s[PETRA_PACE_COLUMNS];
   double (*stage_s)[PETRA_PACE_COLUMNS]; /* per stage: seconds in actions of a microbatch */
   double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
-} petra_runlog_pace;
+} petra_run_h5_pace;
 
 /* Call it once per run; it fails like the functions of run_h5.h. */
-petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace);
+petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace);
 
 /* /simulate of a simulated run. Arrays have `stages` entries. */
-typedef struct petra_runlog_simulation {
+typedef struct petra_run_h5_simulation {
   int64_t makespan_ns, actions, microbatches;
-  double makespan_s;            /* set by petra_runlog_simulated */
+  double makespan_s;            /* set by petra_run_h5_simulated */
   double time_per_microbatch_s; /* NaN: too few microbatches */
   double low_s, high_s;         /* with all costs at their first, and third, quartile; NaN: not known */
   double bubble_fraction, wall_s;
@@ -147,33 +147,33 @@ typedef struct petra_runlog_simulation {
   const char *const *critical_names;
   const int64_t *critical_ns;       /* per kind */
   const int64_t *critical_stage_ns; /* per stage */
-} petra_runlog_simulation;
+} petra_run_h5_simulation;
 
 /* Memory over time: the maximum within each of `bins` bins of `width_ns`. */
-typedef struct petra_runlog_memory_time {
+typedef struct petra_run_h5_memory_time {
   const char *accounting;
   int32_t bins, stages;
   int64_t width_ns;
   const int64_t *values; /* (bins, stages, categories, then their total) */
-} petra_runlog_memory_time;
+} petra_run_h5_memory_time;
 
 /* Call each at most once per run; they fail like the functions of run_h5.h. */
-petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation);
-petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory);
+petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simulation *simulation);
+petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5_memory_time *memory);
 
 /* Sets the seconds of wall time after which the row functions flush; 5 by default. For tests. */
-void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
+void petra_run_h5_set_flush_interval(petra_run_h5 *log, double seconds);
 
 /* Writes what is buffered. The row functions call this when a buffer is full, or when more than 5 s would have passed
  * at the next row, if it took as long as the last one. */
-petra_status petra_runlog_flush(petra_runlog *log);
+petra_status petra_run_h5_flush(petra_run_h5 *log);
 
 /* Sets the attribute `complete`, which is 0 before: the run has ended and all its results are written. Must be the last
- * call before petra_runlog_close. */
-petra_status petra_runlog_complete(petra_runlog *log);
+ * call before petra_run_h5_close. */
+petra_status petra_run_h5_complete(petra_run_h5 *log);
 
 /* Flushes, and returns the bytes of the file, with all rows so far. Free with petra_free. */
-petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes);
+petra_status petra_run_h5_image(petra_run_h5 *log, char **image, size_t *bytes);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
-petra_status petra_runlog_close(petra_runlog *log);
+petra_status petra_run_h5_close(petra_run_h5 *log);

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { PETRA_RUNLOG_SCHEMA_VERSION = 1, PETRA_RUNLOG_MAX_COLUMNS = 12, PETRA_COLUMN_RANK = 3 };
+enum { PETRA_RUN_H5_SCHEMA_VERSION = 1, PETRA_RUN_H5_MAX_COLUMNS = 12, PETRA_COLUMN_RANK = 3 };
 
 typedef enum petra_column_type {
   PETRA_COLUMN_I32,
@@ -66,38 +66,38 @@ typedef struct petra_column_group {
   int count;
 } petra_column_group;
 
-extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
-/* Rows are petra_runlog_epoch; tokens are never recalibrated. */
-const petra_column_group *petra_runlog_epoch_group(petra_sample_kind samples, bool recalibrates);
-extern const petra_column_group petra_runlog_action_group; /* rows are petra_runlog_action */
+extern const petra_column_group petra_run_h5_train_group; /* rows are petra_run_h5_train */
+/* Rows are petra_run_h5_epoch; tokens are never recalibrated. */
+const petra_column_group *petra_run_h5_epoch_group(petra_sample_kind samples, bool recalibrates);
+extern const petra_column_group petra_run_h5_action_group; /* rows are petra_run_h5_action */
 
-/* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */
-extern const petra_column_group petra_runlog_stage_group;
+/* The members of the compound /model/stages; rows are petra_run_h5_stage. Its chunk_rows is unused. */
+extern const petra_column_group petra_run_h5_stage_group;
 /* Returns the unit of one of them in a run with such samples. */
-const char *petra_runlog_stage_units(const petra_column *column, petra_sample_kind samples);
+const char *petra_run_h5_stage_units(const petra_column *column, petra_sample_kind samples);
 
-/* /probe: rows are petra_runlog_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
-extern const petra_column_group petra_runlog_probe_group;
-extern const petra_column_group petra_runlog_parameter_group; /* rows are petra_runlog_parameter */
+/* /probe: rows are petra_run_h5_probe_row. MEASURE and PAIR in a name stand for each measure and each pair. */
+extern const petra_column_group petra_run_h5_probe_group;
+extern const petra_column_group petra_run_h5_parameter_group; /* rows are petra_run_h5_parameter */
 
 /* Tables that are written once; their structures are here and in run_h5.h. */
-typedef struct petra_runlog_peaks {
+typedef struct petra_run_h5_peaks {
   const int64_t *peak_bytes, *total_peak_bytes; /* (J, category), (J) */
-} petra_runlog_peaks;
-typedef struct petra_runlog_ranks_table {
+} petra_run_h5_peaks;
+typedef struct petra_run_h5_ranks_table {
   const int32_t *of_stage, *replica;
-  const int64_t *time_ns, *sent; /* (R, PETRA_RUNLOG_RANK_TIMES), (R, PETRA_RUNLOG_RANK_SENT) */
-} petra_runlog_ranks_table;
-typedef struct petra_runlog_pace_table {
+  const int64_t *time_ns, *sent; /* (R, PETRA_RUN_H5_RANK_TIMES), (R, PETRA_RUN_H5_RANK_SENT) */
+} petra_run_h5_ranks_table;
+typedef struct petra_run_h5_pace_table {
   const double *microbatch_s, *stage_s, *busy; /* (figure), (J, figure), (R, figure) */
-} petra_runlog_pace_table;
-extern const petra_column_group petra_runlog_memory_group;      /* petra_runlog_peaks */
-extern const petra_column_group petra_runlog_backend_group;     /* const petra_runlog_backend * */
-extern const petra_column_group petra_runlog_memory_time_group; /* petra_runlog_memory_time */
-extern const petra_column_group petra_runlog_probe_peak_group;  /* const int64_t *, of the categories */
-extern const petra_column_group petra_runlog_ranks_group;       /* petra_runlog_ranks_table */
-extern const petra_column_group petra_runlog_simulate_group;    /* petra_runlog_simulation */
-extern const petra_column_group petra_runlog_pace_group;        /* petra_runlog_pace_table */
+} petra_run_h5_pace_table;
+extern const petra_column_group petra_run_h5_memory_group;      /* petra_run_h5_peaks */
+extern const petra_column_group petra_run_h5_backend_group;     /* const petra_run_h5_backend * */
+extern const petra_column_group petra_run_h5_memory_time_group; /* petra_run_h5_memory_time */
+extern const petra_column_group petra_run_h5_probe_peak_group;  /* const int64_t *, of the categories */
+extern const petra_column_group petra_run_h5_ranks_group;       /* petra_run_h5_ranks_table */
+extern const petra_column_group petra_run_h5_simulate_group;    /* petra_run_h5_simulation */
+extern const petra_column_group petra_run_h5_pace_group;        /* petra_run_h5_pace_table */
 
 /* The name of a dimension in the file, and the names of its indices, which the attribute `legend` lists. */
 typedef struct petra_dimension_facts {
@@ -109,7 +109,7 @@ typedef struct petra_dimension_facts {
 extern const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS];
 
 /* The labels of the memory categories, then of their total. */
-extern const char *const petra_runlog_categories[PETRA_MEMORY_CATEGORIES + 1];
+extern const char *const petra_run_h5_categories[PETRA_MEMORY_CATEGORIES + 1];
 
 /* Counts the dimensions of a column, without that of the rows. */
 int petra_column_rank(const petra_column *column);
@@ -118,7 +118,7 @@ int petra_column_rank(const petra_column *column);
 double petra_column_real(const petra_column *column, const void *row);
 
 /* Prints all tables for docs/hdf5-schema.md, in Markdown. */
-void petra_runlog_print_tables(FILE *out);
+void petra_run_h5_print_tables(FILE *out);
 
 /* Returns the size of a value of this type (not TEXT) in memory. */
 size_t petra_column_bytes(petra_column_type type);
@@ -129,6 +129,6 @@ int64_t petra_column_file_type(petra_column_type type);
 int petra_column_class(petra_column_type type);
 
 /* Creates the compound type of a row of /model/stages, its members in the order of the columns, with `name_bytes` for
- * the name. In the file it is packed. In memory it is a petra_runlog_stage whose pointer is skipped, followed by the
+ * the name. In the file it is packed. In memory it is a petra_run_h5_stage whose pointer is skipped, followed by the
  * name. Negative on failure; the caller closes it. */
-int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory);
+int64_t petra_run_h5_stage_type(size_t name_bytes, bool in_memory);

@@ -26,9 +26,9 @@ typedef struct set {
   hid_t type;                      /* in memory */
 } set;
 
-struct petra_runlog_probe {
-  petra_runlog *log;
-  petra_runlog_probe_options options;
+struct petra_run_h5_probe {
+  petra_run_h5 *log;
+  petra_run_h5_probe_options options;
   set *sets; /* in the order of write_row */
   int count;
   int64_t rows;
@@ -40,7 +40,7 @@ struct petra_runlog_probe {
 /* --- creation --- */
 
 /* Returns the rows of a data set that exists: as many as in every other one. */
-static bool count_rows(petra_runlog_probe *probe, const set *s, int class) {
+static bool count_rows(petra_run_h5_probe *probe, const set *s, int class) {
   int64_t extent[PETRA_HDF5_RANK];
   if (!petra_hdf5_extent(s->id, class, s->rank, extent) ||
       memcmp(extent + 1, s->extent + 1, (size_t)(s->rank - 1) * sizeof *extent) != 0 ||
@@ -51,7 +51,7 @@ static bool count_rows(petra_runlog_probe *probe, const set *s, int class) {
 }
 
 /* Appends a data set to the list; `dimensions` without the probe's. */
-static bool create_set(petra_runlog_probe *probe, const char *name, hid_t type, hid_t memory, int rank,
+static bool create_set(petra_run_h5_probe *probe, const char *name, hid_t type, hid_t memory, int rank,
                        const int32_t *shape, const char *const *dimensions, const char *units, bool compressed) {
   set *s = &probe->sets[probe->count];
   const char *labels[PETRA_HDF5_RANK] = {"probe"};
@@ -77,11 +77,11 @@ static bool create_set(petra_runlog_probe *probe, const char *name, hid_t type, 
 }
 
 /* Returns the numbers of measures and pairs for which a column has data sets. */
-static int measures_of(const petra_runlog_probe_options *o, const petra_column *column) {
+static int measures_of(const petra_run_h5_probe_options *o, const petra_column *column) {
   return strstr(column->name, "MEASURE") ? o->measure_count : 1;
 }
 
-static int pairs_of(const petra_runlog_probe_options *o, const petra_column *column) {
+static int pairs_of(const petra_run_h5_probe_options *o, const petra_column *column) {
   return strstr(column->name, "PAIR") ? o->pair_count : 1;
 }
 
@@ -99,15 +99,15 @@ static void name_figure(char name[128], const char *pattern, const char *measure
 }
 
 /* Returns the number of values in a row of a data set of the column. */
-static int32_t places_of(const petra_runlog_probe_options *o, const petra_column *column) {
+static int32_t places_of(const petra_run_h5_probe_options *o, const petra_column *column) {
   return column->dimensions[0] == PETRA_DIMENSION_STAGE ? o->stages : o->parameters;
 }
 
-static bool create_figures(petra_runlog_probe *probe) {
-  const petra_runlog_probe_options *o = &probe->options;
+static bool create_figures(petra_run_h5_probe *probe) {
+  const petra_run_h5_probe_options *o = &probe->options;
   bool done = true;
-  for (int c = 0; c < petra_runlog_probe_group.count; c++) {
-    const petra_column *column = &petra_runlog_probe_group.columns[c];
+  for (int c = 0; c < petra_run_h5_probe_group.count; c++) {
+    const petra_column *column = &petra_run_h5_probe_group.columns[c];
     const int32_t places = places_of(o, column);
     const int rank = petra_column_rank(column);
     for (int m = 0; m < measures_of(o, column); m++)
@@ -121,12 +121,12 @@ static bool create_figures(petra_runlog_probe *probe) {
   return done;
 }
 
-static bool create_gradients(petra_runlog_probe *probe) {
-  const petra_runlog_probe_options *o = &probe->options;
+static bool create_gradients(petra_run_h5_probe *probe) {
+  const petra_run_h5_probe_options *o = &probe->options;
   bool done = true;
   for (int g = 0; g < o->gradient_count; g++)
     for (int32_t p = 0; p < o->parameters && done; p++) {
-      const petra_runlog_parameter *parameter = &o->parameter[p];
+      const petra_run_h5_parameter *parameter = &o->parameter[p];
       char name[128];
       snprintf(name, sizeof name, "probe/gradients/%s/%s", o->gradients[g], parameter->name);
       done = create_set(probe, name, o->single ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, parameter->rank,
@@ -136,8 +136,8 @@ static bool create_gradients(petra_runlog_probe *probe) {
 }
 
 /* Writes the table of parameters, to which the columns of /probe/parameter refer. */
-static bool write_parameters(const petra_runlog_probe *probe) {
-  const petra_column_group *group = &petra_runlog_parameter_group;
+static bool write_parameters(const petra_run_h5_probe *probe) {
+  const petra_column_group *group = &petra_run_h5_parameter_group;
   const int32_t count = probe->options.parameters;
   bool done = true;
   for (int c = 0; c < group->count && done; c++) {
@@ -163,13 +163,13 @@ static bool write_parameters(const petra_runlog_probe *probe) {
   return done;
 }
 
-static bool create(petra_runlog *log, const void *what) {
-  petra_runlog_probe *probe = *(petra_runlog_probe *const *)what;
+static bool create(petra_run_h5 *log, const void *what) {
+  petra_run_h5_probe *probe = *(petra_run_h5_probe *const *)what;
   (void)log;
   return create_figures(probe) && create_gradients(probe) && (probe->options.resumed || write_parameters(probe));
 }
 
-static size_t largest(const petra_runlog_probe_options *o) {
+static size_t largest(const petra_run_h5_probe_options *o) {
   size_t maximum = 1;
   for (int32_t p = 0; p < o->parameters; p++) {
     size_t elements = 1;
@@ -180,11 +180,11 @@ static size_t largest(const petra_runlog_probe_options *o) {
   return maximum;
 }
 
-petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
-                                       petra_runlog_probe **out) {
+petra_status petra_run_h5_probe_create(petra_run_h5 *log, const petra_run_h5_probe_options *options,
+                                       petra_run_h5_probe **out) {
   const size_t figures = 3 + (size_t)options->pair_count * (2 * (size_t)options->measure_count + 1);
   const size_t count = figures + (size_t)options->gradient_count * (size_t)options->parameters;
-  petra_runlog_probe *probe;
+  petra_run_h5_probe *probe;
   petra_status status;
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   probe->log = log;
@@ -194,15 +194,15 @@ petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_pro
                  fail);
   if (options->gradient_count > 0)
     PETRA_TRY_GOTO(status, petra_allocate(&probe->values, largest(options), sizeof *probe->values), fail);
-  PETRA_TRY_GOTO(status, petra_runlog_extend(log, create, &probe, (int64_t)count * INDEX_BYTES), fail);
+  PETRA_TRY_GOTO(status, petra_run_h5_extend(log, create, &probe, (int64_t)count * INDEX_BYTES), fail);
   *out = probe;
   return PETRA_OK;
 fail:
-  petra_runlog_probe_destroy(probe);
+  petra_run_h5_probe_destroy(probe);
   return status;
 }
 
-void petra_runlog_probe_destroy(petra_runlog_probe *probe) {
+void petra_run_h5_probe_destroy(petra_run_h5_probe *probe) {
   if (!probe)
     return;
   petra_free(probe->members);
@@ -213,7 +213,7 @@ void petra_runlog_probe_destroy(petra_runlog_probe *probe) {
 
 /* --- rows --- */
 
-static bool append(const petra_runlog_probe *probe, int index, const void *values) {
+static bool append(const petra_run_h5_probe *probe, int index, const void *values) {
   const set *s = &probe->sets[index];
   hsize_t extent[PETRA_HDF5_RANK] = {(hsize_t)probe->rows + 1};
   for (int d = 1; d < s->rank; d++)
@@ -224,14 +224,14 @@ static bool append(const petra_runlog_probe *probe, int index, const void *value
 
 /* Arguments and result of write_row. */
 typedef struct writing {
-  petra_runlog_probe *probe;
-  const petra_runlog_probe_row *row;
+  petra_run_h5_probe *probe;
+  const petra_run_h5_probe_row *row;
   petra_status *fetched;
 } writing;
 
 /* Appends the row's values to the data sets of a column: of each measure, of each pair. */
-static bool append_column(const petra_runlog_probe *probe, const petra_column *column, const void *row, int *index) {
-  const petra_runlog_probe_options *o = &probe->options;
+static bool append_column(const petra_run_h5_probe *probe, const petra_column *column, const void *row, int *index) {
+  const petra_run_h5_probe_options *o = &probe->options;
   const char *values = (const char *)row + column->offset;
   bool done = true;
   if (petra_column_rank(column) > 0)
@@ -241,16 +241,16 @@ static bool append_column(const petra_runlog_probe *probe, const petra_column *c
   return done;
 }
 
-static bool write_row(petra_runlog *log, const void *what) {
+static bool write_row(petra_run_h5 *log, const void *what) {
   const writing *w = what;
-  petra_runlog_probe *probe = w->probe;
-  const petra_runlog_probe_options *o = &probe->options;
-  const petra_runlog_probe_row *row = w->row;
+  petra_run_h5_probe *probe = w->probe;
+  const petra_run_h5_probe_options *o = &probe->options;
+  const petra_run_h5_probe_row *row = w->row;
   int index = 0;
   bool done = true;
   (void)log;
-  for (int c = 0; c < petra_runlog_probe_group.count && done; c++)
-    done = append_column(probe, &petra_runlog_probe_group.columns[c], row, &index);
+  for (int c = 0; c < petra_run_h5_probe_group.count && done; c++)
+    done = append_column(probe, &petra_run_h5_probe_group.columns[c], row, &index);
   for (int g = 0; g < o->gradient_count; g++)
     for (int32_t p = 0; p < o->parameters && done && *w->fetched == PETRA_OK; p++) {
       *w->fetched = row->fetch(row->context, g, p, probe->values);
@@ -261,17 +261,17 @@ static bool write_row(petra_runlog *log, const void *what) {
   return done;
 }
 
-petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_runlog_probe_row *row) {
+petra_status petra_run_h5_probe_append(petra_run_h5_probe *probe, const petra_run_h5_probe_row *row) {
   petra_status fetched = PETRA_OK;
   const writing w = {probe, row, &fetched};
-  PETRA_TRY(petra_runlog_extend(probe->log, write_row, &w, probe->row_bytes));
+  PETRA_TRY(petra_run_h5_extend(probe->log, write_row, &w, probe->row_bytes));
   return fetched;
 }
 
 /* --- memory --- */
 
-petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account) {
+petra_status petra_run_h5_probe_memory(petra_run_h5_probe *probe, const petra_account *account) {
   const int64_t *peaks = account->peak_bytes;
-  return petra_runlog_put_table(probe->log,
-                                &(petra_table_writing){.group = &petra_runlog_probe_peak_group, .values = &peaks});
+  return petra_run_h5_put_table(probe->log,
+                                &(petra_table_writing){.group = &petra_run_h5_probe_peak_group, .values = &peaks});
 }

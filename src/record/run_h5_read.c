@@ -18,7 +18,7 @@ static const int64_t ALL_ROWS = INT64_MAX;
 /* An open file that is being read, and what is read from it: a summary, or all rows of a group. */
 typedef struct source {
   const petra_hdf5_file *file;
-  petra_runlog_summary *summary;
+  petra_run_h5_summary *summary;
   const petra_column_group *group;
   void *rows;
   int64_t *count;
@@ -72,7 +72,7 @@ static petra_status gather(const source *from, const petra_column_group *group, 
  * its shortest column. */
 static petra_status read_columns(const source *from, const petra_column_group *group, int64_t maximum, void *out,
                                  int64_t *count) {
-  hid_t sets[PETRA_RUNLOG_MAX_COLUMNS];
+  hid_t sets[PETRA_RUN_H5_MAX_COLUMNS];
   int64_t shortest = INT64_MAX, length = 0, wanted;
   int open = 0;
   char *rows = NULL;
@@ -110,7 +110,7 @@ static size_t stage_name_bytes(hid_t set) {
   return bytes;
 }
 
-static petra_status read_stage_rows(const source *from, hid_t set, size_t count, petra_runlog_summary *summary) {
+static petra_status read_stage_rows(const source *from, hid_t set, size_t count, petra_run_h5_summary *summary) {
   const size_t name_bytes = stage_name_bytes(set), bytes = sizeof *summary->stage + name_bytes;
   if (name_bytes == 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: model/stages has no member name", from->file->path);
@@ -119,7 +119,7 @@ static petra_status read_stage_rows(const source *from, hid_t set, size_t count,
   char *records = NULL;
   PETRA_TRY(petra_allocate(&records, count, bytes));
   petra_status status = PETRA_OK;
-  hid_t type = petra_runlog_stage_type(name_bytes, true);
+  hid_t type = petra_run_h5_stage_type(name_bytes, true);
   if (type < 0 || H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, records) < 0)
     status = cannot_read(from, "model/stages");
   for (size_t row = 0; row < count && status == PETRA_OK; row++) {
@@ -135,7 +135,7 @@ static petra_status read_stage_rows(const source *from, hid_t set, size_t count,
   return status;
 }
 
-static petra_status read_stages(const source *from, petra_runlog_summary *summary) {
+static petra_status read_stages(const source *from, petra_run_h5_summary *summary) {
   if (H5Lexists(from->file->id, "model/stages", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   hid_t set = -1;
@@ -154,17 +154,17 @@ static const struct {
   const char *column;
   size_t offset; /* of the pointer to the values: int64_t or double */
 } members[] = {
-    {&petra_runlog_memory_group, "peak_bytes", offsetof(petra_runlog_summary, peak_bytes)},
-    {&petra_runlog_memory_group, "total_peak_bytes", offsetof(petra_runlog_summary, total_peak_bytes)},
-    {&petra_runlog_ranks_group, "of_stage", offsetof(petra_runlog_summary, of_stage)},
-    {&petra_runlog_ranks_group, "time_ns", offsetof(petra_runlog_summary, time_ns)},
-    {&petra_runlog_ranks_group, "sent", offsetof(petra_runlog_summary, sent)},
-    {&petra_runlog_simulate_group, "makespan_s", offsetof(petra_runlog_summary, makespan_s)},
-    {&petra_runlog_simulate_group, "time_per_microbatch_s", offsetof(petra_runlog_summary, time_per_microbatch_s)},
-    {&petra_runlog_simulate_group, "microbatches", offsetof(petra_runlog_summary, simulated)},
-    {&petra_runlog_pace_group, "stage_s", offsetof(petra_runlog_summary, pace_stage_s)},
-    {&petra_runlog_pace_group, "busy", offsetof(petra_runlog_summary, pace_busy)},
-    {&petra_runlog_pace_group, "microbatch_s", offsetof(petra_runlog_summary, pace_microbatch_s)},
+    {&petra_run_h5_memory_group, "peak_bytes", offsetof(petra_run_h5_summary, peak_bytes)},
+    {&petra_run_h5_memory_group, "total_peak_bytes", offsetof(petra_run_h5_summary, total_peak_bytes)},
+    {&petra_run_h5_ranks_group, "of_stage", offsetof(petra_run_h5_summary, of_stage)},
+    {&petra_run_h5_ranks_group, "time_ns", offsetof(petra_run_h5_summary, time_ns)},
+    {&petra_run_h5_ranks_group, "sent", offsetof(petra_run_h5_summary, sent)},
+    {&petra_run_h5_simulate_group, "makespan_s", offsetof(petra_run_h5_summary, makespan_s)},
+    {&petra_run_h5_simulate_group, "time_per_microbatch_s", offsetof(petra_run_h5_summary, time_per_microbatch_s)},
+    {&petra_run_h5_simulate_group, "microbatches", offsetof(petra_run_h5_summary, simulated)},
+    {&petra_run_h5_pace_group, "stage_s", offsetof(petra_run_h5_summary, pace_stage_s)},
+    {&petra_run_h5_pace_group, "busy", offsetof(petra_run_h5_summary, pace_busy)},
+    {&petra_run_h5_pace_group, "microbatch_s", offsetof(petra_run_h5_summary, pace_microbatch_s)},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -223,11 +223,11 @@ static petra_status read_table(const source *from, const petra_column_group *gro
   return PETRA_OK;
 }
 
-static petra_status read_memory(const source *from, petra_runlog_summary *summary) {
+static petra_status read_memory(const source *from, petra_run_h5_summary *summary) {
   int64_t extents[PETRA_DIMENSIONS] = {[PETRA_DIMENSION_STAGE] = -1};
   if (H5Lexists(from->file->id, "memory/total_peak_bytes", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  PETRA_TRY(read_table(from, &petra_runlog_memory_group, extents));
+  PETRA_TRY(read_table(from, &petra_run_h5_memory_group, extents));
   summary->memory_stages = (int32_t)extents[PETRA_DIMENSION_STAGE];
   return PETRA_OK;
 }
@@ -253,31 +253,31 @@ static petra_status read_places(const source *from, int64_t ranks, int32_t *plac
   return status;
 }
 
-static petra_status read_ranks(const source *from, petra_runlog_summary *summary) {
+static petra_status read_ranks(const source *from, petra_run_h5_summary *summary) {
   int64_t extents[PETRA_DIMENSIONS] = {
       [PETRA_DIMENSION_STAGE] = summary->stages > 0 ? summary->stages : -1, [PETRA_DIMENSION_RANK] = -1};
   if (H5Lexists(from->file->id, "ranks", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  PETRA_TRY(read_table(from, &petra_runlog_ranks_group, extents));
+  PETRA_TRY(read_table(from, &petra_run_h5_ranks_group, extents));
   PETRA_TRY(read_places(from, extents[PETRA_DIMENSION_RANK], &summary->places));
   summary->ranks = (int32_t)extents[PETRA_DIMENSION_RANK];
   summary->placed = (int32_t)extents[PETRA_DIMENSION_STAGE];
   return PETRA_OK;
 }
 
-static petra_status read_pace(const source *from, const petra_runlog_summary *summary) {
+static petra_status read_pace(const source *from, const petra_run_h5_summary *summary) {
   int64_t extents[PETRA_DIMENSIONS] = {
       [PETRA_DIMENSION_STAGE] = summary->placed, [PETRA_DIMENSION_RANK] = summary->places};
   if (summary->ranks == 0 || H5Lexists(from->file->id, "pace", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  return read_table(from, &petra_runlog_pace_group, extents);
+  return read_table(from, &petra_run_h5_pace_group, extents);
 }
 
 static petra_status read_simulation(const source *from) {
   int64_t extents[PETRA_DIMENSIONS] = {0};
   if (H5Lexists(from->file->id, "simulate", H5P_DEFAULT) <= 0)
     return PETRA_OK;
-  return read_table(from, &petra_runlog_simulate_group, extents);
+  return read_table(from, &petra_run_h5_simulate_group, extents);
 }
 
 /* --- the whole --- */
@@ -287,25 +287,25 @@ static petra_status check_schema(const source *from, int32_t *version) {
     return petra_fail(PETRA_DATA, "%s: not the log of a run: expected the attribute schema_version and the group train",
                       from->file->path);
   PETRA_TRY(petra_hdf5_get_i32(from->file, "schema_version", version));
-  if (*version != PETRA_RUNLOG_SCHEMA_VERSION)
+  if (*version != PETRA_RUN_H5_SCHEMA_VERSION)
     return petra_fail(PETRA_DATA, "%s: schema_version is %d, expected %d", from->file->path, (int)*version,
-                      (int)PETRA_RUNLOG_SCHEMA_VERSION);
+                      (int)PETRA_RUN_H5_SCHEMA_VERSION);
   return PETRA_OK;
 }
 
 static const struct {
   const char *name;
   size_t offset; /* of the text in the summary */
-} texts[] = {{"petra_version", offsetof(petra_runlog_summary, petra_version)},
-             {"git_commit", offsetof(petra_runlog_summary, git_commit)},
-             {"created", offsetof(petra_runlog_summary, created)},
-             {"command", offsetof(petra_runlog_summary, command)},
-             {"backend", offsetof(petra_runlog_summary, backend)},
-             {"libraries", offsetof(petra_runlog_summary, libraries)},
-             {"config", offsetof(petra_runlog_summary, config)}};
+} texts[] = {{"petra_version", offsetof(petra_run_h5_summary, petra_version)},
+             {"git_commit", offsetof(petra_run_h5_summary, git_commit)},
+             {"created", offsetof(petra_run_h5_summary, created)},
+             {"command", offsetof(petra_run_h5_summary, command)},
+             {"backend", offsetof(petra_run_h5_summary, backend)},
+             {"libraries", offsetof(petra_run_h5_summary, libraries)},
+             {"config", offsetof(petra_run_h5_summary, config)}};
 enum { TEXTS = sizeof texts / sizeof *texts };
 
-static petra_status read_attributes(const source *from, petra_runlog_summary *summary) {
+static petra_status read_attributes(const source *from, petra_run_h5_summary *summary) {
   int32_t complete = 0;
   if (H5Aexists(from->file->id, "complete") > 0)
     PETRA_TRY(petra_hdf5_get_i32(from->file, "complete", &complete));
@@ -316,15 +316,15 @@ static petra_status read_attributes(const source *from, petra_runlog_summary *su
 }
 
 /* Columns that a log without recalibrations lacks are NaN. */
-static petra_status read_epochs(const source *from, petra_runlog_summary *summary) {
+static petra_status read_epochs(const source *from, petra_run_h5_summary *summary) {
   const bool any = H5Lexists(from->file->id, "epoch", H5P_DEFAULT) > 0;
   summary->recalibrated = any && H5Lexists(from->file->id, "epoch/eval_loss_recalibrated", H5P_DEFAULT) > 0;
   summary->samples = any && H5Lexists(from->file->id, "epoch/tokens_per_s", H5P_DEFAULT) > 0 ? PETRA_SAMPLE_TOKENS
                                                                                              : PETRA_SAMPLE_IMAGE;
-  PETRA_TRY(read_columns(from, petra_runlog_epoch_group(summary->samples, summary->recalibrated), ALL_ROWS,
+  PETRA_TRY(read_columns(from, petra_run_h5_epoch_group(summary->samples, summary->recalibrated), ALL_ROWS,
                          &summary->epoch, &summary->epochs));
   for (int64_t e = 0; e < summary->epochs && !summary->recalibrated; e++) {
-    petra_runlog_epoch *row = &summary->epoch[e];
+    petra_run_h5_epoch *row = &summary->epoch[e];
     row->eval_loss_recalibrated = row->eval_top1_recalibrated = row->eval_top5_recalibrated = NAN;
   }
   return PETRA_OK;
@@ -332,12 +332,12 @@ static petra_status read_epochs(const source *from, petra_runlog_summary *summar
 
 static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   source *from = context;
-  petra_runlog_summary *summary = from->summary;
+  petra_run_h5_summary *summary = from->summary;
   from->file = file;
   PETRA_TRY(check_schema(from, &summary->schema_version));
   PETRA_TRY(read_attributes(from, summary));
-  petra_runlog_train *last = NULL;
-  PETRA_TRY(read_columns(from, &petra_runlog_train_group, 1, &last, &summary->microbatches));
+  petra_run_h5_train *last = NULL;
+  PETRA_TRY(read_columns(from, &petra_run_h5_train_group, 1, &last, &summary->microbatches));
   if (summary->microbatches > 0)
     summary->last_train = *last;
   petra_free(last);
@@ -349,18 +349,18 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   return read_pace(from, summary);
 }
 
-petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out) {
-  petra_runlog_summary *summary = NULL;
+petra_status petra_run_h5_summary_read(const char *path, petra_run_h5_summary **out) {
+  petra_run_h5_summary *summary = NULL;
   PETRA_TRY(petra_allocate(&summary, 1, sizeof *summary));
   petra_status status = petra_hdf5_read(path, read_summary, &(source){.summary = summary});
   if (status == PETRA_OK)
     *out = summary;
   else
-    petra_runlog_summary_destroy(summary);
+    petra_run_h5_summary_destroy(summary);
   return status;
 }
 
-void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
+void petra_run_h5_summary_destroy(petra_run_h5_summary *summary) {
   if (!summary)
     return;
   for (int i = 0; i < TEXTS; i++)
@@ -381,18 +381,18 @@ static petra_status read_group(void *context, const petra_hdf5_file *file) {
   return read_columns(from, from->group, ALL_ROWS, from->rows, from->count);
 }
 
-petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
-  return petra_hdf5_read(path, read_group, &(source){.group = &petra_runlog_train_group, .rows = rows, .count = count});
+petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count) {
+  return petra_hdf5_read(path, read_group, &(source){.group = &petra_run_h5_train_group, .rows = rows, .count = count});
 }
 
-petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count) {
+petra_status petra_run_h5_read_actions(const char *path, petra_run_h5_action **rows, int64_t *count) {
   return petra_hdf5_read(path, read_group,
-                         &(source){.group = &petra_runlog_action_group, .rows = rows, .count = count});
+                         &(source){.group = &petra_run_h5_action_group, .rows = rows, .count = count});
 }
 
 /* --- results --- */
 
-static const petra_runlog_epoch *last_finite(const petra_runlog_summary *summary, size_t member) {
+static const petra_run_h5_epoch *last_finite(const petra_run_h5_summary *summary, size_t member) {
   for (int64_t e = summary->epochs; e-- > 0;) {
     double value;
     memcpy(&value, (const char *)&summary->epoch[e] + member, sizeof value);
@@ -402,17 +402,17 @@ static const petra_runlog_epoch *last_finite(const petra_runlog_summary *summary
   return NULL;
 }
 
-const petra_runlog_epoch *petra_runlog_last_trained(const petra_runlog_summary *summary) {
-  return last_finite(summary, offsetof(petra_runlog_epoch, train_loss));
+const petra_run_h5_epoch *petra_run_h5_last_trained(const petra_run_h5_summary *summary) {
+  return last_finite(summary, offsetof(petra_run_h5_epoch, train_loss));
 }
 
-const petra_runlog_epoch *petra_runlog_last_evaluated(const petra_runlog_summary *summary) {
-  return last_finite(summary, offsetof(petra_runlog_epoch, eval_top1));
+const petra_run_h5_epoch *petra_run_h5_last_evaluated(const petra_run_h5_summary *summary) {
+  return last_finite(summary, offsetof(petra_run_h5_epoch, eval_top1));
 }
 
-void petra_runlog_results(const petra_runlog_summary *summary, double values[PETRA_RESULTS]) {
-  const petra_runlog_epoch *trained = petra_runlog_last_trained(summary),
-                           *evaluated = petra_runlog_last_evaluated(summary);
+void petra_run_h5_results(const petra_run_h5_summary *summary, double values[PETRA_RESULTS]) {
+  const petra_run_h5_epoch *trained = petra_run_h5_last_trained(summary),
+                           *evaluated = petra_run_h5_last_evaluated(summary);
   for (int i = 0; i < PETRA_RESULTS; i++)
     values[i] = NAN;
   if (trained) {

@@ -7,22 +7,22 @@
 #include <stdbool.h>
 
 /* The contents of a run's file. The summary owns all of it. */
-typedef struct petra_runlog_summary {
+typedef struct petra_run_h5_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
   uint64_t seed;
   bool complete; /* the run has ended; false also for old files without this mark */
 
   int64_t microbatches;          /* rows of /train */
-  petra_runlog_train last_train; /* the last row; zeros if there is none */
+  petra_run_h5_train last_train; /* the last row; zeros if there is none */
 
   int64_t epochs; /* rows of /epoch */
-  petra_runlog_epoch *epoch;
+  petra_run_h5_epoch *epoch;
   petra_sample_kind samples; /* samples of the rates; images without /epoch */
   bool recalibrated;         /* the rows have the columns of a recalibration */
 
   int32_t stages; /* rows of /model/stages; 0 if it is not written yet */
-  petra_runlog_stage *stage;
+  petra_run_h5_stage *stage;
   char *stage_names; /* storage of stage[].name */
 
   int32_t memory_stages;     /* J of /memory/peak_bytes; 0 if it is not written yet */
@@ -33,8 +33,8 @@ typedef struct petra_runlog_summary {
   int32_t places;    /* ranks of each replica, one after the other; without replicas all */
   int32_t placed;    /* number of stages of of_stage; a rehearsal has no /model/stages */
   int64_t *of_stage; /* (placed): the rank of each stage of replica 0, from 0 */
-  int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as in petra_runlog_rank */
-  int64_t *sent;     /* (ranks, PETRA_RUNLOG_RANK_SENT) */
+  int64_t *time_ns;  /* (ranks, PETRA_RUN_H5_RANK_TIMES): as in petra_run_h5_rank */
+  int64_t *sent;     /* (ranks, PETRA_RUN_H5_RANK_SENT) */
 
   /* Microbatches of a simulation; NULL, like the next two, for other runs. */
   int64_t *simulated;
@@ -42,18 +42,18 @@ typedef struct petra_runlog_summary {
 
   double *pace_microbatch_s;        /* (PETRA_PACE_COLUMNS); NULL, like the next two, if /pace is not written */
   double *pace_stage_s, *pace_busy; /* (placed, PETRA_PACE_COLUMNS), (places, PETRA_PACE_COLUMNS) */
-} petra_runlog_summary;
+} petra_run_h5_summary;
 
 /* If columns of a group differ in length (the file was being written), the shortest length counts. PETRA_IO: cannot be
  * opened. PETRA_DATA: not an HDF5 file, damaged, not the log of a run, another schema. */
-petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
-void petra_runlog_summary_destroy(petra_runlog_summary *summary);
+petra_status petra_run_h5_summary_read(const char *path, petra_run_h5_summary **out);
+void petra_run_h5_summary_destroy(petra_run_h5_summary *summary);
 
 /* Reads all rows of /train; free with petra_free. Errors as above. */
-petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
+petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count);
 
 /* Reads all rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA if the run recorded none. */
-petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
+petra_status petra_run_h5_read_actions(const char *path, petra_run_h5_action **rows, int64_t *count);
 
 /* The figures by which runs are compared; NaN: the run has none. */
 typedef enum petra_result {
@@ -69,8 +69,8 @@ typedef enum petra_result {
   PETRA_RESULT_PEAK_BYTES, /* the sum of the peaks of all stages */
   PETRA_RESULTS
 } petra_result;
-void petra_runlog_results(const petra_runlog_summary *summary, double values[PETRA_RESULTS]);
+void petra_run_h5_results(const petra_run_h5_summary *summary, double values[PETRA_RESULTS]);
 
 /* Return the last row of /epoch with a loss, and with an evaluation; NULL: there is none. */
-const petra_runlog_epoch *petra_runlog_last_trained(const petra_runlog_summary *summary);
-const petra_runlog_epoch *petra_runlog_last_evaluated(const petra_runlog_summary *summary);
+const petra_run_h5_epoch *petra_run_h5_last_trained(const petra_run_h5_summary *summary);
+const petra_run_h5_epoch *petra_run_h5_last_evaluated(const petra_run_h5_summary *summary);

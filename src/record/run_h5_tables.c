@@ -56,7 +56,7 @@ static bool write_again(hid_t file, const petra_hdf5_set *set) {
   return H5Dclose(id) >= 0 && done;
 }
 
-static bool put_column(petra_runlog *log, const petra_table_writing *table, const petra_column *column) {
+static bool put_column(petra_run_h5 *log, const petra_table_writing *table, const petra_column *column) {
   const char *labels[PETRA_COLUMN_RANK];
   char name[64];
   petra_hdf5_set set;
@@ -72,7 +72,7 @@ static bool put_column(petra_runlog *log, const petra_table_writing *table, cons
   return H5Dclose(id) >= 0 && done;
 }
 
-static bool put_table(petra_runlog *log, const void *what) {
+static bool put_table(petra_run_h5 *log, const void *what) {
   const petra_table_writing *table = what;
   for (int c = 0; c < table->group->count; c++)
     if (!put_column(log, table, &table->group->columns[c]))
@@ -80,33 +80,33 @@ static bool put_table(petra_runlog *log, const void *what) {
   return true;
 }
 
-petra_status petra_runlog_put_table(petra_runlog *log, const petra_table_writing *table) {
+petra_status petra_run_h5_put_table(petra_run_h5 *log, const petra_table_writing *table) {
   const char *labels[PETRA_COLUMN_RANK];
   petra_hdf5_set set;
   int64_t bytes = 0;
   for (int c = 0; c < table->group->count; c++)
     bytes += describe(table, &table->group->columns[c], labels, &set);
-  return petra_runlog_extend(log, put_table, table, bytes);
+  return petra_run_h5_extend(log, put_table, table, bytes);
 }
 
 /* --- /model/stages --- */
 
 typedef struct stages_table {
-  const char *records; /* as in petra_runlog_stage_type in memory */
+  const char *records; /* as in petra_run_h5_stage_type in memory */
   size_t name_bytes;
   int32_t count;
 } stages_table;
 
 /* Writes the units of the table's members, in their order. */
-static bool write_stages(petra_runlog *log, const void *what) {
+static bool write_stages(petra_run_h5 *log, const void *what) {
   const stages_table *table = what;
-  const petra_column_group *group = &petra_runlog_stage_group;
-  const char *units[PETRA_RUNLOG_MAX_COLUMNS];
+  const petra_column_group *group = &petra_run_h5_stage_group;
+  const char *units[PETRA_RUN_H5_MAX_COLUMNS];
   for (int c = 0; c < group->count; c++)
-    units[c] = petra_runlog_stage_units(&group->columns[c], log->samples);
+    units[c] = petra_run_h5_stage_units(&group->columns[c], log->samples);
   const petra_hdf5_set set = {.name = "model/stages",
-                              .type = petra_runlog_stage_type(table->name_bytes, false),
-                              .memory = petra_runlog_stage_type(table->name_bytes, true),
+                              .type = petra_run_h5_stage_type(table->name_bytes, false),
+                              .memory = petra_run_h5_stage_type(table->name_bytes, true),
                               .rank = 1,
                               .extent = {table->count},
                               .values = table->records,
@@ -120,7 +120,7 @@ static bool write_stages(petra_runlog *log, const void *what) {
   return done;
 }
 
-petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count) {
+petra_status petra_run_h5_stages(petra_run_h5 *log, const petra_run_h5_stage *rows, int32_t count) {
   size_t name_bytes = 1;
   char *records = NULL;
   if (log->has_stages)
@@ -136,7 +136,7 @@ petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *ro
     memcpy(record + sizeof *rows, rows[row].name, strlen(rows[row].name));
   }
   const stages_table table = {records, name_bytes, count};
-  petra_status status = petra_runlog_extend(log, write_stages, &table, (int64_t)bytes * count);
+  petra_status status = petra_run_h5_extend(log, write_stages, &table, (int64_t)bytes * count);
   petra_free(records);
   log->has_stages = true;
   return status;
@@ -144,7 +144,7 @@ petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *ro
 
 /* --- /memory --- */
 
-petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages) {
+petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages) {
   if (log->memory_stages > 0 && stages != log->memory_stages)
     return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
                       (int)log->memory_stages);
@@ -157,8 +157,8 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
     total[stage] = accounts[stage].total_peak_bytes;
   }
   petra_status status =
-      petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_memory_group,
-                                                         .values = &(petra_runlog_peaks){peak, total},
+      petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_memory_group,
+                                                         .values = &(petra_run_h5_peaks){peak, total},
                                                          .extents = {[PETRA_DIMENSION_STAGE] = stages},
                                                          .again = log->memory_stages > 0});
   log->memory_stages = stages;
@@ -166,17 +166,17 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
   return status;
 }
 
-petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count) {
-  _Static_assert(sizeof *rows == PETRA_RUNLOG_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
-  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_backend_group,
+petra_status petra_run_h5_backends(petra_run_h5 *log, const petra_run_h5_backend *rows, int32_t count) {
+  _Static_assert(sizeof *rows == PETRA_RUN_H5_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
+  return petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_backend_group,
                                                             .values = &rows,
                                                             .extents = {[PETRA_DIMENSION_RANK] = count}});
 }
 
-petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory) {
-  return petra_runlog_put_table(
+petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5_memory_time *memory) {
+  return petra_run_h5_put_table(
       log, &(petra_table_writing){
-               .group = &petra_runlog_memory_time_group,
+               .group = &petra_run_h5_memory_time_group,
                .values = memory,
                .extents = {[PETRA_DIMENSION_BIN] = memory->bins, [PETRA_DIMENSION_STAGE] = memory->stages},
                .noted = "bytes",
@@ -187,14 +187,14 @@ petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog
 
 /* --- /simulate, /ranks and /pace --- */
 
-petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation) {
-  petra_runlog_simulation s = *simulation;
+petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simulation *simulation) {
+  petra_run_h5_simulation s = *simulation;
   s.makespan_s = 1e-9 * (double)s.makespan_ns;
   if (s.ranks == 0)
     s.of_stage = NULL, s.rank_busy = NULL;
   if (s.critical_kinds == 0)
     s.critical_ns = s.critical_stage_ns = NULL;
-  return petra_runlog_put_table(log, &(petra_table_writing){.group = &petra_runlog_simulate_group,
+  return petra_run_h5_put_table(log, &(petra_table_writing){.group = &petra_run_h5_simulate_group,
                                                             .values = &s,
                                                             .extents = {[PETRA_DIMENSION_STAGE] = s.stages,
                                                                         [PETRA_DIMENSION_RANK] = s.ranks,
@@ -205,19 +205,19 @@ petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simula
                                                             .text_count = s.critical_kinds});
 }
 
-petra_status petra_runlog_pace_write(petra_runlog *log, const petra_runlog_pace *pace) {
-  const petra_runlog_pace_table values = {pace->microbatch_s, (const double *)pace->stage_s,
+petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace) {
+  const petra_run_h5_pace_table values = {pace->microbatch_s, (const double *)pace->stage_s,
                                           (const double *)pace->busy};
-  return petra_runlog_put_table(
+  return petra_run_h5_put_table(
       log, &(petra_table_writing){
-               .group = &petra_runlog_pace_group,
+               .group = &petra_run_h5_pace_group,
                .values = &values,
                .extents = {[PETRA_DIMENSION_STAGE] = pace->stages, [PETRA_DIMENSION_RANK] = pace->ranks}});
 }
 
-petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
+petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages) {
-  enum { TIMES = PETRA_RUNLOG_RANK_TIMES, SENT = PETRA_RUNLOG_RANK_SENT };
+  enum { TIMES = PETRA_RUN_H5_RANK_TIMES, SENT = PETRA_RUN_H5_RANK_SENT };
   int64_t(*times)[TIMES] = NULL, (*sent)[SENT] = NULL;
   const char **hosts = NULL;
   int32_t *replica = NULL;
@@ -227,16 +227,16 @@ petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows
   PETRA_TRY_GOTO(status, petra_allocate(&hosts, (size_t)ranks, sizeof *hosts), done);
   PETRA_TRY_GOTO(status, petra_allocate(&replica, (size_t)ranks, sizeof *replica), done);
   for (int32_t r = 0; r < ranks; r++) {
-    const petra_runlog_rank *row = &rows[r];
+    const petra_run_h5_rank *row = &rows[r];
     memcpy(times[r], (int64_t[TIMES]){row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns},
            sizeof *times);
     memcpy(sent[r], (int64_t[SENT]){row->messages, row->bytes}, sizeof *sent);
     hosts[r] = row->host;
     replica[r] = r / places;
   }
-  const petra_runlog_ranks_table values = {of_stage, replica, *times, *sent};
-  status = petra_runlog_put_table(
-      log, &(petra_table_writing){.group = &petra_runlog_ranks_group,
+  const petra_run_h5_ranks_table values = {of_stage, replica, *times, *sent};
+  status = petra_run_h5_put_table(
+      log, &(petra_table_writing){.group = &petra_run_h5_ranks_group,
                                   .values = &values,
                                   .extents = {[PETRA_DIMENSION_STAGE] = stages, [PETRA_DIMENSION_RANK] = ranks},
                                   .noted = "of_stage",

@@ -35,7 +35,7 @@ struct petra_training_log {
   int64_t labels;
   epoch_state *states;
   petra_scores *recalibrated; /* of each state, with the option; NaN: not there (yet) */
-  petra_runlog_epoch *rows;
+  petra_run_h5_epoch *rows;
 };
 
 static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
@@ -59,7 +59,7 @@ static void print_perplexity(double loss) {
 }
 
 /* Columns are aligned, and the line appears at once, also in a pipe. */
-static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+static void print_epoch(petra_training_log *log, const petra_run_h5_epoch *row) {
   const bool evaluates = log->options.program_options->eval_every > 0;
   int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
   const char *labels = petra_sample_words_of(log->options.samples)->labels;
@@ -85,7 +85,7 @@ static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) 
   fflush(stdout);
 }
 
-static void put_recalibrated(petra_runlog_epoch *row, const petra_scores *scores) {
+static void put_recalibrated(petra_run_h5_epoch *row, const petra_scores *scores) {
   row->eval_loss_recalibrated = scores->loss;
   row->eval_top1_recalibrated = scores->top1;
   row->eval_top5_recalibrated = scores->top5;
@@ -98,7 +98,7 @@ static petra_status write_epochs(petra_training_log *log) {
     bool evaluated = is_evaluated(log, log->written);
     if (state->complete == 0 || (evaluated && state->evaluated == 0))
       return PETRA_OK;
-    petra_runlog_epoch row = {.epoch = (int32_t)log->written,
+    petra_run_h5_epoch row = {.epoch = (int32_t)log->written,
                               .train_loss = state->labels > 0 ? state->loss_sum / state->labels : NAN,
                               .train_top1 = state->labels > 0 ? state->top1_sum / state->labels : NAN,
                               .eval_loss = evaluated ? state->eval_loss : NAN,
@@ -109,8 +109,8 @@ static petra_status write_epochs(petra_training_log *log) {
                               .rate = state->train_s > 0 ? state->labels / state->train_s : NAN};
     put_recalibrated(&row, &log->recalibrated[log->written]);
     log->rows[log->written] = row;
-    if (log->options.runlog)
-      PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
+    if (log->options.run_h5)
+      PETRA_TRY(petra_run_h5_epoch_row(log->options.run_h5, &row));
     if (log->options.print_epochs)
       print_epoch(log, &row);
   }
@@ -160,15 +160,15 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   const petra_program_options *program = log->options.program_options;
   int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
   const double now = petra_clock_s(), trained_s = training_clock_s(log);
-  const petra_runlog_train row = {.microbatch = microbatch,
+  const petra_run_h5_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
                                   .lr = lr,
                                   .loss = loss->loss,
                                   .top1 = (double)loss->top1 / loss->images,
                                   .wall_s = now - log->start_s,
                                   .virtual_s = 1e-9 * (double)virtual_ns};
-  if (log->options.runlog)
-    PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
+  if (log->options.run_h5)
+    PETRA_TRY(petra_run_h5_train_row(log->options.run_h5, &row));
   log->microbatches++;
   log->loss_sum += loss->loss * loss->images;
   log->labels += loss->images;
@@ -194,8 +194,8 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   log->last_s = trained_s;
   state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
   /* Flushes, because an evaluation may take longer than the flush interval. */
-  if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
-    PETRA_TRY(petra_runlog_flush(log->options.runlog));
+  if (state->complete != 0 && log->options.run_h5 && is_evaluated(log, epoch))
+    PETRA_TRY(petra_run_h5_flush(log->options.run_h5));
   return write_epochs(log);
 }
 
@@ -257,7 +257,7 @@ petra_stage_observer *petra_training_log_observer(petra_training_log *log) {
   return &log->base;
 }
 
-const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count) {
+const petra_run_h5_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count) {
   *count = log->written;
   return log->rows;
 }
@@ -273,14 +273,14 @@ enum {
   SCORE_VALUES = sizeof(petra_scores) / sizeof(double)
 };
 
-static void pack_row(const petra_runlog_epoch *r, double *v) {
+static void pack_row(const petra_run_h5_epoch *r, double *v) {
   const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
                                      r->eval_top5,  r->lr,         r->wall_s,    r->rate};
   memcpy(v, values, sizeof values);
 }
 
-static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
-  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
+static void unpack_row(const double *v, int64_t epoch, petra_run_h5_epoch *r) {
+  *r = (petra_run_h5_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
 }
 
 /* Reads or writes the states of the first `epochs` epochs and the rows written of them; a resumed run may have more
@@ -366,14 +366,14 @@ void petra_training_log_finish(petra_training_log *log, bool succeeded) {
     petra_progress_hide(&log->progress);
 }
 
-petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog) {
+petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_run_h5 *run_h5) {
   const petra_backend_memory held = petra_backend_memory_in_use(backend);
-  const petra_runlog_backend here = {held.tensors, held.filters, held.scratch};
-  petra_runlog_backend *rows;
+  const petra_run_h5_backend here = {held.tensors, held.filters, held.scratch};
+  petra_run_h5_backend *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
   petra_status status = petra_ranks_gather_rows(ranks, &here, sizeof here, rows);
-  if (status == PETRA_OK && runlog)
-    status = petra_runlog_backends(runlog, rows, ranks->count);
+  if (status == PETRA_OK && run_h5)
+    status = petra_run_h5_backends(run_h5, rows, ranks->count);
   petra_free(rows);
   return status;
 }

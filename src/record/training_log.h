@@ -12,7 +12,7 @@
 typedef struct petra_training_log petra_training_log;
 
 typedef struct petra_training_log_options {
-  petra_runlog *runlog; /* borrowed; NULL: no rows are written */
+  petra_run_h5 *run_h5; /* borrowed; NULL: no rows are written */
   const petra_program_ops *program;
   const petra_program_options *program_options; /* borrowed */
   bool print_epochs;                            /* prints a line per epoch on stdout */
@@ -27,7 +27,7 @@ void petra_training_log_destroy(petra_training_log *log);
 petra_stage_observer *petra_training_log_observer(petra_training_log *log);
 
 /* Returns the rows of /epoch so far, `count` of them. Valid until the log is destroyed. */
-const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
+const petra_run_h5_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
 /* Returns the mean loss over all labels (images, tokens) whose loss came back in the run, NaN if none did;
  * *microbatches is the number of losses. */
@@ -50,4 +50,4 @@ void petra_training_log_finish(petra_training_log *log, bool succeeded);
 
 /* Writes what the backends hold beside the accounts of the stages: a row for each rank into the log of rank 0 (NULL on the others). All
  * ranks come here. */
-petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_runlog *runlog);
+petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_run_h5 *run_h5);

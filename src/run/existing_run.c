@@ -320,7 +320,7 @@ petra_status petra_folder_spare_run(const petra_folder *folder, const char *what
 
 /* Fails for a complete run that is to become longer, and has no checkpoint. */
 static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log,
-                                            const petra_runlog_summary *run,
+                                            const petra_run_h5_summary *run,
                                             const petra_config_difference *difference) {
   petra_config *was;
   PETRA_TRY(petra_config_load_text(&(petra_config_text){log, run->config, strlen(run->config)}, NULL, 0, &was));
@@ -336,7 +336,7 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
 
 /* Handles a complete run: nothing is left to do, or it is to become longer. */
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
-                                        const petra_runlog_summary *run, bool has_checkpoint) {
+                                        const petra_run_h5_summary *run, bool has_checkpoint) {
   petra_config_difference difference;
   int order;
   PETRA_TRY(petra_checkpoint_compare(log, run->config, config));
@@ -368,7 +368,7 @@ static petra_status do_without_log(const petra_folder *folder, const char *log, 
 static petra_status resume(const petra_folder *folder, const petra_config *config) {
   bool has_log, has_checkpoint;
   char *log;
-  petra_runlog_summary *run = NULL;
+  petra_run_h5_summary *run = NULL;
   PETRA_TRY(holds(folder, marks[RUN_LOG], &has_log));
   PETRA_TRY(holds(folder, marks[CHECKPOINT], &has_checkpoint));
   if (!has_log)
@@ -378,7 +378,7 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
   if (has_checkpoint && petra_seal_is_damaged(log))
     petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s/%s replaces it", log, folder->path, marks[CHECKPOINT]);
   else
-    status = petra_runlog_summary_read(log, &run);
+    status = petra_run_h5_summary_read(log, &run);
   if (status == PETRA_OK && run && run->simulated)
     status = petra_fail(PETRA_CONFIG,
                         "%s: contains a simulation (%s), which cannot be resumed; expected --overwrite to remove it "
@@ -388,7 +388,7 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
   if (status == PETRA_DATA)
     status = do_without_log(folder, log, has_checkpoint);
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
   petra_free(log);
   return status;
 }

@@ -131,7 +131,7 @@ petra_status petra_folder_open(petra_folder *folder, const petra_config *config,
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
 
-petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about) {
+petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about) {
   char *path;
   if (folder->overwrites)
     PETRA_TRY(petra_folder_set_aside(folder, plan->config));
@@ -140,22 +140,22 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   about->samples = petra_sample_kind_of(plan->config);
   about->seed = (uint64_t)plan->config->run.seed;
   about->actions = plan->config->run.trace_actions;
-  petra_status status = petra_runlog_create(path, about, &folder->runlog);
+  petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
   petra_free(path);
   return status == PETRA_OK ? petra_folder_write_config(folder->path, folder->config, folder->config_size) : status;
 }
 
 petra_status petra_folder_complete(petra_folder *folder) {
-  petra_runlog *runlog = folder->runlog;
-  PETRA_TRY(petra_runlog_complete(runlog));
-  folder->runlog = NULL;
-  PETRA_TRY(petra_runlog_close(runlog));
+  petra_run_h5 *run_h5 = folder->run_h5;
+  PETRA_TRY(petra_run_h5_complete(run_h5));
+  folder->run_h5 = NULL;
+  PETRA_TRY(petra_run_h5_close(run_h5));
   PETRA_TRY(petra_folder_begun(folder));
   return folder->overwrites ? petra_folder_remove_empty(folder, "checkpoint") : PETRA_OK; /* the earlier run's */
 }
 
 void petra_folder_fini(petra_folder *folder) {
-  petra_runlog_close(folder->runlog);
+  petra_run_h5_close(folder->run_h5);
   petra_folder_restore(folder);
   if (folder->lock >= 0)
     close(folder->lock);
@@ -164,7 +164,7 @@ void petra_folder_fini(petra_folder *folder) {
 }
 
 petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan) {
-  petra_runlog_stage *rows = NULL;
+  petra_run_h5_stage *rows = NULL;
   petra_stage_summary *summaries = NULL;
   petra_status status;
   PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
@@ -172,7 +172,7 @@ petra_status petra_folder_write_stages(const petra_folder *folder, const petra_p
   for (int j = 0; j < plan->stages; j++) {
     const petra_stage_summary *summary = &summaries[j];
     petra_plan_stage_summary(plan, j, &summaries[j]);
-    rows[j] = (petra_runlog_stage){.stage = j + 1,
+    rows[j] = (petra_run_h5_stage){.stage = j + 1,
                                    .name = summary->name,
                                    .reversible = summary->reversible,
                                    .parameters = summary->parameters,
@@ -181,7 +181,7 @@ petra_status petra_folder_write_stages(const petra_folder *folder, const petra_p
                                    .backward_bytes = summary->backward_bytes,
                                    .delay = (int32_t)summary->delay};
   }
-  status = petra_runlog_stages(folder->runlog, rows, plan->stages);
+  status = petra_run_h5_stages(folder->run_h5, rows, plan->stages);
 done:
   petra_free(rows);
   petra_free(summaries);

@@ -12,7 +12,7 @@ typedef struct petra_folder {
   int lock;     /* descriptor of the lock, released by petra_folder_fini or the end of the process; -1: none */
   char *config; /* the expanded config */
   size_t config_size;
-  petra_runlog *runlog; /* NULL: none, or completed */
+  petra_run_h5 *run_h5; /* NULL: none, or completed */
   bool overwrites;      /* PETRA_FOLDER_OVERWRITE */
   bool aside;           /* the earlier run is set aside, because this one has not begun */
 } petra_folder;
@@ -62,7 +62,7 @@ petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 
 /* Sets an earlier run aside, with --overwrite. Creates run.h5, with config, seed and actions of `about` as the config
  * says, then config.yaml. A full disk refuses run.h5, so it comes first. */
-petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about);
+petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_run_h5_about *about);
 
 /* Checks that processes on several hosts use one folder under one path. One of them creates an empty file with a random
  * name there, the others look for it for some seconds, because a network file system may show it late, and the first

@@ -14,7 +14,7 @@ typedef struct pace_writer {
   const petra_plan *plan;
   const petra_placement *placement;
   bool rehearsal;
-  petra_runlog_pace pace;
+  petra_run_h5_pace pace;
 } pace_writer;
 
 /* Fills the column of a run, measured or predicted. */
@@ -78,7 +78,7 @@ static petra_status predict(pace_writer *p) {
   return predict_plan(p, &plan);
 }
 
-static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_runlog *runlog,
+static petra_status write_pace(pace_writer *p, const petra_rank_times *times, petra_run_h5 *run_h5,
                                petra_pace_seconds *out) {
   const size_t rows = (size_t)p->plan->stages + (size_t)p->pace.ranks;
   petra_status status;
@@ -90,7 +90,7 @@ static petra_status write_pace(pace_writer *p, const petra_rank_times *times, pe
     p->pace.microbatch_s[c] = NAN;
   put_column(p, PETRA_PACE_MEASURED, times);
   PETRA_TRY_GOTO(status, predict(p), done);
-  PETRA_TRY_GOTO(status, petra_runlog_pace_write(runlog, &p->pace), done);
+  PETRA_TRY_GOTO(status, petra_run_h5_pace_write(run_h5, &p->pace), done);
   *out = (petra_pace_seconds){p->pace.microbatch_s[PETRA_PACE_MEASURED], p->pace.microbatch_s[PETRA_PACE_PREDICTED],
                               p->pace.microbatch_s[PETRA_PACE_LOW], p->pace.microbatch_s[PETRA_PACE_HIGH]};
 done:
@@ -99,7 +99,7 @@ done:
 }
 
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
-                              petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out) {
+                              petra_run_h5 *run_h5, bool rehearsal, petra_pace_seconds *out) {
   pace_writer p = {.plan = plan,
                    .placement = placement,
                    .rehearsal = rehearsal,
@@ -108,5 +108,5 @@ petra_status petra_pace_write(const petra_plan *plan, const petra_placement *pla
   if (placement->replica > 0)
     petra_rank_times_forget(times);
   PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
-  return runlog ? write_pace(&p, times, runlog, out) : PETRA_OK;
+  return run_h5 ? write_pace(&p, times, run_h5, out) : PETRA_OK;
 }

@@ -11,4 +11,4 @@
 /* All ranks call this, each with its own times (which become the sums over all on rank 0); rank 0 writes if it has the
  * log. The prediction is made if the costs come from a profile or, in a rehearsal, from the durations slept. */
 petra_status petra_pace_write(const petra_plan *plan, const petra_placement *placement, petra_rank_times *times,
-                              petra_runlog *runlog, bool rehearsal, petra_pace_seconds *out);
+                              petra_run_h5 *run_h5, bool rehearsal, petra_pace_seconds *out);

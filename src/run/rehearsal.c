@@ -82,7 +82,7 @@ static petra_status start(petra_run *run, petra_worker **worker) {
 static petra_status finish(petra_run *run, petra_status status) {
   const petra_rehearsal *r = run->rehearsal;
   const petra_progress_thread_counts counts = petra_progress_thread_counts_now(run->ranks->progress);
-  petra_runlog_rank *this_rank = &run->this_rank;
+  petra_run_h5_rank *this_rank = &run->this_rank;
   int64_t devices = 0, busy_ns = 0;
   this_rank->wall_ns += petra_clock_ns();
   for (int32_t j = 1; j <= run->plan.stages; j++) {

@@ -43,7 +43,7 @@ petra_status petra_run_place(petra_run *run) {
   return petra_rank_times_init(&run->times, &run->plan);
 }
 
-petra_status petra_run_begin(petra_run *run, petra_runlog_about *about) {
+petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about) {
   PETRA_TRY(petra_folder_begin(&run->folder, &run->plan, about));
   if (run->resume || run->config->cluster.stages > 0)
     return PETRA_OK;
@@ -51,7 +51,7 @@ petra_status petra_run_begin(petra_run *run, petra_runlog_about *about) {
 }
 
 static petra_status open_folder(petra_run *run) {
-  petra_runlog_about about = {.command = run->options.command_line, .backend = run->ops->backend, .libraries = ""};
+  petra_run_h5_about about = {.command = run->options.command_line, .backend = run->ops->backend, .libraries = ""};
   const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
                                : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
                                                         : PETRA_FOLDER_NEW;
@@ -64,9 +64,9 @@ static petra_status create_actions(petra_run *run) {
   const bool logs = run->config->run.trace_actions;
   if (petra_run_executes(run))
     return logs || run->options.trace ? petra_action_log_create(&run->plan.program, NULL, &run->actions) : PETRA_OK;
-  if (!logs || !run->folder.runlog)
+  if (!logs || !run->folder.run_h5)
     return PETRA_OK;
-  PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.runlog, &run->actions));
+  PETRA_TRY(petra_action_log_create(&run->plan.program, run->folder.run_h5, &run->actions));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, petra_action_log_observer(run->actions));
   return PETRA_OK;
 }
@@ -168,7 +168,7 @@ static petra_status write_all(petra_run *run) {
   PETRA_TRY(run->ops->write(run));
   if (run->trace)
     PETRA_TRY(petra_trace_observer_finish(run->trace));
-  if (!run->folder.runlog)
+  if (!run->folder.run_h5)
     return PETRA_OK;
   PETRA_TRY(petra_folder_complete(&run->folder));
   return !run->checkpoint.path || run->config->run.keep_checkpoint ? PETRA_OK

@@ -72,7 +72,7 @@ static petra_status keep_best(petra_run *run) {
   return petra_best_create(&run->main.network, run->folder.path, logged, &run->best);
 }
 
-petra_status petra_run_open_files(petra_run *run, petra_runlog_about *about) {
+petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   char *log = NULL;
   char backend[256], libraries[256];
   petra_checkpoint_begin begin;
@@ -179,7 +179,7 @@ static petra_status write_memory(petra_run *run) {
       accounts[j] = *petra_stage_account(run->main.network.stage[j]);
   petra_status status = petra_execution_accounts(run->execution, accounts);
   if (status == PETRA_OK && run->options.files)
-    status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
+    status = petra_run_h5_memory(run->folder.run_h5, accounts, run->plan.stages);
   petra_free(accounts);
   return status;
 }
@@ -187,7 +187,7 @@ static petra_status write_memory(petra_run *run) {
 /* Writes the last weights or, with run.keep: best, those of the best evaluation. */
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
-  const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
+  const petra_run_h5_epoch *rows = petra_training_log_epochs(run->log, &epochs);
   if (petra_run_keeps_best(run))
     return petra_best_finish(run->best, rows, epochs);
   return petra_network_write_weights(&run->main.network, run->weights_path);
@@ -204,17 +204,17 @@ static petra_status write_probe_memory(petra_run *run) {
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       sum.peak_bytes[c] += all[rank].peak_bytes[c];
   petra_free(all);
-  if (status == PETRA_OK && run->folder.runlog)
-    status = petra_runlog_probe_memory(run->probe_log.log, &sum);
+  if (status == PETRA_OK && run->folder.run_h5)
+    status = petra_run_h5_probe_memory(run->probe_log.log, &sum);
   return status;
 }
 
 static petra_status write_rows(const petra_run *run) {
-  petra_runlog_rank *rows;
+  petra_run_h5_rank *rows;
   PETRA_TRY(petra_allocate(&rows, (size_t)run->ranks->count, sizeof *rows));
   petra_status status = petra_ranks_gather_rows(run->ranks, &run->this_rank, sizeof run->this_rank, rows);
-  if (status == PETRA_OK && run->folder.runlog)
-    status = petra_runlog_ranks(run->folder.runlog, rows, run->ranks->count, run->placement.places,
+  if (status == PETRA_OK && run->folder.run_h5)
+    status = petra_run_h5_ranks(run->folder.run_h5, rows, run->ranks->count, run->placement.places,
                                 run->placement.rank_of, run->plan.stages);
   petra_free(rows);
   return status;
@@ -224,8 +224,8 @@ petra_status petra_run_write_ranks(petra_run *run) {
   PETRA_TRY(write_rows(run));
   if (run->actions) /* all replicas do the same */
     PETRA_TRY(petra_action_log_gather(run->actions, run->ranks, run->placement.replica == 0,
-                                      run->config->run.trace_actions ? run->folder.runlog : NULL, run->trace));
-  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.runlog, run->rehearsal != NULL,
+                                      run->config->run.trace_actions ? run->folder.run_h5 : NULL, run->trace));
+  return petra_pace_write(&run->plan, &run->placement, &run->times, run->folder.run_h5, run->rehearsal != NULL,
                           &run->pace);
 }
 
@@ -236,7 +236,7 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(petra_run_write_ranks(run));
   if (run->stored)
     PETRA_TRY(write_memory(run));
-  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->ranks, run->folder.runlog));
+  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->ranks, run->folder.run_h5));
   if (run->probe)
     PETRA_TRY(write_probe_memory(run));
   if (!run->options.files)

@@ -17,8 +17,8 @@ static petra_status create_probe(petra_run *run) {
                                        .program_options = &run->plan.program,
                                        .replicas = (int)run->config->cluster.replicas,
                                        .stages = petra_network_stages(&run->main.network),
-                                       .context = run->folder.runlog ? &run->probe_log : run->options.context,
-                                       .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
+                                       .context = run->folder.run_h5 ? &run->probe_log : run->options.context,
+                                       .row = run->folder.run_h5 ? petra_probe_log_row : run->options.probe_row};
   if (run->config->probe.per_epoch == 0)
     return PETRA_OK;
   return petra_execution_create_probe(run->execution, &options, &run->probe);
@@ -58,17 +58,17 @@ static petra_status remove_earlier(petra_observer *base, int64_t now_ns, const p
 
 petra_status petra_run_create_observers(petra_run *run) {
   static const petra_observer_ops begun = {.started = remove_earlier};
-  const petra_training_log_options log = {.runlog = run->folder.runlog,
+  const petra_training_log_options log = {.run_h5 = run->folder.run_h5,
                                           .program = run->plan.method.program,
                                           .program_options = &run->plan.program,
                                           .print_epochs = run->options.print,
                                           .recalibrates = run->config->data.recalibrate > 0,
                                           .samples = petra_sample_kind_of(run->config),
                                           .progress = run->options.progress};
-  if (run->folder.runlog && run->options.print)
+  if (run->folder.run_h5 && run->options.print)
     PETRA_TRY(petra_banner_print(&run->plan, &run->lr, run->first, run->folder.path, stdout));
-  if (run->folder.runlog && run->config->probe.per_epoch > 0)
-    PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL));
+  if (run->folder.run_h5 && run->config->probe.per_epoch > 0)
+    PETRA_TRY(petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.run_h5, run->resume != NULL));
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   if (petra_run_keeps_best(run) && !run->best) /* rank 0 has created its own */

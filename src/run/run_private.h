@@ -24,7 +24,7 @@ typedef struct petra_run_ops {
   petra_status (*compare)(const void *run, FILE *out);
   petra_status (*connect)(petra_run *run); /* after the comparison; still nothing is written */
   /* Calls petra_run_begin in the open folder, with the attributes of run.h5. */
-  petra_status (*begin)(petra_run *run, petra_runlog_about *about);
+  petra_status (*begin)(petra_run *run, petra_run_h5_about *about);
   petra_status (*observe)(petra_run *run); /* creates observers that need the folder */
   /* Is called on all ranks after rank 0 has opened the folder; `status` is that of this rank. NULL: they only agree on
    * it. */
@@ -60,7 +60,7 @@ struct petra_run {
   /* --- of a training or a rehearsal, over the ranks --- */
   petra_placement placement;
   petra_rank_times times;       /* times of the actions of this rank, if the run is executed */
-  petra_runlog_rank this_rank;  /* row of this rank */
+  petra_run_h5_rank this_rank;  /* row of this rank */
   petra_simulation *simulation; /* NULL for other kinds */
   petra_rehearsal *rehearsal;
   /* --- of a training --- */
@@ -118,13 +118,13 @@ petra_status petra_run_place(petra_run *run);
 petra_status petra_run_write_ranks(petra_run *run);
 
 /* Begins run.h5 and config.yaml in the open folder, with the stages of a model. */
-petra_status petra_run_begin(petra_run *run, petra_runlog_about *about);
+petra_status petra_run_begin(petra_run *run, petra_run_h5_about *about);
 
 /* --- run_files.c --- */
 
 /* A training's `begin`, which finds the checkpoint that the run resumes. A training's `follow`: other ranks than 0 find
  * the files for their parts of checkpoints, and the checkpoint that rank 0 resumes. */
-petra_status petra_run_open_files(petra_run *run, petra_runlog_about *about);
+petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about);
 petra_status petra_run_follow_files(petra_run *run, petra_status status);
 
 /* Checks, before the run's folder is opened, that all ranks have the same one, if that matters. All ranks call this. */

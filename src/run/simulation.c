@@ -193,7 +193,7 @@ static petra_status measure_stages(petra_run *run, double available_ns) {
       bytes_down[j] = counts[j].backwards * cost->backward_bytes;
     bytes_exchanged[j] = counts[j].updates * petra_cost_exchange_bytes(replicas, cost->gradient_bytes);
   }
-  s->result.figures = (petra_runlog_simulation){.stages = run->plan.stages,
+  s->result.figures = (petra_run_h5_simulation){.stages = run->plan.stages,
                                                 .utilization = utilization,
                                                 .lag_mean = lag_mean,
                                                 .lag_max = lag_max,
@@ -208,7 +208,7 @@ static petra_status measure_stages(petra_run *run, double available_ns) {
 /* Computes the share of the time that each rank of cluster.placement is in actions. */
 static void measure_ranks(petra_run *run, int64_t makespan_ns) {
   petra_simulation *s = run->simulation;
-  petra_runlog_simulation *figures = &s->result.figures;
+  petra_run_h5_simulation *figures = &s->result.figures;
   if (!s->rank_of)
     return;
   for (int32_t j = 0; j < run->plan.stages; j++)
@@ -232,7 +232,7 @@ static petra_status quartile_s(petra_run *run, petra_profile_statistic statistic
 }
 
 static petra_status measure_critical_path(petra_simulation *s) {
-  petra_runlog_simulation *figures = &s->result.figures;
+  petra_run_h5_simulation *figures = &s->result.figures;
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
     s->critical_names[k] = petra_critical_name((petra_critical_kind)k);
   figures->critical_kinds = PETRA_CRITICAL_KINDS;
@@ -245,7 +245,7 @@ static petra_status measure_critical_path(petra_simulation *s) {
 static petra_status measure(petra_run *run) {
   petra_simulation *s = run->simulation;
   petra_simulated *result = &s->result;
-  petra_runlog_simulation *figures = &result->figures;
+  petra_run_h5_simulation *figures = &result->figures;
   const int64_t makespan_ns = petra_run_now_ns(run);
   const double available_ns =
       (double)petra_rank_simulation_executor(run->rank_simulation, PETRA_PROFILE_MEAN)->engines * (double)makespan_ns;
@@ -290,17 +290,17 @@ static petra_status finish(petra_run *run, petra_status status) {
 
 static petra_status write(petra_run *run) {
   const petra_simulation *s = run->simulation;
-  petra_runlog *runlog = run->folder.runlog;
-  if (!runlog)
+  petra_run_h5 *run_h5 = run->folder.run_h5;
+  if (!run_h5)
     return PETRA_OK;
-  PETRA_TRY(petra_runlog_simulated(runlog, &s->result.figures));
+  PETRA_TRY(petra_run_h5_simulated(run_h5, &s->result.figures));
   if (s->result.accounts)
-    PETRA_TRY(petra_runlog_memory(runlog, s->result.accounts, run->plan.stages));
+    PETRA_TRY(petra_run_h5_memory(run_h5, s->result.accounts, run->plan.stages));
   if (!s->samples)
     return PETRA_OK;
-  petra_runlog_memory_time memory = {.accounting = s->result.accounting, .stages = run->plan.program.stages};
+  petra_run_h5_memory_time memory = {.accounting = s->result.accounting, .stages = run->plan.program.stages};
   petra_time_bins_finish(s->samples, s->result.figures.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
-  return petra_runlog_memory_over_time(runlog, &memory);
+  return petra_run_h5_memory_over_time(run_h5, &memory);
 }
 
 static void destroy(petra_run *run) {

@@ -21,7 +21,7 @@ typedef struct petra_simulated {
    * done and B is not; kept_max those whose graph or input is stored: until B, or until W if it is split from B; bytes
    * are sent by the stage over links: with chunks, none within a device. With replicas all figures are of one, because
    * they are alike. */
-  petra_runlog_simulation figures;
+  petra_run_h5_simulation figures;
   bool measured_link;            /* durations of messages between ranks come from the profile */
   bool interval;                 /* the profile has quartiles */
   const petra_rank_times *times; /* by petra_profile_statistic: the mean and, with an interval, the quartiles */

@@ -137,7 +137,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                                        .probe = run->probe,
                                                        .data = run->data,
                                                        .log = run->log,
-                                                       .runlog = run->folder.runlog},
+                                                       .run_h5 = run->folder.run_h5},
                                              .plan = &run->plan,
                                              .worker = *worker,
                                              .every = run->config->run.checkpoint_every,

@@ -76,10 +76,10 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
 /* --- petra train --- */
 
 static petra_status read_training(petra_sweep_cell *cell, const char *path) {
-  petra_runlog_summary *run;
+  petra_run_h5_summary *run;
   petra_log_kept kept = {.line = ""};
   petra_log_keep(&kept);
-  petra_status status = petra_runlog_summary_read(path, &run);
+  petra_status status = petra_run_h5_summary_read(path, &run);
   petra_log_keep_end(&kept);
   if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing in it can be lost */
     petra_log(PETRA_LOG_WARNING, "%s; the cell is open", kept.line);
@@ -92,13 +92,13 @@ static petra_status read_training(petra_sweep_cell *cell, const char *path) {
     status = check_config(cell, path, run->config);
     if (status == PETRA_OK) {
       double values[PETRA_RESULTS];
-      petra_runlog_results(run, values);
+      petra_run_h5_results(run, values);
       for (int m = 0; m < RECALIBRATED; m++)
         cell->value[m] = values[results[m]];
       cell->state = PETRA_CELL_COMPLETE;
     }
   }
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
   return status;
 }
 

@@ -15,34 +15,34 @@
 #include <stdint.h>
 #include <time.h>
 
-#define FILE_NAME "test_runlog.run.h5"
+#define FILE_NAME "test_run_h5.run.h5"
 
-static const petra_runlog_about ABOUT = {.command = "petra train a.yaml",
+static const petra_run_h5_about ABOUT = {.command = "petra train a.yaml",
                                          .backend = "ref (plain loops)",
                                          .libraries = "HDF5 1.10",
                                          .config = "run:\n  name: é\n",
                                          .seed = UINT64_MAX};
 
-static const petra_runlog_stage STAGES[] = {
+static const petra_run_h5_stage STAGES[] = {
     {1, "stem", 0, 1856, (int64_t)1 << 40, 16384, 0, 4},
     {2, "block of a longer name", 1, 73984, 22, 8192, 32768, 2},
     {3, "head", 0, 650, 1, 0, 4, 0},
 };
 
-static petra_runlog_train train_row(int64_t i) {
+static petra_run_h5_train train_row(int64_t i) {
   double x = (double)i;
-  return (petra_runlog_train){i, (int32_t)(i / 100), 0.1 + x, 1 / (1 + x), x / 3, x / 7, 2 * x};
+  return (petra_run_h5_train){i, (int32_t)(i / 100), 0.1 + x, 1 / (1 + x), x / 3, x / 7, 2 * x};
 }
 
-static petra_runlog_epoch epoch_row(int32_t i) {
+static petra_run_h5_epoch epoch_row(int32_t i) {
   double x = i;
-  return (petra_runlog_epoch){i, x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4, x + 0.5, x + 0.6, x + 0.7, x + 0.8,
+  return (petra_run_h5_epoch){i, x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4, x + 0.5, x + 0.6, x + 0.7, x + 0.8,
                               0, 0,       0};
 }
 
 /* The same with a recalibration. */
-static petra_runlog_epoch recalibrated_row(int32_t i) {
-  petra_runlog_epoch row = epoch_row(i);
+static petra_run_h5_epoch recalibrated_row(int32_t i) {
+  petra_run_h5_epoch row = epoch_row(i);
   row.eval_loss_recalibrated = i % 2 ? NAN : i + 0.9;
   row.eval_top1_recalibrated = i + 0.95;
   row.eval_top5_recalibrated = i + 0.99;
@@ -64,24 +64,24 @@ static void fill_accounts(petra_account *accounts, int count, int64_t factor) {
 
 /* A log of `rows` rows and `epochs` epochs with everything in it; the first failure is returned. */
 static petra_status write_run(const char *path, int rows, int epochs) {
-  petra_runlog *log = NULL;
+  petra_run_h5 *log = NULL;
   petra_account accounts[3];
-  PETRA_TRY(petra_runlog_create(path, &ABOUT, &log));
-  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  PETRA_TRY(petra_run_h5_create(path, &ABOUT, &log));
+  petra_status status = petra_run_h5_stages(log, STAGES, 3);
   for (int64_t i = 0; i < rows && status == PETRA_OK; i++) {
-    petra_runlog_train row = train_row(i);
-    status = petra_runlog_train_row(log, &row);
+    petra_run_h5_train row = train_row(i);
+    status = petra_run_h5_train_row(log, &row);
   }
   for (int32_t i = 0; i < epochs && status == PETRA_OK; i++) {
-    petra_runlog_epoch row = epoch_row(i);
-    status = petra_runlog_epoch_row(log, &row);
+    petra_run_h5_epoch row = epoch_row(i);
+    status = petra_run_h5_epoch_row(log, &row);
     fill_accounts(accounts, 3, i + 1);
     if (status == PETRA_OK)
-      status = petra_runlog_memory(log, accounts, 3);
+      status = petra_run_h5_memory(log, accounts, 3);
   }
   if (status == PETRA_OK)
-    status = petra_runlog_complete(log);
-  petra_status closed = petra_runlog_close(log);
+    status = petra_run_h5_complete(log);
+  petra_status closed = petra_run_h5_close(log);
   return status != PETRA_OK ? status : closed;
 }
 
@@ -113,7 +113,7 @@ static int64_t check_train(const char *path) {
       ck_assert_int_eq(numbers[i], column ? train_row(i).epoch : train_row(i).microbatch);
   }
   for (int64_t i = 0; i < count; i++) {
-    const petra_runlog_train row = train_row(i);
+    const petra_run_h5_train row = train_row(i);
     const double expected[REALS] = {row.lr, row.loss, row.top1, row.wall_s, row.virtual_s};
     for (int c = 0; c < REALS; c++)
       ck_assert_msg(values[c][i] == expected[c], "%s, row %lld", reals[c], (long long)i);
@@ -125,10 +125,10 @@ static int64_t check_train(const char *path) {
   return count;
 }
 
-static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
+static void check_epochs(const petra_run_h5_summary *run, int64_t epochs) {
   ck_assert_int_eq(run->epochs, epochs);
   for (int32_t i = 0; i < epochs; i++) {
-    petra_runlog_epoch row = epoch_row(i), *found = &run->epoch[i];
+    petra_run_h5_epoch row = epoch_row(i), *found = &run->epoch[i];
     ck_assert_int_eq(found->epoch, i);
     ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 && found->lr == row.lr);
     ck_assert(same(found->eval_loss, row.eval_loss));
@@ -137,10 +137,10 @@ static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
   }
 }
 
-static void check_stages(const petra_runlog_summary *run) {
+static void check_stages(const petra_run_h5_summary *run) {
   ck_assert_int_eq(run->stages, 3);
   for (int j = 0; j < 3; j++) {
-    const petra_runlog_stage *found = &run->stage[j], *row = &STAGES[j];
+    const petra_run_h5_stage *found = &run->stage[j], *row = &STAGES[j];
     ck_assert_str_eq(found->name, row->name);
     ck_assert(found->stage == row->stage && found->reversible == row->reversible && found->delay == row->delay);
     ck_assert_int_eq(found->parameters, row->parameters);
@@ -150,7 +150,7 @@ static void check_stages(const petra_runlog_summary *run) {
   }
 }
 
-static void check_memory(const petra_runlog_summary *run, int64_t factor) {
+static void check_memory(const petra_run_h5_summary *run, int64_t factor) {
   petra_account accounts[3];
   fill_accounts(accounts, 3, factor);
   ck_assert_int_eq(run->memory_stages, 3);
@@ -163,9 +163,9 @@ static void check_memory(const petra_runlog_summary *run, int64_t factor) {
 
 /* 2500 rows: two full chunks of 1024 and part of a third; 70 epochs: one of 64 and part of a second. */
 START_TEST(round_trip) {
-  petra_runlog_summary *run = NULL;
+  petra_run_h5_summary *run = NULL;
   ck_assert_int_eq(write_run(FILE_NAME, 2500, 70), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_summary_read(FILE_NAME, &run), PETRA_OK);
   ck_assert_int_eq(run->schema_version, 1);
   ck_assert_str_eq(run->command, ABOUT.command);
   ck_assert_str_eq(run->backend, ABOUT.backend);
@@ -181,23 +181,23 @@ START_TEST(round_trip) {
   check_epochs(run, 70);
   check_stages(run);
   check_memory(run, 70);
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
   ck_assert_int_eq(check_train(FILE_NAME), 2500);
   unlink(FILE_NAME);
 }
 END_TEST
 
 /* What is read of a log with three rows of /epoch. */
-static petra_runlog_summary *logged_epochs(const petra_runlog_about *about) {
-  petra_runlog *log = NULL;
-  petra_runlog_summary *run = NULL;
-  ck_assert_int_eq(petra_runlog_create(FILE_NAME, about, &log), PETRA_OK);
+static petra_run_h5_summary *logged_epochs(const petra_run_h5_about *about) {
+  petra_run_h5 *log = NULL;
+  petra_run_h5_summary *run = NULL;
+  ck_assert_int_eq(petra_run_h5_create(FILE_NAME, about, &log), PETRA_OK);
   for (int32_t i = 0; i < 3; i++) {
-    petra_runlog_epoch row = recalibrated_row(i);
-    ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
+    petra_run_h5_epoch row = recalibrated_row(i);
+    ck_assert_int_eq(petra_run_h5_epoch_row(log, &row), PETRA_OK);
   }
-  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_summary_read(FILE_NAME, &run), PETRA_OK);
   check_epochs(run, 3);
   unlink(FILE_NAME);
   return run;
@@ -206,42 +206,42 @@ static petra_runlog_summary *logged_epochs(const petra_runlog_about *about) {
 /* Columns of a recalibration are there where they are asked for; elsewhere they are read as NaN. */
 START_TEST(columns_of_a_recalibration) {
   for (int recalibrates = 0; recalibrates < 2; recalibrates++) {
-    petra_runlog_about about = ABOUT;
+    petra_run_h5_about about = ABOUT;
     about.recalibrates = recalibrates;
-    petra_runlog_summary *run = logged_epochs(&about);
+    petra_run_h5_summary *run = logged_epochs(&about);
     ck_assert(run->recalibrated == (recalibrates == 1) && run->samples == PETRA_SAMPLE_IMAGE);
     for (int32_t i = 0; i < 3; i++) {
-      petra_runlog_epoch row = recalibrated_row(i), *found = &run->epoch[i];
+      petra_run_h5_epoch row = recalibrated_row(i), *found = &run->epoch[i];
       ck_assert(same(found->eval_loss_recalibrated, recalibrates ? row.eval_loss_recalibrated : NAN));
       ck_assert(same(found->eval_top1_recalibrated, recalibrates ? row.eval_top1_recalibrated : NAN));
       ck_assert(same(found->eval_top5_recalibrated, recalibrates ? row.eval_top5_recalibrated : NAN));
     }
-    petra_runlog_summary_destroy(run);
+    petra_run_h5_summary_destroy(run);
   }
 }
 END_TEST
 
 /* A run on tokens has tokens_per_s in place of images_per_s, and the reader knows it by that. */
 START_TEST(columns_of_tokens) {
-  petra_runlog_about about = ABOUT;
+  petra_run_h5_about about = ABOUT;
   about.samples = PETRA_SAMPLE_TOKENS;
-  petra_runlog_summary *run = logged_epochs(&about);
+  petra_run_h5_summary *run = logged_epochs(&about);
   ck_assert(run->samples == PETRA_SAMPLE_TOKENS && !run->recalibrated);
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
 }
 END_TEST
 
 START_TEST(empty_run) {
-  petra_runlog *log = NULL;
-  petra_runlog_summary *run = NULL;
-  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  petra_run_h5 *log = NULL;
+  petra_run_h5_summary *run = NULL;
+  ck_assert_int_eq(petra_run_h5_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_summary_read(FILE_NAME, &run), PETRA_OK);
   ck_assert(!run->complete); /* closed in good order, but nobody said that the run was at its end */
   ck_assert(run->microbatches == 0 && run->epochs == 0 && run->stages == 0 && run->memory_stages == 0);
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
   unlink(FILE_NAME);
-  ck_assert_int_eq(petra_runlog_close(NULL), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_close(NULL), PETRA_OK);
 }
 END_TEST
 
@@ -255,23 +255,23 @@ static int64_t rows_on_disk(void) {
 }
 
 START_TEST(flush_interval) {
-  petra_runlog *log = NULL;
-  petra_runlog_train row = train_row(0);
-  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
-  petra_runlog_set_flush_interval(log, 1e9);
-  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  petra_run_h5 *log = NULL;
+  petra_run_h5_train row = train_row(0);
+  ck_assert_int_eq(petra_run_h5_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  petra_run_h5_set_flush_interval(log, 1e9);
+  ck_assert_int_eq(petra_run_h5_train_row(log, &row), PETRA_OK);
   ck_assert_int_eq(rows_on_disk(), 0);
-  petra_runlog_set_flush_interval(log, 0);
+  petra_run_h5_set_flush_interval(log, 0);
   row = train_row(1);
-  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_train_row(log, &row), PETRA_OK);
   ck_assert_int_eq(rows_on_disk(), 2);
-  petra_runlog_set_flush_interval(log, 1e9);
+  petra_run_h5_set_flush_interval(log, 1e9);
   row = train_row(2);
-  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_train_row(log, &row), PETRA_OK);
   ck_assert_int_eq(rows_on_disk(), 2);
-  ck_assert_int_eq(petra_runlog_flush(log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_flush(log), PETRA_OK);
   ck_assert_int_eq(rows_on_disk(), 3);
-  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_close(log), PETRA_OK);
   unlink(FILE_NAME);
 }
 END_TEST
@@ -283,15 +283,15 @@ static char *slurp(const char *path, long *size) {
   FILE *file = fopen(path, "rb");
   ck_assert(bytes && file && fread(bytes, 1, (size_t)*size, file) == (size_t)*size);
   fclose(file);
-  petra_runlog_summary *run = NULL;
-  ck_assert_int_eq(petra_runlog_summary_read(path, &run), PETRA_OK);
+  petra_run_h5_summary *run = NULL;
+  ck_assert_int_eq(petra_run_h5_summary_read(path, &run), PETRA_OK);
   size_t length = strlen(run->created);
   for (long i = 0; i + (long)length <= *size; i++) {
     if (memcmp(bytes + i, run->created, length) == 0)
       memset(bytes + i, 'x', length);
   }
   memset(bytes, 'x', PETRA_SEAL_BYTES);
-  petra_runlog_summary_destroy(run);
+  petra_run_h5_summary_destroy(run);
   return bytes;
 }
 
@@ -313,26 +313,26 @@ START_TEST(equal_runs_give_equal_bytes) {
 END_TEST
 
 START_TEST(wrong_calls) {
-  petra_runlog *log = NULL;
+  petra_run_h5 *log = NULL;
   petra_account accounts[3];
   fill_accounts(accounts, 3, 1);
-  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_stages(log, STAGES, 3), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_stages(log, STAGES, 3), PETRA_INTERNAL);
+  ck_assert_int_eq(petra_run_h5_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_stages(log, STAGES, 3), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_stages(log, STAGES, 3), PETRA_INTERNAL);
   ck_assert_logged("written twice");
-  ck_assert_int_eq(petra_runlog_memory(log, accounts, 3), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_memory(log, accounts, 2), PETRA_INTERNAL);
+  ck_assert_int_eq(petra_run_h5_memory(log, accounts, 3), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_memory(log, accounts, 2), PETRA_INTERNAL);
   ck_assert_logged("memory of 2 stages, expected 3");
-  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_run_h5_close(log), PETRA_OK);
   unlink(FILE_NAME);
 }
 END_TEST
 
 /* Creation that must fail with one line that names the path and the reason. */
 static void refuse_creation(const char *path, const char *reason) {
-  petra_runlog *log = NULL;
+  petra_run_h5 *log = NULL;
   harness_clear();
-  ck_assert_int_eq(petra_runlog_create(path, &ABOUT, &log), PETRA_IO);
+  ck_assert_int_eq(petra_run_h5_create(path, &ABOUT, &log), PETRA_IO);
   ck_assert_ptr_null(log);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged(path);
@@ -344,18 +344,18 @@ START_TEST(creation_fails) {
   refuse_creation("no/such/folder/run.h5", "cannot create: No such file or directory");
   refuse_creation("/dev/null/run.h5", "cannot create: Not a directory");
   refuse_creation("/proc/run.h5", "cannot create: No such file or directory");
-  ck_assert_int_eq(mkdir("test_runlog.folder", 0777), 0);
-  refuse_creation("test_runlog.folder", "cannot create: Is a directory");
-  ck_assert_int_eq(file_size(".test_runlog.folder.tmp"), -1);
-  rmdir("test_runlog.folder");
+  ck_assert_int_eq(mkdir("test_run_h5.folder", 0777), 0);
+  refuse_creation("test_run_h5.folder", "cannot create: Is a directory");
+  ck_assert_int_eq(file_size(".test_run_h5.folder.tmp"), -1);
+  rmdir("test_run_h5.folder");
 }
 END_TEST
 
 /* Reading that must fail with one line. */
 static void refuse_reading(const char *path, petra_status expected, const char *reason) {
-  petra_runlog_summary *run = NULL;
+  petra_run_h5_summary *run = NULL;
   harness_clear();
-  ck_assert_int_eq(petra_runlog_summary_read(path, &run), expected);
+  ck_assert_int_eq(petra_run_h5_summary_read(path, &run), expected);
   ck_assert_ptr_null(run);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged(path);
@@ -403,12 +403,12 @@ START_TEST(out_of_memory) {
   tries = 0;
   for (petra_status status = PETRA_NO_MEMORY; status != PETRA_OK; tries++) {
     int left = tries;
-    petra_runlog_summary *run = NULL;
+    petra_run_h5_summary *run = NULL;
     petra_mem_set_hook(fail_at, &left);
-    status = petra_runlog_summary_read(FILE_NAME, &run);
+    status = petra_run_h5_summary_read(FILE_NAME, &run);
     petra_mem_set_hook(NULL, NULL);
     ck_assert(status == PETRA_OK || status == PETRA_NO_MEMORY);
-    petra_runlog_summary_destroy(run);
+    petra_run_h5_summary_destroy(run);
   }
   ck_assert_int_ge(tries, 10); /* the summary, 7 texts, rows, stages, memory */
   unlink(FILE_NAME);
@@ -439,24 +439,24 @@ START_TEST(limited_file_size) {
 END_TEST
 
 static int child_limited(const char *path, long limit) {
-  petra_runlog *log = NULL;
+  petra_run_h5 *log = NULL;
   harness_clear();
   limit_file_size(limit);
   petra_log_set_sink(harness_capture, NULL);
-  if (petra_runlog_create(path, &ABOUT, &log) != PETRA_OK)
+  if (petra_run_h5_create(path, &ABOUT, &log) != PETRA_OK)
     return harness_lines == 1 && strstr(harness_line, "File too large") ? CHILD_FAILED_AT_CREATION : CHILD_WRONG;
-  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  petra_status status = petra_run_h5_stages(log, STAGES, 3);
   for (int64_t i = 0; i < 20000; i++) { /* goes on after a failure, as a careless caller might */
-    petra_runlog_train row = train_row(i);
-    petra_status now = petra_runlog_train_row(log, &row);
+    petra_run_h5_train row = train_row(i);
+    petra_status now = petra_run_h5_train_row(log, &row);
     if (status == PETRA_OK)
       status = now;
     else if (now != PETRA_IO)
       return CHILD_WRONG;
   }
-  if (petra_runlog_complete(log) != PETRA_OK && status == PETRA_OK)
+  if (petra_run_h5_complete(log) != PETRA_OK && status == PETRA_OK)
     status = PETRA_IO;
-  if (petra_runlog_close(log) == PETRA_OK && status == PETRA_OK)
+  if (petra_run_h5_close(log) == PETRA_OK && status == PETRA_OK)
     return harness_lines == 0 ? CHILD_DONE : CHILD_WRONG;
   return harness_lines == 1 && strstr(harness_line, path) && strstr(harness_line, "cannot write: File too large")
              ? CHILD_FAILED_WELL
@@ -465,21 +465,21 @@ static int child_limited(const char *path, long limit) {
 
 /* Writes a row every ms for `seconds`, an epoch every 100 rows, flushing every 20 ms; to be killed. */
 static int child_writer(const char *path, long seconds) {
-  petra_runlog *log = NULL;
-  if (petra_runlog_create(path, &ABOUT, &log) != PETRA_OK)
+  petra_run_h5 *log = NULL;
+  if (petra_run_h5_create(path, &ABOUT, &log) != PETRA_OK)
     return EXIT_FAILURE;
-  petra_runlog_set_flush_interval(log, 0.02);
-  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  petra_run_h5_set_flush_interval(log, 0.02);
+  petra_status status = petra_run_h5_stages(log, STAGES, 3);
   for (int64_t i = 0; i < 1000 * seconds && status == PETRA_OK; i++) {
-    petra_runlog_train row = train_row(i);
-    status = petra_runlog_train_row(log, &row);
+    petra_run_h5_train row = train_row(i);
+    status = petra_run_h5_train_row(log, &row);
     if (status == PETRA_OK && i % 100 == 99) {
-      petra_runlog_epoch epoch = epoch_row((int32_t)(i / 100));
-      status = petra_runlog_epoch_row(log, &epoch);
+      petra_run_h5_epoch epoch = epoch_row((int32_t)(i / 100));
+      status = petra_run_h5_epoch_row(log, &epoch);
     }
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
-  petra_status closed = petra_runlog_close(log);
+  petra_status closed = petra_run_h5_close(log);
   return status == PETRA_OK && closed == PETRA_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -494,5 +494,5 @@ int main(int argc, char **argv) {
                                 wrong_calls,       creation_fails,
                                 not_a_run,         out_of_memory,
                                 limited_file_size};
-  return harness_run("runlog", tests, HARNESS_COUNT(tests));
+  return harness_run("run_h5", tests, HARNESS_COUNT(tests));
 }
