@@ -295,9 +295,9 @@ rows:
         # What only sums up may do so meanwhile, and writes nothing: quietly it would do nothing at all.
         self.bad(1, "out: another sweep", "sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--quiet")
         self.wait("a summary with the first cell", lambda: [cell["state"] for cell in self.summary()["cells"]] == ["complete", "open"])
-        before = sorted(os.listdir(self.path("out")))
-        self.assertIn("summary.csv", before)
         self.wait("its table", lambda: [row[row.index(",1,") + 1:][:3] for row in self.read("out/summary.csv").decode().splitlines()[1:]] == ["1,1", "1,0"])
+        before = sorted(os.listdir(self.path("out")))
+        self.assertEqual(before, ["epochs=1", "epochs=200", "summary.csv", "summary.json"])
         self.assertIn("in out are written by the sweep that runs there", self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0"))
         found = json.loads(self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--json"))
         self.assertEqual([cell["state"] for cell in found["cells"]], ["complete", "open"])
