@@ -24,8 +24,9 @@ typedef struct petra_cost_rule {
   bool recomputes;     /* B reconstructs or recomputes first */
   bool split_backward; /* W is an action of its own */
   bool fused_head;     /* the last stage does F, loss and B in one action, with nothing recomputed */
-  /* The recomputation need not wait for the gradient: the time for which its engine was idle before B counts as spent
-   * on it. The first microbatch of each accumulation is not recomputed at all, since its graph is kept (torchgpipe). */
+  /* Recomputation need not wait for the gradient: time for which the engine was idle before B counts as already spent
+   * on the recomputation. The first microbatch of each accumulation is not recomputed at all, since its graph is kept
+   * (torchgpipe). */
   bool early;
 } petra_cost_rule;
 
@@ -37,9 +38,9 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed);
 void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
                           int64_t duration_ns[PETRA_ACTION_KINDS]);
 
-/* Returns the bytes that each of `replicas` sends, and receives, so that all have the mean of `bytes`. These are cut
- * into one piece per replica. Each replica sends the other pieces to their replicas and the mean of its own piece to
- * all. */
+/* Returns how many bytes each of `replicas` replicas sends, and receives, in an all-reduce that gives all of them the
+ * mean of `bytes` bytes. The data are cut into one piece per replica. Each replica sends every other piece to the
+ * replica that owns it, and then sends the mean of its own piece to all others. */
 static inline int64_t petra_cost_exchange_bytes(int32_t replicas, int64_t bytes) {
   return 2 * (int64_t)(replicas - 1) * ((bytes + replicas - 1) / replicas);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them. With
- * two engines F runs on the first; B (also of a fused head), W, U and E run on the second. All actions that start at
- * one moment reach the worker as one group. schedule/program.h has the rules by which an action waits. */
+ * two engines, F runs on the first; B (including the B of a fused head), W, U and E run on the second. All actions that
+ * start at one moment reach the worker as one group. schedule/program.h has the rules by which an action waits. */
 #pragma once
 
 #include "exec/executor.h"
@@ -13,11 +13,11 @@
 typedef struct petra_host_options {
   int32_t devices;   /* number of neighbouring devices that share a host; INT32_MAX: all; 0: there are no hosts */
   int64_t action_ns; /* time to issue an action */
-  /* Additional issue time for the kernels of a stage's parts, instead of their durations, per stage; NULL: none.
-   * Borrowed. */
+  /* One entry per stage. Its members hold not durations but the additional time to issue the kernels of each part;
+   * NULL: none. Borrowed. */
   const petra_stage_cost *costs;
-  /* 0: an action is issued when it could start; else the maximum number of actions of an engine that are issued but not
-   * started. */
+  /* Maximum number of actions of an engine that may be issued before they start; 0: an action is issued only when it is
+   * ready to start. */
   int64_t ahead;
 } petra_host_options;
 

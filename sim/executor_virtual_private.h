@@ -21,7 +21,7 @@ typedef struct petra_step {
   int64_t round_start;                   /* position of the first action of its round */
 } petra_step;
 
-/* An engine reads the device's order and stops at the actions of its own. */
+/* An engine reads the device's order, skips the other engine's actions and stops at its own. */
 typedef struct petra_engine {
   petra_cursor cursor;
   petra_step reading; /* counters of the reader; its action is unused */
@@ -48,7 +48,7 @@ enum { PETRA_EVENT_END, PETRA_EVENT_NETWORK, PETRA_EVENT_HOST };
 /* The exchange of a stage with its replicas before its next update. */
 typedef struct petra_exchange {
   int64_t gradients; /* number of microbatches since the last update */
-  bool done;         /* there are as many as an update takes, and their mean has arrived */
+  bool done;         /* all gradients that the update takes exist, and their mean has arrived */
 } petra_exchange;
 
 typedef struct petra_executor_virtual {
@@ -71,8 +71,8 @@ typedef struct petra_executor_virtual {
   petra_fabric *fabric;
   petra_arrival *arrival;
   petra_hosts *hosts; /* NULL: there are no hosts */
-  /* Locked programs: the current round, the number of engines that have not finished it, and the parked engines by
-   * round (the time of the event). */
+  /* Locked programs: the current round, the number of engines that have not finished it, and a queue of the parked
+   * engines, in which the time of an event is the engine's round. */
   int64_t round, engines_left;
   petra_event_queue *parked;
   int32_t *dirty, dirty_count; /* devices to examine, from 0 */
@@ -103,7 +103,7 @@ static inline bool petra_exchange_done(const petra_executor_virtual *executor, i
 
 /* Hosts. petra_host_may_start: whether an action that nothing else delays has been issued; if not, requests it from the
  * host. petra_host_started: the action has started. petra_hosts_serve: accepts the requests of this moment.
- * petra_host_issued: the next action of a lane, which an event names, has been issued. */
+ * petra_host_issued: call it for an event that reports that the next action of `lane` has been issued. */
 petra_status petra_hosts_create(petra_executor_virtual *executor);
 void petra_hosts_destroy(petra_hosts *hosts);
 bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int engine);

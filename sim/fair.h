@@ -21,13 +21,13 @@ void petra_fair_destroy(petra_fair *fair);
 petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
                               const petra_packet *packet);
 
-/* Gets when the next transmission ends at the current rates, and the number of this state; returns false if there is no
- * transmission. */
+/* Gets the time at which the next transmission ends at the current rates, and a number that identifies the current
+ * state (petra_fair_is_current); returns false if there is no transmission. */
 bool petra_fair_next_end(petra_fair *fair, int64_t *time_ns, int64_t *number);
 
 /* Returns true if nothing has started or ended since `number` was given. */
 bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 
-/* Takes a transmission that has ended at `now_ns`, in the order of their starts; returns false if there is none
- * (left). */
+/* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none, or
+ * none left. */
 bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);

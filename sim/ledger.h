@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic ledger of memory: what the blocks of a network hold between forward and backward under lockstep delays,
- * in two accountings (docs/semantics/memory.md). Plain numbers go in: nothing here knows a network.
+ * in two accountings (docs/semantics/memory.md). Its inputs are plain numbers; it knows nothing of networks.
  *
  * A block of a stage with delay tau (microbatches between a forward and its backward) holds
  *     parameters + statistics + one input                        always,
  *     tau inputs                                                 where inputs are kept, and at a block that cannot
  *                                                                rebuild its input in any case,
  *     ceil(tau / k) times its parameters                         where weights are kept (k microbatches an update).
- * What the accountings count as one input, and where the first block's tau inputs count:
+ * The accountings differ in what they count as one input, and in whether they count the first block's tau inputs:
  *     paper   one stream, but both at a downsampling block (two streams, not reversible, not the head: the head counts
  *             one); the stem's tau images count where inputs are kept and not where they are not
  *     strict  every stream; the stem's tau images never count, since they can be read from the data set again
- * In both the stem counts the one image batch that it works on. No other reading gives the eight totals of table 3:
- * without that image all of them are 0.04e9 bytes too small, and with both streams of the head those of `paper` 0.03e9
- * too large. */
+ * In both the stem counts the one image batch that it works on. Only this reading reproduces the eight totals of the
+ * paper's table 3: without that image all of them are 0.04e9 bytes too small; if both streams of the head counted,
+ * those of `paper` would be 0.03e9 bytes too large. */
 #pragma once
 
 #include "base/status.h"

@@ -3,16 +3,16 @@
  * nodes share the network cards of their nodes. Sends never block. There are two ways of sharing:
  *  - fifo: a transmission occupies its link, and the cards at both ends, alone. The next one in the queue starts when
  *    all of its resources are free. Queues are in the order of sends. A transmission lasts bytes / (smallest bandwidth
- *    on its path). If the profile has measured what a message takes alone, and together with one of its size in the
- *    other direction, the two directions between two devices slow each other (link.c).
+ *    on its path). If the profile has measured how long a message takes alone, and how long with a message of the same
+ *    size in the other direction, the two directions between two devices slow each other down (link.c).
  *  - fair: all concurrent transmissions share each link and card max-min fairly (progressive filling); rates change
  *    whenever one starts or ends.
  * Latency follows the transmission and overlaps with the next one. Between stages of one device a message takes no
  * time.
  *
  * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other
- * replicas. These do the same at the same time on nodes of their own, so that as much goes each way. If times were
- * measured, those with a message in the other direction apply. */
+ * replicas. The other replicas do the same at the same time, on their own nodes, so the same number of bytes goes each
+ * way. If times were measured, those with a message in the other direction apply. */
 #pragma once
 
 #include "config/config.h"

@@ -56,8 +56,8 @@ typedef enum petra_memory_until {
   PETRA_MEMORY_UNTILS
 } petra_memory_until;
 
-/* Bytes in the account of one stage that several actions of it and of its neighbours keep until the last of them ends:
- * streams pass through reversible blocks unchanged. Their release is not part of any of the changes. */
+/* Bytes in one stage's account that several actions, its own and its neighbours', keep together until the last of these
+ * ends, because streams pass through reversible blocks unchanged. Their release is not part of any of the changes. */
 enum { PETRA_MEMORY_KEPT_FROM = -1, PETRA_MEMORY_KEPT_STAGES = 4, PETRA_MEMORY_SHARED_MAX = 16 };
 typedef struct petra_memory_shared {
   int64_t bytes;
@@ -74,11 +74,12 @@ typedef enum petra_memory_when { PETRA_MEMORY_FIRST, PETRA_MEMORY_LATER, PETRA_M
 typedef petra_memory_change petra_memory_changes[PETRA_MEMORY_NEIGHBOURS];
 
 typedef struct petra_memory_stage {
-  int64_t base[PETRA_MEMORY_CATEGORIES]; /* in use before the first action, and always */
+  int64_t base[PETRA_MEMORY_CATEGORIES]; /* in use from before the first action until the end */
   petra_memory_changes change[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS];
   int64_t extrapolates_after; /* for this many updates B reads weights of its own: LATER, as is B of a lag above 0 */
   int64_t mitigates_after;    /* for this many updates U is LATER */
-  int64_t taken_bytes; /* messages: samples that stage 1 takes before anything else in its F; also part of `change` */
+  /* bytes of messages: the samples that stage 1 reads first of all in its F; they are included in `change` too */
+  int64_t taken_bytes;
   /* Used if W is split from B. */
   petra_memory_shared shared[PETRA_MEMORY_SHARED_MAX];
   int shared_count;

@@ -16,7 +16,8 @@ typedef struct petra_stage_counts {
   int64_t forwards, backwards, updates;
   int64_t lag_sum, lag_max; /* updates between the weights that a microbatch's F read and the latest at its backward */
   int64_t in_flight, in_flight_max; /* microbatches with a forward but no backward yet */
-  /* Microbatches whose graph or input is still kept: the same, but with a split backward until W. */
+  /* Microbatches whose graph or input is still kept: those in flight and, with a split backward, those whose W is not
+   * done yet. */
   int64_t kept, kept_max;
   int64_t stash, stash_max; /* older versions of the weights with which some of these were forwarded */
   /* An older version is kept regardless of microbatches in flight: that of a double buffer or of F's copy. */

@@ -7,9 +7,9 @@
  * padding are 0 after every operation.
  *
  * Rules for all operations:
- *  - Every tensor belongs to the backend that is asked. Shapes are checked (PETRA_SHAPE, logged).
+ *  - Every tensor belongs to the backend that is called. Shapes are checked (PETRA_SHAPE, logged).
  *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
- *  - Outputs are overwritten, whatever they held before, NaN included, unless it is said that they are added to.
+ *  - Outputs are overwritten whatever they held before, including NaN, unless the operation is stated to add to them.
  *  - The same inputs, thread count and backend give bit-identical output.
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
@@ -57,8 +57,8 @@ typedef struct petra_norm_forward {
   petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
-  /* NULL; or, if the backend divides streams and join is NONE: y is an activation and has the first channels of the
-   * result, and this one the rest: (N, C - that of y, H, W). */
+  /* Optional (NULL: none), if the backend divides streams and join is NONE. y is then an activation with the first
+   * channels of the result, and `second` has the remaining ones: (N, C - channels of y, H, W). */
   petra_tensor *second;
 } petra_norm_forward;
 
@@ -68,12 +68,12 @@ typedef struct petra_norm_backward {
   /* If z is NaN, nothing passes the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its channel
    * and, with relu, 0 in dshift. */
   bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
-  /* Gradient of act(z), an activation or inner; also for JOIN_SUBTRACT that of act(z), not of y. */
+  /* Gradient of act(z), an activation or inner; for JOIN_SUBTRACT too it is the gradient of act(z), not of y. */
   const petra_tensor *dy;
   petra_tensor *dx;              /* inner; may alias dy (not with dsecond), never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
-  /* NULL; or, if the backend divides streams: dy is an activation and has the first channels of the gradient, and this
-   * one the rest. */
+  /* Optional (NULL: none), if the backend divides streams. dy is then an activation with the first channels of the
+   * gradient, and `dsecond` has the remaining ones. */
   const petra_tensor *dsecond;
 } petra_norm_backward;
 
@@ -151,24 +151,26 @@ typedef struct petra_images {
   const double *mean, *deviation;      /* by channel */
 } petra_images;
 
-/* The operations: the one list that the table of a backend, the functions that call it (ops.h), the `dry` backend and
- * the names in the tests' table of cases are made from. An entry is
+/* The one list of operations. The backends' tables, the functions that call them (ops.h), the `dry` backend and the
+ * names in the tests' table of cases are generated from it. An entry is
  *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
  * with these checks, in their order:
- *   NUMBERS(t)                      t is there, of this backend, and no mask
+ *   NUMBERS(t)                      t is not NULL, belongs to this backend and is not a mask
  *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
  *   SEQUENCE(t, samples, positions, features)   the same
  *   ROWS(t)                         t is a matrix or a sequence, inner or not
  *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which was checked by ROWS, and so many columns
- *   ROWS_FROM(t, u, columns)        the same, but that t may be a stream where u is inner
+ *   ROWS_FROM(t, u, columns)        the same, except that t may be a stream if u is inner
  *   LIKE(t, u)                      t has the kind and the shape of u
- *   SHAPED(t, u)                    the same, but that one may be a stream (an activation, a sequence) and the other inner
- *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
+ *   SHAPED(t, u)                    the same, except that one may be a stream (an activation, a sequence) and the
+ *                                   other inner
+ *   APART(t, u, ...)                the output t is not one of the tensors u; tensors that no APART separates may be
+ *                                   the same
  *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column),
- *   SEQUENCE_COLUMNS(x, y, column)   as told here
+ *   SEQUENCE_COLUMNS(x, y, column)   the shapes that the comment of the operation gives
  *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
- * An operation that is added is an entry here, a function of each backend, and cases in tests/cases_*.c. */
+ * To add an operation, add an entry here, a function to each backend, and cases to tests/cases_*.c. */
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. */                      \
   X(prefix, upload, (petra_tensor * tensor, const void *host, petra_host_type type), (tensor, host, type),             \
@@ -183,7 +185,7 @@ typedef struct petra_images {
   /* y += alpha x */                                                                                                   \
   X(prefix, axpy, (double alpha, const petra_tensor *x, petra_tensor *y), (alpha, x, y),                               \
     SUMMED(x) LIKE(y, x) APART(y, x))                                                                                  \
-  /* y = alpha y; for 0 NaN and infinity stay what IEEE makes of them. */                                              \
+  /* y = alpha y. alpha = 0 is not special: 0 times NaN or infinity is NaN, as in IEEE 754. */                         \
   X(prefix, scale, (double alpha, petra_tensor *y), (alpha, y), SUMMED(y))                                             \
   /* y = a + b; y may alias a or b. */                                                                                 \
   X(prefix, add, (const petra_tensor *a, const petra_tensor *b, petra_tensor *y), (a, b, y),                           \
@@ -203,8 +205,9 @@ typedef struct petra_images {
   X(prefix, space_to_depth, (const petra_tensor *x, petra_tensor *y), (x, y), CHECK(depth, x, y))                      \
   X(prefix, depth_to_space, (const petra_tensor *y, petra_tensor *x), (y, x), CHECK(depth, x, y))                      \
                                                                                                                        \
-  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients; inner, but dx may be an activation, */   \
-  /* and x where the backend rounds streams. dx = addend + the gradient: addend an activation as dx is, or NULL.  */   \
+  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients. x and y are inner, except that dx */     \
+  /* may be an activation, and so may x if the backend rounds streams. dx = addend + the gradient, where addend */     \
+  /* is NULL or, if dx is an activation, an activation too. */                                                         \
   X(prefix, conv_forward,                                                                                              \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *w, petra_tensor *y),              \
     (geometry, x, w, y), CONVOLUTION(geometry, x, read_kind(check, x), w, y) APART(y, x))                              \
@@ -275,10 +278,11 @@ typedef struct petra_images {
   X(prefix, attention_backward, (const petra_attention_backward *arguments), (arguments),                              \
     CHECK(attention_backward, arguments))                                                                              \
                                                                                                                        \
-  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C), */       \
-  /* y (N, T, C). A token that is no whole number from 0 to V - 1 is refused (PETRA_BACKEND); on a device */           \
-  /* nothing is read outside of the table then, and the row is undefined. Backward: the sums of the rows of */         \
-  /* dy of each token and of each position, in the order of rows; 0 for what does not occur. */                        \
+  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C), y */     \
+  /* (N, T, C). A token that is not an integer from 0 to V - 1 is rejected (PETRA_BACKEND); a device then reads */     \
+  /* nothing outside the table, and the row is undefined. Backward: dtable and dpositions get the sums of the */       \
+  /* rows of dy for each token and each position, added in the order of the rows; 0 for tokens and positions */        \
+  /* that do not occur. */                                                                                             \
   X(prefix, embed_forward,                                                                                             \
     (const petra_tensor *tokens, const petra_tensor *table, const petra_tensor *positions, petra_tensor *y),           \
     (tokens, table, positions, y),                                                                                     \
@@ -288,8 +292,8 @@ typedef struct petra_images {
     (tokens, dy, dtable, dpositions),                                                                                  \
     CHECK(embedding, tokens, "dy", dy, "dtable", dtable, "dpositions", dpositions) APART(dtable, dpositions))          \
                                                                                                                        \
-  /* y (N, (H / size) (W / size), 3 size size) holds the squares of images (N, 3, H, W) as positions, row by */        \
-  /* row, and of each its pixels as features in the order (channel, row, column). */                                   \
+  /* Cuts images (N, 3, H, W) into squares: y (N, (H / size) (W / size), 3 size size) has a position for each */       \
+  /* square, row by row, whose features are the square's pixels in the order (channel, row, column). */                \
   X(prefix, patches, (const petra_tensor *images, int size, petra_tensor *y), (images, size, y),                       \
     CHECK(patches, images, size, y))                                                                                   \
   /* The mean over positions of x (N, T, C) into columns [column, column + C) of the matrix y (N, columns); the */     \
@@ -305,8 +309,8 @@ typedef struct petra_images {
   X(prefix, adam_step, (const petra_adam_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
   X(prefix, orthogonalize, (const petra_orthogonalize *arguments), (arguments), CHECK(orthogonalize, arguments))
 
-/* For X: the prototype of prefix##name, and its entry in a table of operations. A table made by the second cannot miss
- * an operation: its function would not be there. */
+/* For X: the prototype of prefix##name, and its entry in a table of operations. A table made with the second macro
+ * cannot lack an operation, because a missing function does not compile. */
 #define PETRA_OPERATION_DECLARE(prefix, name, parameters, ...)                                                         \
   petra_status prefix##name(petra_backend *backend, PETRA_UNPACK parameters);
 #define PETRA_OPERATION_ENTRY(prefix, name, ...) .name = prefix##name,
@@ -340,9 +344,9 @@ typedef struct petra_backend_ops {
 
   /* Optional (NULL: operations are complete when they return). Operations between begin and end belong to one action of
    * a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS). They may run later, in their order,
-   * concurrently with those of other stages, and are repeated as a whole when they occur again. synchronize returns
-   * when all are done. What an operation returns to the host (download, dot, cross_entropy that is not `later`) is
-   * available when it returns. */
+   * concurrently with those of other stages; if the same sequence occurs again, it may be replayed as a whole.
+   * synchronize returns when all are done. What an operation returns to the host (download, dot, cross_entropy that is
+   * not `later`) is available when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
@@ -350,16 +354,16 @@ typedef struct petra_backend_ops {
    * top5. */
   petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
   /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
-   * tensor->data, which have the layout of every backend of this name. */
+   * tensor->data. Their layout is the same in all backends with this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
-   * once: the same numbers as an upload of those of petra_augment_apply. */
+   * once. The result is the same as an upload of what petra_augment_apply computes. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
-  /* Optional (NULL: unknown): gets the backend's memory beside its tensors. */
+  /* Optional (NULL: unknown): gets the backend's memory other than its tensors. */
   void (*held)(petra_backend *backend, petra_backend_memory *out);
-  /* Optional (NULL: there are none): writes the choices that were used so far, as a file for `plans` of the options;
-   * nothing without `plans`. */
+  /* Optional (NULL: there are none): writes the choices used so far in the format of the file that options.plans names;
+   * writes nothing if options.plans is not set. */
   void (*print_plans)(const petra_backend *backend, FILE *out);
 
   /* The operations. */
@@ -399,7 +403,7 @@ typedef struct petra_backend_options {
   bool wide_gradients; /* cuda in bf16: convolutions return gradients of streams and of filters unrounded */
   const char *plans;   /* cuda: file of the measured choices (cuda/convolution.h); NULL, "": nothing is measured */
   int device;          /* cuda: number of the device, from 0 */
-  bool device_wraps;   /* number of a device among the existing ones, modulo their count */
+  bool device_wraps;   /* `device` is taken modulo the number of devices that exist */
   bool sizes_only;     /* only the sizes of its tensors will be used: the processor need not support the precision */
 } petra_backend_options;
 

@@ -19,7 +19,7 @@ void petra_tensor_pool_destroy(petra_backend *backend);
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_tensor_pool_leave(petra_backend *backend);
 
-/* Takes a tensor of the kind and shape, without references; and returns it. */
+/* The first takes from the pool a tensor of this kind and shape, without references; the second gives it back. */
 petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
                                     petra_tensor **out);
 void petra_tensor_pool_give(petra_tensor *tensor);

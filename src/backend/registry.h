@@ -10,7 +10,7 @@ petra_status petra_ref_create(const petra_backend_options *options, petra_backen
 petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out);
 
 /* For any backend: CBLAS on the host (for the bases of basis rotation, through GSL) uses one thread from now on. With
- * as many threads as there are cores its bits would depend on their number. */
+ * one thread per core, its results would depend, in the last bits, on the number of cores. */
 void petra_cpu_blas_alone(void);
 
 /* In builds with CUDA (PETRA_HAVE_CUDA). */

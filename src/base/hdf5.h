@@ -25,12 +25,12 @@ petra_status petra_hdf5_open_set(const char *path, int64_t folder, const char *n
 /* Returns PETRA_DATA if any link in the open file leads out of it. */
 petra_status petra_hdf5_check_links(const char *path, int64_t file);
 
-/* Reading a file that a library may crash on: HDF5 trusts the addresses and sizes in a file, and one that others made,
- * or that a crash left, may hold any. A file with a seal (base/seal.h) is what petra wrote; any other is read in a child
- * process first, with little memory and time. */
+/* Reading a file that may crash the library: HDF5 trusts the addresses and sizes in a file, and a file that another
+ * program made, or that a crash left behind, may contain arbitrary ones. A file with a seal (base/seal.h) is what petra
+ * wrote; any other is read in a child process first, with little memory and time. */
 
-/* Checks the seal and that libraries have memory (petra_reserve). Calls read(context): for a file without a seal first
- * in a forked child and, where that came to a good end, here. What the child logged is logged, with its status, where
- * it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can ask for. `read`
- * calls no OpenMP region and waits for no other thread. */
+/* Checks the seal, and that enough memory for libraries is available (petra_reserve). Then calls read(context): for a
+ * file without a seal first in a forked child and, if the child succeeds, again in this process. If the child fails,
+ * its log line is logged and its status returned; returns PETRA_DATA if it crashes, or uses more memory or time than a
+ * file of this size can need. `read` calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Libraries without memory: C++ behind a C interface (oneDNN) lets std::bad_alloc through, which would be an abort; HDF5
- * calls exit where it runs out in an unfortunate place; OpenBLAS never stops trying. */
+/* What libraries do when memory runs out: oneDNN, C++ behind a C interface, lets std::bad_alloc escape, which would
+ * abort the program; HDF5 calls exit if it runs out of memory in an unfortunate place; OpenBLAS retries for ever. */
 #pragma once
 
-/* To be called once, at the start of main; `argv` is the one of main, with which the program may start anew. From then on
- * the program ends with one line and exit status 1 where `new` of a C++ library has no memory, or where a library calls
- * exit with a status that is none of ours. */
+/* Call this once, at the start of main. `argv` is main's; the program may restart itself with it. From then on the
+ * program ends with one line and exit status 1 if `new` in a C++ library runs out of memory, or if a library calls exit
+ * with a status that petra does not use. */
 void petra_last_words(char **argv);

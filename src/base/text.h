@@ -45,6 +45,6 @@ enum { PETRA_NEAREST_LONGEST = 63 }; /* maximum number of bytes of a word that i
  * have at most PETRA_NEAREST_LONGEST bytes. */
 int petra_edit_distance(const char *a, const char *b);
 
-/* Writes "; did you mean NAME?", with `before` in front of the name, for the name that is similar to `word`, ignoring
- * case, or that `word` begins; "" if there is none. `names` end with NULL. Returns `out`. */
+/* Writes "; did you mean NAME?", with `before` in front of the name, for the name that resembles `word`, ignoring case,
+ * or that begins with `word`; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);

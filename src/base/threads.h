@@ -24,9 +24,9 @@ double petra_threads_quota(const char *root);
  * not requested a number. */
 int petra_threads_allowed(int threads);
 
-/* Returns the size of a real team for which `wanted` threads are requested, in the way of all later regions: 1 ..
- * wanted. If it is smaller, logs one warning with the reason. This is a parallel region, so do not call it in a forked
- * child of a process that has had one. */
+/* Requests a team of `wanted` threads, in the same way as all later parallel regions do, and returns the team's actual
+ * size: 1 .. wanted. If it is smaller, logs one warning with the reason. This is a parallel region, so do not call it
+ * in a forked child of a process that has had one. */
 int petra_threads_given(int wanted);
 
 /* Sets the number of threads for the parallel regions of the calling thread, which libraries use too. OpenMP then does

@@ -9,10 +9,12 @@
 
 /* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an attribute. A part is a
  * file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part never takes the place of one that another
- * checkpoint needs. What is put into it goes to a temporary file at once: beside it no memory is needed but for one item at a time. */
+ * checkpoint needs. Items put into a part go to a temporary file immediately, so that only one item at a time needs
+ * memory. */
 petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out);
 
-/* Write it to its path, or a part to its own. PETRA_IO: path, and why; an older file there is then untouched. */
+/* Write checkpoint.h5 to its path, or a part to its own path. PETRA_IO, with the path and the reason; an older file at
+ * that path is then unchanged. */
 petra_status petra_checkpoint_write(petra_archive *archive);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);

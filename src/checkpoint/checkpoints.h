@@ -26,8 +26,8 @@ typedef struct petra_checkpoint_state {
   petra_run_h5 *run_h5; /* NULL: another rank writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
 
-/* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `begin`. `measured_ns`: of all actions
- * done, or NULL. The previous checkpoint stays valid until this one is complete. */
+/* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `begin`. `measured_ns`: the measured
+ * durations of all actions done; may be NULL. The previous checkpoint stays valid until this one is complete. */
 petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
                                    int64_t *measured_ns);
 

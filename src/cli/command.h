@@ -50,7 +50,7 @@ typedef struct petra_command {
   int inputs_max;              /* maximum number; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own options in the order of the help, ended by one without a name; NULL: none */
-  bool writes;                 /* also without --output, --trace or --csv */
+  bool writes;                 /* it writes files even without --output, --trace or --csv */
   bool ranks;                  /* supports several processes that a launcher has started */
   bool lasting;                /* continues if nobody reads its standard output any more */
   petra_status (*run)(const petra_arguments *arguments);

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Choices: a list has the constant in C and the value in a config file of each choice. The enum is made of it here, the texts
- * of the key in keys.c. */
+/* Choices: a list gives, for each choice, its C constant and its value in a config file. The enum is generated from it
+ * here, the key's texts in keys.c. */
 #define PETRA_CHOICE_CONSTANT(constant, text) constant,
 #define PETRA_CHOICE_TEXT(constant, text) text,
 #define PETRA_CHOICE(type, LIST) typedef enum { LIST(PETRA_CHOICE_CONSTANT) } type
@@ -112,7 +112,7 @@ typedef struct petra_int_list {
   int64_t count;
 } petra_int_list;
 
-/* Measures against the delay of a delayed method. The rules are in stage/mitigation.h. */
+/* Mitigations of the delay of a delayed method. The rules are in stage/mitigation.h. */
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate reaches its full value; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */
@@ -272,8 +272,8 @@ typedef struct petra_config {
       petra_host_share share;
       /* Time to issue an action, and time for each of its kernels; both 0: hosts take no time. */
       double action_s, kernel_s;
-      /* Maximum number of actions of an engine that are issued but not started; 0: an action is issued when it could
-       * start. */
+      /* Maximum number of actions of an engine that may be issued before they start; 0: an action is issued only when
+       * it is ready to start. */
       int64_t ahead;
     } host;
     petra_real_list speeds; /* speeds of the devices relative to the costs; none: all 1 */
@@ -309,7 +309,7 @@ typedef struct petra_config {
   } profile;
   int optimiser;  /* optimiser of the layers before the current one (config/optimiser.h); private */
   bool of_tokens; /* after the last layer, data.set was a token set; private */
-  bool *fresh;    /* for each key whether the current layer has set it (config_document.h); private */
+  bool *fresh;    /* for each key whether the current layer has set it (config/document.h); private */
   char **labels;  /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
@@ -330,7 +330,7 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
-/* Settings "key.path=value". `from` is their origin, with which messages begin; NULL: they are arguments of --set. */
+/* Settings "key.path=value". `where` is their origin, with which messages begin; NULL: they are arguments of --set. */
 typedef struct petra_config_sets {
   const char *where;
   const char *const *sets;

@@ -68,8 +68,8 @@ typedef struct petra_dataset_shape {
  * (empty, no multiple of the record length, label out of range: file, record, value, what was expected) or
  * PETRA_CONFIG.
  *
- * `problems` NULL: the first thing that is wrong ends the opening. Else each is logged and counted in
- * *problems, and what is left is opened; it may have no records. What cannot be opened at all still fails. */
+ * If `problems` is NULL, the first problem makes the call fail. Otherwise each problem is logged and counted in
+ * *problems, and the remaining records, perhaps none, are opened. What cannot be opened at all still fails. */
 petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out);
@@ -96,9 +96,12 @@ void petra_dataset_destroy(petra_dataset *set);
 
 /* The fingerprint by which a resumed run recognises its data, wherever they are stored. */
 
-/* XXH64 of a split, numbers as 64 bits from the least byte on: kind of samples, how many, classes; then
- *   tokens   those of the split, 16 bits each, where they are 2^24 at most, else 256 runs of 2^16, evenly from the first to the last
- *   images   all labels; and of 16 records, evenly from the first to the last, the pixels or, where a set stores images of their own
- *            sizes (imagefolder), that size: what is made of a JPEG depends on the library
- * Two sets that differ in nothing of this are the same by it. It takes milliseconds. Errors are those of reading. */
+/* The XXH64 hash of a split, with numbers as 64 bits, least significant byte first: kind of samples, number of samples,
+ * number of classes; then
+ *   tokens   all tokens of the split, 16 bits each, if there are at most 2^24; else 256 runs of 2^16 tokens, evenly
+ *            spaced from the first to the last
+ *   images   all labels; and, of 16 records evenly spaced from the first to the last, the pixels or, if the set stores
+ *            images of various sizes (imagefolder), only the size, because the decoded pixels of a JPEG depend on the
+ *            library
+ * Two sets that agree in all of this have the same fingerprint. It takes milliseconds. Errors are those of reading. */
 petra_status petra_dataset_fingerprint(const petra_dataset *set, uint64_t *out);

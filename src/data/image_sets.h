@@ -29,8 +29,8 @@ petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset *
 
 /* Data sets in HDF5, `data.set: hdf5`; schema: docs/hdf5-schema.md, "Data sets". */
 
-/* Opens a split. HDF5 is used here alone, to find the images in the file and to read the labels; a record is then read
- * straight from the file, since HDF5 itself is not made for several threads. Hence images have to be stored in one
+/* Opens a split. HDF5 is used only here, to find the images in the file and to read the labels. Records are then read
+ * directly from the file, because HDF5 itself is not made for several threads. Hence images have to be stored in one
  * piece, uncompressed. PETRA_IO: missing, unreadable; PETRA_DATA: no HDF5 file, truncated, something missing, of
  * another type or shape, a label out of range; PETRA_CONFIG: no path, no evaluation split. `problems` as in
  * petra_dataset_open_counting; records with a label out of range are then left out. / */
@@ -41,14 +41,14 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 
 /* Folders of JPEG images, as ImageNet is usually laid out: data.path/train/CLASS/FILE.jpeg and
  * data.path/val/CLASS/FILE.jpeg, or, without these two, data.path/CLASS/FILE.jpeg, which is then the training
- * split and has no evaluation split. Which files, in which order, with which labels: data/files.h;
- * classes are numbered by the training split's folders, and the evaluation split may lack some.
+ * split and has no evaluation split. data/files.h says which files are read, in which order and with which labels.
+ * Classes are numbered by the folders of the training split; the evaluation split may lack some of them.
  *
- * A record is data.image_size x data.image_size. `read` gives the evaluation's view, decoded in full: the
- * shorter side resized to data.resize, the centre cut out. `read_window` gives the training's: a random
- * window (data/resize.h) resized to the record, from an image decoded at 1/8, 1/4 or 1/2 where the window keeps
- * at least the record's size in it. What a file holds is checked when it is read (`petra data verify` reads
- * all). */
+ * A record is data.image_size x data.image_size. `read` gives what an evaluation sees: the image is decoded at full
+ * size, resized so that its shorter side is data.resize, and its centre is cut out. `read_window` gives what training
+ * sees: a random window (data/resize.h), resized to the size of a record. The image is decoded at 1/8, 1/4 or 1/2 of
+ * its size if the window is then still at least as large as a record. What a file holds is checked when it is read
+ * (`petra data verify` reads all). */
 
 /* Open the set and check for its splits. Errors: PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo).
  * PETRA_CONFIG: no data.path, data.resize below data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as in

@@ -26,13 +26,13 @@ petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const cha
 typedef struct petra_jpeg_decoder {
   const char *name; /* with version, such as "libjpeg-turbo 2.1.5" */
 
-  /* Decodes the whole image at 1/reduction of its size (1, 2, 4 or 8: the decoder computes shorter inverse
-   * transforms, each pixel standing for reduction x reduction ones): (ceil(height / reduction), ceil(width /
-   * reduction), 3) bytes, red, green, blue, into `rgb`. Grey is repeated in all three; the slow, exact
-   * integer transform is used, so that the bytes do not depend on the processor. Four components: with c, m,
-   * y, k the inks from 0 to 255 (an Adobe marker means that 255 - ink is stored), red = (255 - c)(255 - k) /
-   * 255 rounded, green and blue likewise. PETRA_DATA, the line beginning with `path`: damaged or truncated,
-   * which includes each warning of the decoder but those of docs/data.md that do no harm. Thread-safe. */
+  /* Decodes the whole image at 1/reduction of its size into `rgb`: (ceil(height / reduction), ceil(width / reduction),
+   * 3) bytes, red, green, blue. `reduction` is 1, 2, 4 or 8; the decoder then computes shorter inverse transforms, and
+   * each pixel stands for reduction x reduction pixels. Grey is repeated in all three; the slow, exact integer
+   * transform is used, so that the bytes do not depend on the processor. Four components: with c, m, y, k the inks from
+   * 0 to 255 (an Adobe marker means that 255 - ink is stored), red = (255 - c)(255 - k) / 255 rounded, green and blue
+   * likewise. PETRA_DATA, with a line that begins with `path`, if the image is damaged or truncated; every warning of
+   * the decoder counts as damage, except the harmless ones that docs/data.md lists. Thread-safe. */
   petra_status (*decode)(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
                          int reduction, uint8_t *rgb);
 } petra_jpeg_decoder;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows: what the samples of a set of tokens are. A window of context T is T + 1 consecutive tokens: the first T are the input,
- * the last T the labels, so that the label of each position is the token that follows it. Windows i = 0, 1, ... of an epoch begin at
- * offset + i T: their inputs do not overlap, and each has one token in common with the next.
+/* The samples of a token set are windows. A window of context T is T + 1 consecutive tokens: the first T are the input,
+ * the last T the labels, so that the label of each position is the token that follows it. Windows i = 0, 1, ... of an
+ * epoch begin at offset + i T: their inputs do not overlap, and each has one token in common with the next.
  *
- * Evaluation: offset 0, as many windows as fit, so that each token but the first is a label once (up to T - 1 tokens at the end are
- * left out). Training that shuffles: each epoch draws its offset, 0 <= offset < T; there are as many windows in every epoch as fit at the
- * largest one. Training that does not shuffle: as many, at offset 0. */
+ * An evaluation has offset 0 and as many windows as fit, so that each token except the first is a label exactly once
+ * (up to T - 1 tokens at the end are left out). Training with shuffling draws an offset for each epoch, 0 <= offset <
+ * T; every epoch has as many windows as fit at the largest offset. Training without shuffling has the same number of
+ * windows, at offset 0. */
 #pragma once
 
 #include "data/dataset.h"
@@ -32,7 +33,8 @@ petra_status petra_windows_init(const petra_config *config, petra_split split, c
  *   data.path, a folder (tokens)  train.bin; val.bin
  *   data.path, in HDF5 (tokens)   /train; /eval, which may be missing
  *   data.path, another file       with data.eval_share e the first floor(n (1 - e)) of its n tokens; the others
- * With data.eval_path all of data.path (of a folder train.bin) is the training split and all of that file the evaluation split. */
+ * With data.eval_path, the whole file data.path (in a folder: train.bin) is the training split, and the whole file
+ * data.eval_path is the evaluation split. */
 
 /* Open a split and check for the evaluation split. Tokens are checked when they are read. Errors: those of opening the
  * file and of petra_windows_init; PETRA_CONFIG: no path, no evaluation split, a vocabulary that is not given or not
@@ -46,18 +48,19 @@ petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
 /* Gets the shape. For text nothing is read, for tokens the head of the training split's file. */
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
 
-/* The generated set of tokens, data.set: grammar: a source whose entropy is known exactly, so that it is known how good a network can
- * become, and whose memory is longer than a few tokens, so that a longer context helps.
+/* The generated token set, data.set: grammar. Its entropy is known exactly, so the best possible loss of a network is
+ * known; its memory is longer than a few tokens, so a longer context helps.
  *
- * A token is a number of six bits, 0 .. 63, made of three letters of two bits: a + 4 b + 16 c. Each letter follows its own earlier self,
- * a the one of 1, b of 8, c of 64 tokens before: with the probability 7/8 it is that letter plus one (modulo 4), else one of the four,
- * each as likely. So the tokens are a stationary Markov chain of order 64; the first 64 are uniform, as all are for one who has seen
- * nothing.
+ * A token is a number of six bits, 0 .. 63, made of three letters of two bits: a + 4 b + 16 c. Each letter depends on
+ * the same letter of an earlier token: a on that 1 token before, b on that 8 tokens before, c on that 64 tokens before.
+ * With probability 7/8 it is that letter plus one (modulo 4), otherwise one of the four letters with equal probability.
+ * So the tokens are a stationary Markov chain of order 64. The first 64 tokens are uniform; so is any token, if none of
+ * the earlier ones is known.
  *
- * What a network that has seen t tokens can say of the next one: letter by letter, nothing (entropy ln 4) while t is less than the
- * letter's distance, and then the law above, whose probabilities are p = 7/8 + 1/32 = 29/32 and three times q = 1/32, with the entropy
- * h = -p ln p - 3 q ln q = 0.4141 nats. The mean over the T positions of a window, which have seen 1 .. T tokens of it, is the least loss of
- * any network of context T, in the mean over all texts:
+ * What a network that has seen t tokens can know about each letter of the next one: nothing (entropy ln 4) if t is less
+ * than the letter's distance; otherwise the law above, with one probability p = 7/8 + 1/32 = 29/32 and three of q =
+ * 1/32, so that the entropy is h = -p ln p - 3 q ln q = 0.4141 nats. The positions of a window have seen 1 .. T of its
+ * tokens. The mean of the entropy over these T positions is the smallest expected loss of any network with context T:
  *   loss(T) = sum over distances d of (min(T, d - 1) ln 4 + (T - min(T, d - 1)) h) / T. */
 
 enum { PETRA_GRAMMAR_TRAIN_TOKENS = 1 << 20, PETRA_GRAMMAR_EVAL_TOKENS = 1 << 17, PETRA_GRAMMAR_VOCABULARY = 64 };

@@ -95,7 +95,7 @@ bool petra_execution_unbegun(petra_execution *execution, bool unbegun);
 /* Returns the clock of rank 0 now; 0 without a progress thread. */
 int64_t petra_execution_clock_ns(const petra_execution *execution);
 
-/* Records a checkpoint of `ns`, which is not time of the microbatches. */
+/* Records that a checkpoint took `ns` nanoseconds, which do not count as time of the microbatches. */
 void petra_execution_paused(petra_execution *execution, int64_t ns);
 
 /* Reads or writes the recorded actions of a stage, in its part. `clock_ns` is petra_execution_clock_ns when it was

@@ -23,7 +23,8 @@ typedef struct petra_rank_times {
 petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan);
 void petra_rank_times_fini(petra_rank_times *times);
 
-/* Adds an action between two moments of a clock that all ranks share. The rank did not wait for `busy_ns` of them. */
+/* Adds an action between two moments of a clock that all ranks share. For `busy_ns` nanoseconds of the action the rank
+ * did not wait. */
 void petra_rank_times_add(petra_rank_times *times, const petra_action *action, int64_t start_ns, int64_t end_ns,
                           int64_t busy_ns);
 

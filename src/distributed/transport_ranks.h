@@ -3,10 +3,10 @@
  * one by a channel of the progress thread: as the logical tensors in the element type of the backend's activations
  * (f32, or f64 with ref's fp64), so that ranks need not have the same backend.
  *
- * Every rank goes through the one schedule of all stages. So a sender knows how many messages its receiver has taken by
- * the schedule when it sends one. It waits until the receiver really has, except for two messages. So no rank stores
- * more than the schedule itself and two messages per boundary, and none waits for ever: the first action of the
- * schedule that is not done has its messages, and its receiver has room.
+ * Every rank goes through the one schedule of all stages. So a sender knows how many messages, by the schedule, its
+ * receiver has taken before the sender sends the next one. Before it sends, it waits until the receiver has really
+ * taken all but two of these. So no rank stores more than the schedule itself and two messages per boundary, and none
+ * waits for ever: the first action of the schedule that is not done has its messages, and its receiver has room.
  *
  * For a checkpoint a receiver waits for all messages that were sent by the schedule. They then wait in the mailboxes of
  * the local transport, from where they are taken first.
@@ -53,9 +53,9 @@ void petra_transport_ranks_count_direct(const petra_transport *transport, int64_
 /* Returns the time (base/clock.h) at which a message was last taken; 0: none. */
 int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
-/* Counts the messages that an action of any stage takes and sends by the schedule. Call this for every action, in the
- * one order of all. `before`: the action was done before this transport existed; its messages are in the checkpoint
- * that the receiver reads. */
+/* Counts the messages that an action of any stage takes and sends by the schedule. Call this for every action of all
+ * stages, in the order that is the same on all ranks. `before`: the action was done before this transport existed; its
+ * messages are in the checkpoint that the receiver reads. */
 petra_status petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
                                          const petra_action *action, bool before);
 

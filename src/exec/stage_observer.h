@@ -31,7 +31,7 @@ typedef struct petra_stage_observer_ops {
   petra_status (*loss)(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                        int64_t virtual_ns);
   /* An evaluation begins, and all other actions here wait until it is done; in every process that takes part. Not
-   * called by arrival, because batches of an evaluation then pass between actions. */
+   * called in a run by arrival, because the batches of an evaluation then pass between other actions. */
   petra_status (*evaluating)(petra_stage_observer *observer);
   /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
   petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);

@@ -29,7 +29,7 @@ typedef struct petra_worker_stage_options {
   petra_stage_observer *observers; /* NULL: none */
 } petra_worker_stage_options;
 
-/* Returns what a method requires of a stage; `inverts`: it inverts and the network has blocks for that. */
+/* Returns what a method requires of a stage; `inverts`: the method inverts, and the network has reversible blocks. */
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts);
 
 /* Returns the mitigation of delay at stage `stage` of `stages` (from 1), after `warmup` microbatches of a synchronous

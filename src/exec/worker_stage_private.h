@@ -86,7 +86,7 @@ petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *t
 /* Reports the loss that waits, if there is one. */
 petra_status petra_losses_report_late(petra_worker_stage *worker);
 
-/* Call this after an action, when its work is on the device: waits only now for the loss before. */
+/* Call this after an action, when its work has been given to the device. Only now waits for the previous loss. */
 petra_status petra_losses_put_off(petra_worker_stage *worker);
 
 /* --- worker_evaluations.c --- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a data set as an HDF5 file (docs/hdf5-schema.md, "Data sets"): laid out by HDF5 under a temporary
- * name, filled by plain writes at the places that HDF5 gave, synced, renamed. So a file that is there is
- * whole, and a full disk is an error of the operating system. A file has images and labels, or tokens. */
+/* Writes a data set as an HDF5 file (docs/hdf5-schema.md, "Data sets"). HDF5 lays the file out under a temporary name;
+ * plain writes fill it at the positions that HDF5 chose; then it is synced and renamed. So a file with its final name
+ * is always complete, and a full disk shows as an ordinary write error. A file has images and labels, or tokens. */
 #pragma once
 
 #include "base/status.h"
@@ -11,7 +11,7 @@
 typedef struct petra_data_file petra_data_file;
 
 typedef struct petra_data_file_about {
-  int32_t vocabulary; /* of tokens; 0: images, of which the next lines are */
+  int32_t vocabulary; /* vocabulary of a token set; 0: a set of images, described by the next two lines */
   int32_t height, width, classes;
   double mean[3], deviation[3];
   int64_t train, eval;           /* images or tokens; eval 0: no evaluation split */
@@ -21,7 +21,7 @@ typedef struct petra_data_file_about {
 
 enum { PETRA_DATA_FILE_TRAIN, PETRA_DATA_FILE_EVAL, PETRA_DATA_FILE_SPLITS };
 
-/* PETRA_IO: `path` and why. Nothing at `path` changes before petra_data_file_close. */
+/* Errors: PETRA_IO, with `path` and the reason. Nothing at `path` changes before petra_data_file_close. */
 petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out);
 
 /* Writes `count` records of the split from number `first` on: 3 * height * width bytes each, planes red,
@@ -36,5 +36,5 @@ petra_status petra_data_file_put_tokens(petra_data_file *file, int split, int64_
 /* Makes the file appear at `path`, in place of what was there; frees `file` in any case. */
 petra_status petra_data_file_close(petra_data_file *file);
 
-/* Gives the file up: the temporary one is removed. NULL is allowed. */
+/* Discards the file: removes the temporary file. NULL is allowed. */
 void petra_data_file_destroy(petra_data_file *file);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are replaced whole or not at all: written under a temporary name beside, synced, renamed; and
- * what else the writers of this folder need of the file system. */
+/* Files that are replaced completely or not at all: they are written under a temporary name in the same folder, synced
+ * and renamed. Also other file functions that the writers of this folder need. */
 #pragma once
 
 #include "base/status.h"
@@ -8,28 +8,30 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The temporary name beside `path`: DIR/.NAME.tmp. It is the same at every call, so that what a killed process left is
- * overwritten by the next one; two processes must not write the same file at once. Free with petra_free. */
+/* Gets the temporary name in the folder of `path`: DIR/.NAME.tmp. It is the same at every call, so that what a killed
+ * process left is overwritten by the next one; two processes must not write the same file at once. Free with
+ * petra_free. */
 petra_status petra_file_temporary_name(const char *path, char **out);
 
 /* Makes `path` hold exactly these bytes. After success they are on the disk, the name included; after a failure
  * (PETRA_IO: path and why; PETRA_NO_MEMORY) what was at `path` before is still there and no temporary file is left.
- * What is no regular file (a device, a folder) is not replaced. SIGXFSZ must be ignored by the process if a file
- * size limit is to come back as an error. */
+ * Anything but a regular file (a device, a folder) is not replaced. The process must ignore SIGXFSZ, so that exceeding
+ * a file size limit is returned as an error. */
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size);
 
-/* PETRA_IO, logged, for a device or a pipe, such as /dev/null, in whose place a rename would put a file. */
+/* Returns PETRA_IO, logged, if `path` is a device or a pipe, such as /dev/null, which a rename would replace by a
+ * regular file. */
 petra_status petra_file_check_replaceable(const char *path);
 
-/* Syncs the folder that holds `path`, so that a rename in it survives a power cut. Folders that cannot be
- * opened or file systems that cannot sync a folder are no failure. */
+/* Syncs the folder that holds `path`, so that a rename in it survives a power cut. It is not a failure if the folder
+ * cannot be opened or the file system cannot sync a folder. */
 petra_status petra_file_sync_folder(const char *path);
 
-/* Writes all bytes at `offset` of an open file. 0 or an errno value. */
+/* Writes all bytes at `offset` of an open file. Returns 0 or an errno value. */
 int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);
 
-/* Lengthens the open file to `size` with space on the disk behind it, so that a full disk is met now and not in the
- * middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the file. */
+/* Extends the open file to `size` and reserves the disk space, so that a full disk is detected now and not in the
+ * middle of a change. Returns 0 or an errno value. A file system that cannot reserve space only lengthens the file. */
 int petra_file_reserve(int fd, off_t size);
 
 /* Stores DIRECTORY/NAME in *out. Free with petra_free. Errors: PETRA_NO_MEMORY. */

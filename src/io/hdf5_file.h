@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the reason of the first failed HDF5 call is kept; HDF5's own error stack is cleared by the next call. */
+/* Holds the reason of the first failed HDF5 call, because the next call clears HDF5's own error stack. */
 typedef struct petra_hdf5_errors {
   char reason[256];
 } petra_hdf5_errors;
@@ -25,7 +25,7 @@ void petra_hdf5_end(void);
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
 
-/* PETRA_IO: that `path` cannot be written, with the reason. */
+/* Returns PETRA_IO, after it has logged that `path` cannot be written, with the reason. */
 petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors);
 
 /* A file access property list: earliest format, no file locking, closing a file closes all that is open in
@@ -36,10 +36,11 @@ int64_t petra_hdf5_access(void);
  * one has a single node up to 256 chunks. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_creation(void);
 
-/* Writes `end` as the end-of-file address into the superblock on the disk, behind the back of HDF5, which
- * names there what it uses itself: a reader refuses addresses behind the end that it found when it opened the
- * file. The file must be at least that long. To be called after each flush, which writes HDF5's own end, and
- * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
+/* Writes `end` as the end-of-file address into the superblock on the disk, without HDF5's knowledge; HDF5 itself would
+ * write the end of what it uses. This is necessary because a reader rejects addresses beyond the end that it found when
+ * it opened the file. The file must be at least that long. Call this after each flush, because a flush writes HDF5's
+ * own end, and once more, with HDF5's own end, before the file is closed. `fd` is HDF5's descriptor. 0 or an errno
+ * value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
 /* A file that is open. */
@@ -55,32 +56,33 @@ petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
  * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/hdf5.h). Errors
- * are those of petra_hdf5_open, of the two, and of `read`. */
+ * are those of petra_hdf5_open, of the seal check and the guarded read (base/seal.h, base/hdf5.h), and of `read`. */
 typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
 
-/* Whether all values of a data set can be in its file, as it is stored and compressed. To be asked before room is made
- * for them. */
+/* Returns true if the file is large enough to contain all values of the data set, given how it is stored and
+ * compressed. Check this before you allocate memory for the values. */
 bool petra_hdf5_can_hold(int64_t set);
 
 /* Whether the data set has values of class `expected` (HDF5's H5T_class_t) and `rank` dimensions, of these extents. */
 bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent);
 
-/* A creation property list of class `list_class` for a data set or group, without times, so that equal
- * contents are equal bytes. Negative on failure; the caller closes it. */
+/* Returns a creation property list of class `list_class` for a data set or group that stores no timestamps, so that
+ * files with equal contents are identical. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_untimed(int64_t list_class);
 
-/* A data set that is made. */
+/* A data set to create. */
 enum { PETRA_HDF5_RANK = 5 };
 typedef struct petra_hdf5_set {
-  const char *name; /* folders in it are made */
+  const char *name; /* groups in its path are created */
   int64_t type;     /* in the file, as HDF5 knows it */
   int64_t memory;   /* of `values`; 0: the type that this machine has for `type` */
   int rank;         /* 0: one value */
   int64_t extent[PETRA_HDF5_RANK];
   const void *values;
-  /* Attributes: `units`; DIMENSION_LABELS (one name a dimension, as the dimension scales specification of HDF5 keeps
-   * them, so that h5py's `dims[i].label` shows them); texts of a name of their own. NULL: without. */
+  /* Attributes: `units`; DIMENSION_LABELS (one name per dimension, stored as HDF5's dimension scales specification
+   * requires, so that h5py's `dims[i].label` shows them); and the attribute named `legend`, with the texts `texts`.
+   * NULL: none. */
   const char *units;
   const char *const *dimensions;
   const char *legend;
@@ -88,14 +90,14 @@ typedef struct petra_hdf5_set {
   int text_count;
 } petra_hdf5_set;
 
-/* Creates it, without values; `properties` is closed in any case, and may be negative (of a call that failed). Negative
- * on failure, as the next two. */
+/* Creates the data set without values. Always closes `properties`, which may be negative if the call that created it
+ * failed. Returns a negative number on failure, like the next two functions. */
 int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t properties);
 
 /* Creates it with its values. */
 int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set);
 
-/* Creates one that grows along its first dimension, and has no rows yet: `extent` is that of one row. Rows that are
+/* Creates a data set without rows that can grow along its first dimension; `extent` is that of one row. Rows that are
  * announced but not yet written read as NaN or -1. Chunks of `chunk_rows` rows; `compressed` where HDF5 can. */
 int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *set, int chunk_rows, bool compressed);
 
@@ -126,23 +128,23 @@ petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, 
 petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
 petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
 
-/* HDF5 files that are built in memory and then written whole (atomic_file.h), so that a good file is never replaced by
- * half of one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be called
- * between petra_hdf5_begin and petra_hdf5_end. */
+/* HDF5 files that are built in memory and then written completely (io/file.h), so that a good file is never replaced by
+ * an incomplete one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be
+ * called between petra_hdf5_begin and petra_hdf5_end. */
 
 /* An HDF5 file in memory, which nothing writes to the disk; negative on failure. The caller closes it. */
 int64_t petra_hdf5_image_create(void);
 
-/* The bytes that the file would have on the disk, sealed. Free with petra_free. PETRA_IO: `path`, which it is to be
- * written to, and why; PETRA_NO_MEMORY. */
+/* Gets the bytes that the file would have on the disk, sealed; free them with petra_free. `path`, where the file will
+ * be written, is only for messages. PETRA_IO, with `path` and the reason; PETRA_NO_MEMORY. */
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
                                    size_t *size);
 
-/* Makes file->path hold them. Errors as of petra_file_write_atomically. */
+/* Writes these bytes to file->path. Errors: those of petra_file_write_atomically. */
 petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 
-/* Makes `path` hold a file into which `write` writes `what`, about `bytes` bytes; where it fails, with a line, what was at
- * `path` stays. */
+/* Creates a file at `path` whose content `write` writes from `what`, about `bytes` bytes in total. On failure, which is
+ * logged, an existing file at `path` is unchanged. */
 petra_status petra_hdf5_image_write(const char *path,
                                     petra_status (*write)(const petra_hdf5_file *file, const void *what),
                                     const void *what, size_t bytes);

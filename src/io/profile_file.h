@@ -12,7 +12,7 @@
 typedef enum petra_profile_part {
   PETRA_PROFILE_FORWARD,         /* F */
   PETRA_PROFILE_BACKWARD,        /* B without reconstruction or recomputation */
-  PETRA_PROFILE_RECONSTRUCT,     /* what B takes longer with it */
+  PETRA_PROFILE_RECONSTRUCT,     /* the additional time of B with reconstruction or recomputation */
   PETRA_PROFILE_WEIGHT_GRADIENT, /* the part of B that W takes where a program splits it off */
   PETRA_PROFILE_UPDATE,          /* U */
   PETRA_PROFILE_PARTS
@@ -24,23 +24,23 @@ const char *petra_profile_part_name(petra_profile_part part);
 /* Of the repetitions, in seconds. */
 typedef struct petra_spread {
   double min, quartile1, median, quartile3, max;
-  double mean; /* of those that are not far out: what sums of durations are made of, the cost */
+  double mean; /* mean without outliers; costs and sums of durations use it */
 } petra_spread;
 
 typedef struct petra_profile_stage {
   int32_t blocks;                        /* of the network that it holds, >= 1 */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down */
   petra_spread part[PETRA_PROFILE_PARTS];
-  double alone_s[PETRA_PROFILE_PARTS]; /* means while the other ranks waited: petra_profile.has_alone */
+  double alone_s[PETRA_PROFILE_PARTS]; /* means while the other ranks waited; valid if petra_profile.has_alone */
 } petra_profile_stage;
 
 /* The link between two ranks, for messages of one size. */
 typedef struct petra_profile_message {
   int64_t bytes;           /* >= 1 */
-  petra_spread time;       /* from one end to the other, with one of the same size the other way */
+  petra_spread time;       /* time from one end to the other, while a message of the same size goes the other way */
   petra_spread alone;      /* with nothing the other way: petra_profile.has_alone */
-  double pack_s, unpack_s; /* means: a rank's own time to make a message of tensors, and tensors of it */
-  double carry_s; /* mean: what moving it takes from the computing of the rank at either end while all ranks compute */
+  double pack_s, unpack_s; /* means: the time a rank needs to pack tensors into a message, and to unpack them */
+  double carry_s; /* mean: computing time that moving the message costs the rank at each end while all ranks compute */
 } petra_profile_message;
 
 enum { PETRA_PROFILE_MESSAGES = 32 };
@@ -49,14 +49,15 @@ typedef struct petra_profile {
   char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
   int32_t depth, width, classes, batch;
   int32_t image_height, image_width; /* 0 of tokens */
-  int32_t context, heads, patch; /* of transformers; context of tokens, patch of images; else 0, and not in the file */
+  /* for transformers: context for tokens, patch for images; else 0, and not in the file */
+  int32_t context, heads, patch;
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */
   bool has_spread;            /* of the stages: the quartiles are known */
-  int32_t ranks;              /* that measured, at the same time; 1: there is no link */
+  int32_t ranks;              /* number of ranks that measured, at the same time; 1: there is no link */
   int32_t hosts;              /* of these ranks; 0: a file that does not say */
-  bool has_alone;             /* of several ranks: what stages and messages take while the others wait */
-  int32_t messages;           /* sizes that were measured, rising; 0: none */
+  bool has_alone;   /* with several ranks: the times of stages and messages while the other ranks wait are known */
+  int32_t messages; /* sizes that were measured, rising; 0: none */
   petra_profile_message message[PETRA_PROFILE_MESSAGES];
 } petra_profile;
 

@@ -18,11 +18,11 @@ typedef struct petra_weight {
   bool passed_by; /* of a reader: not read; a file may lack it or have it in any shape */
 } petra_weight;
 
-/* Of which moment of a run the weights are (run.keep: best). */
+/* The point of a run at which the weights were taken (run.keep: best). */
 typedef struct petra_weights_moment {
-  int32_t epoch; /* whose evaluation they had, from 1; 0: not said */
+  int32_t epoch; /* epoch after which they were evaluated, from 1; 0: unknown */
   bool by_loss;  /* what was compared: the evaluation's mean loss, else its top-1 accuracy */
-  double value;  /* of that: nats, or a fraction */
+  double value;  /* the value that was compared: a loss in nats, or an accuracy as a fraction */
 } petra_weights_moment;
 
 /* Gets values of tensors that lie elsewhere: `get` sets those of weights[index]. */
@@ -39,10 +39,11 @@ typedef struct petra_weights_source {
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source);
 
-/* Of a file of weights; epoch 0 where it does not say. PETRA_IO, PETRA_DATA as below. */
+/* Reads this from a weights file; the epoch is 0 if the file does not contain it. PETRA_IO, PETRA_DATA as below. */
 petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out);
 
-/* The attribute `model` of a file of weights, to be freed; NULL where it has none. PETRA_IO, PETRA_DATA as below. */
+/* Reads the attribute `model` of a weights file, to be freed; NULL if the file has none. PETRA_IO, PETRA_DATA as
+ * below. */
 petra_status petra_weights_read_model(const char *path, char **out);
 
 /* Reads every tensor named in `weights` into its values, which the caller has allocated. PETRA_IO: cannot be
@@ -61,6 +62,6 @@ typedef struct petra_weights_difference {
   double largest; /* of |a - b| over tensors of equal shape; not finite where a value is not */
 } petra_weights_difference;
 
-/* Compares the values of /parameters of `a` and `b`. Equal to the bit are files with differing = more = 0. PETRA_IO: cannot be
- * opened or read; PETRA_DATA: no file of weights. */
+/* Compares the values of /parameters of `a` and `b`. Two files are bit-identical in their values if differing = more =
+ * 0. PETRA_IO: cannot be opened or read; PETRA_DATA: no file of weights. */
 petra_status petra_weights_compare(const char *a, const char *b, petra_weights_difference *out);

@@ -18,16 +18,18 @@
  *          rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
  *
  *  basis-rotation
- *          of a weight matrix G is the gradient of (petra_optim_takes_matrix), R by C: A = b2 A + (1 - b2) G G^T and
- *          B = b2 B + (1 - b2) G^T G; P and Q orthonormal: at t = 1 the eigenvectors of A and B, those of larger eigenvalues first,
- *          where these are 0 (to 1e-13 of the largest) one by one the axis that lies least in those before, made orthogonal to them;
- *          where `rotation_every` divides t the columns of P are sorted by P^T A P's diagonal, largest first, the rows of s with them,
- *          and P becomes the Q-factor of A P (one orthogonal iteration); Q likewise, with the columns of s. Then
- *          m = b1 m + (1 - b1) G; s = b2 s + (1 - b2) (P^T G Q)^2;
- *          w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
- *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All else by adamw. Products, eigenvectors and Q-factors in double
- *          on the host. Jung, Shin and Lee, Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation
- *          (arXiv 2602.03515), as its authors' program does it with second-order sources.
+ *          for a weight matrix (petra_optim_takes_matrix) of R rows and C columns with gradient G: A = b2 A + (1 - b2)
+ *          G G^T and B = b2 B + (1 - b2) G^T G; P and Q are orthonormal. At t = 1 they are the eigenvectors of A and B,
+ *          largest eigenvalue first. For eigenvalues of 0 (up to 1e-13 of the largest), the basis is completed one
+ *          vector at a time: with the coordinate axis that lies least in the span of the vectors so far, made
+ *          orthogonal to them; if `rotation_every` divides t, the columns of P are sorted by the diagonal of P^T A P,
+ *          largest first, and the rows of s are permuted in the same way; then P becomes the Q factor of A P (one step
+ *          of orthogonal iteration). Q is updated likewise, with the columns of s. Then m = b1 m + (1 - b1) G; s = b2 s
+ *          + (1 - b2) (P^T G Q)^2; w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
+ *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All else by adamw. Products, eigenvectors and
+ *          Q-factors in double on the host. Jung, Shin and Lee, Mitigating Staleness in Asynchronous Pipeline
+ *          Parallelism via Basis Rotation (arXiv 2602.03515), as its authors' program does it with second-order
+ *          sources.
  *
  * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
  * of lion and of the rms factor were not at hand. */

@@ -99,8 +99,8 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out);
  * PETRA_CONFIG if the profile has neither one block per stage nor the partition of the plan. */
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
 
-/* Does the same for a statistic. A quartile on the wrong side of the mean is replaced by the mean. A stage gets the sum
- * of its quartiles: its duration if all of it is as fast, or as slow. */
+/* Does the same for a statistic. A quartile on the wrong side of the mean is replaced by the mean. For a stage, the
+ * quartiles of its parts are added up: this is its duration if all parts are that fast, or that slow, at once. */
 typedef enum {
   PETRA_PROFILE_MEAN,
   PETRA_PROFILE_QUARTILE1,
@@ -131,7 +131,7 @@ typedef struct petra_stage_summary {
   int64_t forward_bytes, backward_bytes; /* sizes of the messages that it sends up and down, per microbatch */
   int64_t gradient_bytes; /* bytes that its replicas average before an update: gradients and running statistics */
   int64_t delay;          /* petra_method_distance; with a file, the largest */
-  int64_t lag;            /* maximum number of updates between the two */
+  int64_t lag;            /* largest number of updates between a microbatch's forward and its backward */
 } petra_stage_summary;
 
 /* Fills the row of stage `stage` (from 0). */

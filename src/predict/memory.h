@@ -26,5 +26,6 @@ petra_ledger_rule petra_ledger_rule_of(const petra_plan *plan, petra_accounting 
  * convolution, as in the network of table 3 (docs/semantics/networks.md); petra's convolutions have none. */
 void petra_ledger_block_of(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);
 
-/* Fills `out` as petra_predict_memory_measured does, but for what goes by counts (`input_bytes`, `version_bytes`, `copy_bytes`). */
+/* Fills `out` as petra_predict_memory_measured does, except for the members that are multiplied by counts
+ * (`input_bytes`, `version_bytes`, `copy_bytes`). */
 petra_status petra_predict_memory_pass(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *out);

@@ -39,6 +39,6 @@ petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile);
 /* Computes the spread of `count` >= 1 samples, and sorts them. */
 petra_spread petra_profile_spread(double *samples, size_t count);
 
-/* At all ranks, each with `rows` rows of `row` samples: `pooled` of rank 0 gets each row with the samples of all ranks, one after the
- * other. */
+/* Call this on all ranks, each with `rows` rows of `row` samples. On rank 0, each row of `pooled` gets that row's
+ * samples from all ranks, one rank after the other. */
 petra_status petra_profile_pool(petra_ranks *ranks, const double *samples, size_t rows, size_t row, double *pooled);

@@ -45,11 +45,12 @@ typedef struct petra_run_h5_train {
   int64_t microbatch;
   int32_t epoch; /* from 0 */
   double lr, loss, top1;
-  double wall_s, virtual_s; /* since the start of the run: of the loss; of the start of the last stage */
+  /* seconds since the start of the run: wall time of the loss; virtual time at which the last stage's action started */
+  double wall_s, virtual_s;
 } petra_run_h5_train;
 
-/* One row of /epoch. eval_* are NaN without an evaluation, those of a recalibration without one; a log without
- * recalibrations does not have their columns. */
+/* One row of /epoch. eval_* are NaN without an evaluation; the columns of a recalibration are NaN without a
+ * recalibration, and a log without recalibrations does not have them. */
 typedef struct petra_run_h5_epoch {
   int32_t epoch; /* from 0 */
   double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s;

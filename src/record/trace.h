@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer that writes a trace for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format") as a run goes: one process a
- * stage, with the threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds, but not of
- * messages that are still under way when the run ends; a counter of the microbatches that a stage holds between F and B, one of its
- * memory. Times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at `path` when it
- * is complete. */
+/* An observer that writes a trace for the viewers of Chrome and Perfetto (JSON in the Trace Event Format) during a run.
+ * The trace has one process per stage, with the threads F, B (for B, W and U) and communication; arrows from an action
+ * to the action that uses its message, except for messages still under way when the run ends; and two counters, of the
+ * microbatches that a stage holds between F and B and of its memory. Times are nanoseconds of the virtual clock, given
+ * as microseconds with three decimals. The file appears at `path` when it is complete. */
 #pragma once
 
 #include "base/mem.h"
@@ -25,5 +25,5 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
 /* Call this after the run: ends the file and renames it. */
 petra_status petra_trace_observer_finish(petra_observer *observer);
 
-/* Gives the file up if it was not finished. NULL is allowed. */
+/* Discards the file if it was not finished. NULL is allowed. */
 void petra_trace_observer_destroy(petra_observer *observer);

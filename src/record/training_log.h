@@ -48,6 +48,6 @@ void petra_training_log_go_on(petra_training_log *log);
 /* Ends the progress display; after a failure without a last line, so that the error comes last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
 
-/* Writes what the backends hold beside the accounts of the stages: a row for each rank into the log of rank 0 (NULL on the others). All
- * ranks come here. */
+/* Writes the backends' memory that is not in the stages' accounts: one row per rank, into the log of rank 0 (`run_h5`
+ * is NULL on the others). All ranks call this. */
 petra_status petra_backend_memory_write(petra_backend *backend, petra_ranks *ranks, petra_run_h5 *run_h5);

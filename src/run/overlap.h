@@ -12,5 +12,5 @@ void petra_overlap_destroy(petra_overlap *overlap); /* NULL is allowed */
 petra_observer *petra_overlap_observer(petra_overlap *overlap);
 
 /* Computes for each rank the share of the other ranks that compute while it does, averaged over its time in actions: 0
- * alone, 1 all others all the time; 0 for a rank that this_rank nothing. */
+ * if it always computes alone, 1 if all others compute all that time; 0 for a rank that does nothing. */
 void petra_overlap_shares(const petra_overlap *overlap, double *shares);

@@ -11,8 +11,9 @@
  * of an action is interpolated by the share of the other ranks that compute at the same time. This share depends on the
  * run, so the executor runs several times, each time with the shares of the run before.
  *
- * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: all costs at the first, or
- * at the third. That is the duration if the whole machine is as fast, or as slow, as in a quarter of the time. */
+ * Costs are those of the plan's cluster or, for an interval, quartiles of its profile: all costs at the first quartile,
+ * or all at the third. The results are what the run takes if the whole machine is as fast as in its fastest quarter of
+ * the time, or as slow as in its slowest. */
 #pragma once
 
 #include "plan/virtual_cluster.h"

@@ -51,8 +51,8 @@ typedef struct petra_run petra_run;
  * petra_run_go and petra_run_close. */
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out);
 
-/* Add observers, which are notified from then on; with cluster.replicas those of stages only of losses and evaluations.
- * Call them before petra_run_go. */
+/* Add observers, which are notified from then on. With cluster.replicas, observers of stages are notified only of
+ * losses and evaluations. Call them before petra_run_go. */
 void petra_run_observe(petra_run *run, petra_observer *observer);
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer);
 

@@ -3,9 +3,9 @@
  * messages with the sizes of the cost model go to other ranks by the progress thread.
  *
  * A rank has several devices of the schedule at once, each with one engine. An action begins when its device is free
- * and its message has arrived, whatever the rank's other devices do; its results are sent at its end. Only the rank's
- * own clock is shared: if the rank is late because of its own work (not because it slept or waited), its actions begin
- * so much later.
+ * and its message has arrived, whatever the rank's other devices do; its results are sent at its end. The devices share
+ * only the rank's own time: if the rank is late because of its own work (not because it slept or waited), its actions
+ * begin later by that amount.
  *
  * The worker receives the actions of all stages, in the one order that all ranks go through
  * (distributed/worker_ranks.h). */

@@ -6,9 +6,9 @@
 #include "config/config.h"
 #include "schedule/program.h"
 
-/* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, those after the update before last of
- * the microbatch's window of k: F and B of microbatch m read version max(0, floor(m / k) - 1). With a sync period p,
- * LATEST of F is a copy that is refreshed before every microbatch that p divides. */
+/* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, the weights one update older than the
+ * latest at the start of the microbatch's window of k: F and B of microbatch m read version max(0, floor(m / k) - 1).
+ * With a sync period p, LATEST of F is a copy that is refreshed before every microbatch that p divides. */
 typedef struct petra_method {
   const char *name; /* of the preset */
   const char *help;

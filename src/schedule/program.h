@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program: for every stage, the order of its actions. It knows no durations: when an action runs is the executor's
- * matter. An action waits for its messages, its engine and, on its own stage, by these rules:
+/* A program: for every stage, the order of its actions. It knows no durations; the executor decides when an action
+ * runs. An action waits for its messages, its engine and, on its own stage, by these rules:
  *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything
  *    before it;
  *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
@@ -58,11 +58,12 @@ typedef enum petra_program_moment {
   PETRA_MOMENT_NONE,   /* undefined: for an order from a file that no program has */
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
                           whole network. Such programs are synchronous and have no delay */
-  PETRA_MOMENT_ROUND,  /* each stage's before the round (tick, slot) in which stage j does B(m): stage i does B(m + i -
-                          j + e_j - e_i) in it (e: extra_delay), so that floor(min(max(0, that), M) / k) updates
-                          came before */
-  PETRA_MOMENT_CLOCK   /* those that the clock shows: every update counts that started until B(m) does, one at that
-                          very moment too; at stage j itself those before B(m) in its order */
+  /* for each stage, the weights before the round (tick, slot) in which stage j does B(m). In that round stage i does
+   * B(n) with n = m + i - j + e_j - e_i (e: extra_delay), so it has made floor(min(max(0, n), M) / k) updates before */
+  PETRA_MOMENT_ROUND,
+  /* the weights at the time on the clock when B(m) starts: every update counts that started before B(m) or at the same
+   * moment; at stage j itself, those before B(m) in its order */
+  PETRA_MOMENT_CLOCK
 } petra_program_moment;
 
 /* A program and its facts. No program is recognised by its address; its users query the facts here. */
@@ -178,14 +179,14 @@ static inline int64_t petra_program_extra(const petra_program_options *options, 
  * options. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Returns the number of microbatches other than m whose B the stage ends from the end of its B of m to that of stage 1,
- * once the pipeline is full: how much older m is when stage 1 has finished it. Lockstep (by ticks) and forward-locked
- * (by rounds): j - 1; 1f1b-async with F and B of one duration everywhere: floor((j - 1) / 2). Adds the difference
- * between the extra delay of stage 1 and its own. 0 in programs without a delay. */
+/* Returns how many more microbatches the stage finishes (B) between the end of its own B of m and the end of stage 1's
+ * B of m, once the pipeline is full: how much older m is by the time it leaves the pipeline. Lockstep (by ticks) and
+ * forward-locked (by rounds): j - 1; 1f1b-async with F and B of one duration everywhere: floor((j - 1) / 2). Adds the
+ * difference between the extra delay of stage 1 and its own. 0 in programs without a delay. */
 int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* Returns the index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`:
- * that microbatch, except in lockstep (after a warm-up) the update's tick. */
+/* Returns the index of the learning rate (nn/rate.h) for an update of `stage` whose last microbatch is `microbatch`:
+ * that microbatch or, in lockstep after a warm-up, the tick of the update. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);
 
@@ -197,9 +198,10 @@ int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_p
 /* Returns how many of the M microbatches have a loss: all, except the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
 
-/* Returns true if a run of another length, with these options, computes the same in its probes up to where stage 1 is
- * about to read `read` as the run of `microbatches` that has reached it. It is false if the updates of that run are
- * over, those of a longer run are not, and end-to-end networks are at weights that the longer run changes. */
+/* Compares two runs that differ in length: one of `microbatches`, which has reached the point where stage 1 is about to
+ * read microbatch `read`, and one with these options. Returns true if their probes compute the same up to that point.
+ * They do not if the first run has made all its updates, a longer run would make more, and the end-to-end networks
+ * would use weights that these change. */
 bool petra_program_probes_alike(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatches, int64_t read);
 

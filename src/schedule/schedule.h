@@ -72,7 +72,7 @@ typedef struct petra_schedule_distance {
   int64_t delay; /* later forwards of the stage */
 } petra_schedule_distance;
 
-/* Computes the gaps of every stage (schedule->stages of them, from 0). A fused last stage has 0 and 0. */
+/* Computes the distances of every stage (schedule->stages of them, from 0). A fused last stage has 0 and 0. */
 petra_status petra_schedule_distances(const petra_schedule *schedule, petra_schedule_distance *out);
 
 /* Determines the moment "when a backward runs" (schedule/program.h) and stores it in schedule->program.moment. It is

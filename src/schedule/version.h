@@ -13,8 +13,8 @@ typedef struct petra_version_rule {
   int64_t sync_period; /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
 } petra_version_rule;
 
-/* Returns the version that F and B of a microbatch read from a double buffer: that of the update before last of its
- * window of k. */
+/* Returns the version that F and B of a microbatch read from a double buffer: one update older than the latest at the
+ * start of the microbatch's window of k. */
 static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
   const int64_t window = microbatch / accumulate;
   return window > 0 ? window - 1 : 0;

@@ -31,7 +31,7 @@ petra_status petra_archive_integer(petra_archive *archive, const char *name, con
 petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
                                   int32_t **labels);
 
-/* The same for a set with the form of a block's parameters. */
+/* Reads or writes a tensor set with the shapes of a block's parameters. */
 petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
                                      const petra_block *block, petra_tensor_set *set);
 

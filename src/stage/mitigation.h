@@ -13,11 +13,11 @@
  *                          2003.11666), SC_D.
  *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T =
  *                          horizon D; eta, v and the difference are those of the last update. Ibid., LWP.
- *                          spectrain: F reads w - eta (D + E) v and B w - eta E v (both times horizon), E the updates
- *                          of the stage from its B of a microbatch to that of stage 1 (schedule/program.h, descent):
- *                          both predict the weights of the moment when the microbatch is through. Chen, Yang, Cheng,
- *                          Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform
- *                          (arXiv 1809.02839).
+ *                          spectrain: F reads w - eta (D + E) v and B reads w - eta E v (D + E and E multiplied by
+ *                          horizon). E is the number of updates that the stage makes from its own B of a microbatch to
+ *                          stage 1's (schedule/program.h, descent). Both predict the weights at the time when the
+ *                          microbatch leaves the pipeline. Chen, Yang, Cheng, Efficient and Robust Parallel DNN
+ *                          Training through Model Parallelism on Multi-GPU Platform (arXiv 1809.02839).
  *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled
  *                          Neural Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes
  *                          from above.
@@ -25,16 +25,16 @@
  *                          decay included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel
  *                          Optimization (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
  *                          With adamw and nadamw beta1 takes the place of m and nothing else changes: both average
- *                          gradients with weight 1 - beta1. So the authors' program (AsyncPP, --adaptive_momentum),
- *                          with nadamw for their method.
+ *                          gradients with weight 1 - beta1. The authors' program (AsyncPP, --adaptive_momentum) does
+ *                          the same, and uses nadamw for their method.
  *  error_feedback          w += u_t + (u_t - u_(t-D)) for t >= D, else u_t: u_t is what the optimiser's step number t
- *                          (from 0, after a warm-up) adds to the weights, weight decay included; D is whole. Its
- *                          gradient is one of the weights before step t - D, which took u_(t-D): the difference is what
- *                          that step lacked. So w = y + the last D of the u - the first D, with y the sum of the u
- *                          alone: F reads weights D steps ahead of those of plain delayed steps. After the error
- *                          feedback of Zmushko et al., One-Step Gradient Delay is Not a Barrier for Large-Scale
- *                          Asynchronous Pipeline Parallel LLM Pretraining (arXiv 2606.30634), whose formula was not at
- *                          hand.
+ *                          (from 0, after a warm-up) adds to the weights, weight decay included; D is whole. The
+ *                          gradient of step t was computed with the weights before step t - D, which added u_(t-D); the
+ *                          difference u_t - u_(t-D) is what that step lacked. So w = y + (the sum of the last D of the
+ *                          u) - (the sum of the first D), where y is the plain sum of all u: F reads weights D steps
+ *                          ahead of those of plain delayed steps. After the error feedback of Zmushko et al., One-Step
+ *                          Gradient Delay is Not a Barrier for Large-Scale Asynchronous Pipeline Parallel LLM
+ *                          Pretraining (arXiv 2606.30634), whose formula was not at hand.
  *
  * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit.
  * docs/semantics/mitigation.md says what of these was checked against which source. */

@@ -112,8 +112,8 @@ petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
                                    petra_status (*each)(void *context, petra_tensor *tensor), void *context);
 
 /* For counts of temporary memory. petra_stage_step_alone: the step of U alone, with the gradients as they are; no
- * version is kept or made. petra_stage_age: as many updates as start the mitigation of delay and one more, with the
- * weights as they are; what is kept of the version before them is kept. */
+ * version is kept or made. petra_stage_age: makes as many updates as it takes for the mitigation of delay to begin, and
+ * one more, without changing the weights; whatever is kept of the version before these updates stays. */
 petra_status petra_stage_step_alone(petra_stage *stage, double lr);
 petra_status petra_stage_age(petra_stage *stage);
 
@@ -134,7 +134,7 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
 /* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's
  * weights and the statistics of the batch. After batch number i those of the snapshot are the means over batches 0 ...
  * i of the batch's mean and of its unbiased variance (summed as a running mean, in the element type); what they were
- * before is lost. The stage with the head gives nothing (its head is not computed), the others out. */
+ * before is lost. The stage with the head produces no output (its head is not computed); the others set `out`. */
 petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
                                   petra_streams *out);
 

@@ -2,14 +2,15 @@
 /* The internals of the `cpu` backend: layouts, the handle and the functions that its files share.
  *
  * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
- * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 3 channels, that is for
- * images, and for all where oneDNN has no kernels for blocks (below AVX2). Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
- * OIhw16i16o, its Ohwi16o (block_in = I) for filters of images, and only the input blocked, or none, where
- * the output is not. In bf16 activations have their channels last, (N, H, W, C), for oneDNN's kernels on AMX know no
- * other layout: one block holds all channels, filled up with zero lanes to a multiple of 16 (3 channels as they
- * are); streams are float and inner tensors bf16, its 16 bits in a uint16_t, and filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next multiple of 16 behind
- * them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with the zero
- * lanes, so that it sees no padding and has a fast kernel for every number of channels. */
+ * filled up with zero lanes. block is 16 with AVX-512, else 8. It is 1 (plain NCHW) for 3 channels, that is for images,
+ * and for every tensor if oneDNN has no blocked kernels (below AVX2). Filters are stored as (O / block_out, I /
+ * block_in, KH, KW, block_in, block_out): oneDNN's OIhw16i16o, or its Ohwi16o (block_in = I) for filters that read
+ * images. If the output is not blocked, only the input is, or neither. In bf16 activations have their channels last,
+ * (N, H, W, C), because oneDNN's AMX kernels support no other layout. One block holds all channels, padded with zero
+ * channels to a multiple of 16 (3 channels are not padded). Streams are float; inner tensors are bf16, stored as 16
+ * bits in a uint16_t. Filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next
+ * multiple of 16 behind them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with
+ * the zero lanes, so that it sees no padding and has a fast kernel for every number of channels. */
 #pragma once
 
 #include "backend/backend.h"
@@ -29,7 +30,7 @@ enum {
 };
 
 /* A filter or a matrix as a primitive requires it: in bf16, or in another layout. It belongs to the tensor, which may
- * be read repeatedly before it is written. It counts in no account, but in the memory that the backend reports. */
+ * be read repeatedly before it is written. No account includes it; the memory that the backend reports does. */
 typedef struct cpu_shadow {
   const void *owner; /* primitive for which it was made; NULL: none, or the tensor has been written since */
   void *data;
@@ -88,15 +89,15 @@ static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
 }
 
 /* Marks the tensor as written: its shadows are out of date. Every function that returns a pointer for writing calls it,
- * from several threads of one operation. An operation that gets the data of its output itself (attention, results of
- * oneDNN's primitives) calls it before. */
+ * from several threads of one operation. An operation that accesses the data of its output directly (attention, results
+ * of oneDNN's primitives) calls cpu_touch first. */
 static inline void cpu_touch(petra_tensor *tensor) {
   cpu_layout *layout = tensor->layout;
   if (__atomic_load_n(&layout->shadowed, __ATOMIC_RELAXED))
     __atomic_store_n(&layout->shadowed, false, __ATOMIC_RELAXED);
 }
 
-/* Return the elements of a tensor of floats: every tensor except inner ones in bf16, and masks. */
+/* Return the elements of a tensor that holds floats: any tensor except masks and, in bf16, inner tensors. */
 static inline float *cpu_data(petra_tensor *tensor) {
   cpu_touch(tensor);
   return tensor->data;
@@ -138,8 +139,8 @@ static inline int64_t cpu_channel_offset(const cpu_layout *l, int64_t n, int64_t
   return (n * l->channel_blocks + c / l->block) * l->plane * l->block + c % l->block;
 }
 
-/* An activation as columns of `lanes` channels of one image: their number per image, and where each begins
- * (cpu_column_offset); the next pixel is `block` further. */
+/* An activation seen as groups ("columns") of `lanes` channels of one image. Return the number of groups per image, and
+ * the offset at which a group begins (cpu_column_offset); the next pixel is `block` elements further. */
 static inline int64_t cpu_columns(const cpu_layout *l) {
   return (int64_t)l->channel_blocks * l->block / l->lanes;
 }
@@ -218,8 +219,8 @@ petra_status cpu_onednn_product(const cpu_product *product);
 /* Computes the product by CBLAS, in one thread; extents below 2^31. */
 void cpu_blas_product(const cpu_product *product);
 
-/* Restricts the BLAS library to one thread: its matrices are those of the head, and its sums then keep their order.
- * Errors: PETRA_NO_MEMORY, logged, if there is not enough memory for the library's own buffers in `threads` threads
- * that call it. */
+/* Restricts the BLAS library, which multiplies only the matrices of the head, to one thread, so that the order of its
+ * sums is fixed. Errors: PETRA_NO_MEMORY, logged, if there is not enough memory for the library's own buffers in
+ * `threads` threads that call it. */
 petra_status cpu_blas_init(int threads);
 void cpu_blas_describe(char *text, size_t size);

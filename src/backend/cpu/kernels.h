@@ -23,8 +23,8 @@ typedef struct cpu_lion_rates {
   float keep, lr, beta1, new1, beta2, new2; /* keep: 1 - lr decay; new: 1 - beta */
 } cpu_lion_rates;
 
-/* Pieces of `block` contiguous channels: `rows` rows of `pixels` pixels, `row_step` elements apart; the next pixel is
- * `pixel_step` further: in fp32 `block` itself. */
+/* A piece of `block` contiguous channels: `rows` rows, `row_step` elements apart, of `pixels` pixels, `pixel_step`
+ * elements apart (in fp32: `block`). */
 typedef struct cpu_piece {
   int block;
   int64_t rows, pixels, row_step, pixel_step;
@@ -68,8 +68,8 @@ typedef struct cpu_norm_channels {
     (piece, channels, relu, offset, slope, x, dy, dx))
 
 /* The same for elements in bf16 (kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16
- * channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (of the
- * apply) or dy has floats. */
+ * channels (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (in
+ * narrow_apply) or dy (in the others) holds floats. */
 #define CPU_NARROW_KERNELS(X)                                                                                          \
   /* Rounds to nearest, ties to even; NaN stays NaN. */                                                                \
   X(void, to_bf16, (const float *x, uint16_t *y, int64_t count), (x, y, count))                                        \
@@ -90,7 +90,7 @@ typedef struct cpu_norm_channels {
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const uint16_t *x,               \
      const void *dy, float *sum, float *product),                                                                      \
     (piece, channels, relu, wide, x, dy, sum, product))                                                                \
-  /* dx may be dy unless that is wide. */                                                                              \
+  /* dx may be dy unless dy is wide. */                                                                                \
   X(void, narrow_backward,                                                                                             \
     (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const float *offset,             \
      const float *slope, const uint16_t *x, const void *dy, uint16_t *dx),                                             \
@@ -106,56 +106,57 @@ static inline int64_t cpu_strip_step(int64_t count) {
   return (count + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
 }
 
-#define CPU_SEQUENCE_KERNELS(X)                                                                                                \
+#define CPU_SEQUENCE_KERNELS(X)                                                                                        \
   /* y is what the product of a linear layer is added to: 0, b, addend + b or addend - b. b may be NULL: 0; y may be
-   * addend. */           \
-  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),            \
-    (join, b, addend, rows, count, y))                                                                                         \
-  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                               \
-  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                             \
-    (x, rows, step, columns, sum))                                                                                             \
-  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                             \
-  X(void, layer_norm_sums,                                                                                                     \
-    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,                   \
-     int64_t columns, double *dscale, double *dshift),                                                                         \
-    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                             \
-  /* If y is NULL, computes only mean and deviation. */                                                                        \
-  X(void, layer_norm,                                                                                                          \
-    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                         \
-     float *deviation, float *y),                                                                                              \
-    (x, scale, shift, rows, count, mean, deviation, y))                                                                        \
-  /* dx may be dy. */                                                                                                          \
-  X(void, layer_norm_backward,                                                                                                 \
-    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,             \
-     int64_t count, float *dx),                                                                                                \
-    (x, scale, mean, deviation, dy, rows, count, dx))                                                                          \
-  /* y may be x. */                                                                                                            \
-  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                               \
-  /* dx may be dy. */                                                                                                          \
-  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                         \
-    (form, x, dy, dx, count))                                                                                                  \
-  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. Of row i the first `keys` + i (at most `count`) are */ \
-  /* real, the others become 0. s = exp(s - largest); the sum is 1 / inverse, its log and the largest together */              \
-  /* log_sum, whose rows are `step` apart. */                                                                                  \
-  X(void, softmax,                                                                                                             \
-    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),                       \
-    (s, rows, count, keys, inverse, log_sum, step))                                                                            \
-  /* The same again: s = exp(s - log_sum). */                                                                                  \
-  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),            \
-    (s, rows, count, keys, log_sum, step))                                                                                     \
-  /* Rows of p and dp: dp = p (dp - dy y), dy y being the product of rows of `width`, `step` apart. */                         \
-  X(void, softmax_backward,                                                                                                    \
-    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,                   \
-     int64_t step),                                                                                                            \
-    (p, dp, rows, count, y, dy, width, step))                                                                                  \
-  /* y *= factor[i], rows of `width`, `step` apart */                                                                          \
-  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                              \
-    (factor, rows, width, step, y))                                                                                            \
-  /* log of the sum of exp of a row; with gradient != NULL (softmax - onehot) * factor. */                                     \
-  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),                     \
-    (row, count, label, factor, gradient))                                                                                     \
-  /* Counts the other elements that are not worse than that of `label`; a tie goes to the lower. */                            \
-  /* A NaN is never worse than anything, nor anything than it. */                                                              \
+   * addend. */   \
+  X(void, join_rows, (petra_join join, const float *b, const float *addend, int64_t rows, int64_t count, float *y),    \
+    (join, b, addend, rows, count, y))                                                                                 \
+  /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                       \
+  X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                     \
+    (x, rows, step, columns, sum))                                                                                     \
+  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                     \
+  X(void, layer_norm_sums,                                                                                             \
+    (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,           \
+     int64_t columns, double *dscale, double *dshift),                                                                 \
+    (x, dy, mean, deviation, rows, step, columns, dscale, dshift))                                                     \
+  /* If y is NULL, computes only mean and deviation. */                                                                \
+  X(void, layer_norm,                                                                                                  \
+    (const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,                 \
+     float *deviation, float *y),                                                                                      \
+    (x, scale, shift, rows, count, mean, deviation, y))                                                                \
+  /* dx may be dy. */                                                                                                  \
+  X(void, layer_norm_backward,                                                                                         \
+    (const float *x, const float *scale, const float *mean, const float *deviation, const float *dy, int64_t rows,     \
+     int64_t count, float *dx),                                                                                        \
+    (x, scale, mean, deviation, dy, rows, count, dx))                                                                  \
+  /* y may be x. */                                                                                                    \
+  X(void, gelu, (petra_gelu form, const float *x, float *y, int64_t count), (form, x, y, count))                       \
+  /* dx may be dy. */                                                                                                  \
+  X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                 \
+    (form, x, dy, dx, count))                                                                                          \
+  /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. In row i only the first `keys` + i */          \
+  /* scores (at most `count`) are real; the others become 0. s = exp(s - largest). `inverse` gets 1 / the sum */       \
+  /* of the row, and `log_sum`, whose rows are `step` apart, gets the log of that sum plus the largest score. */       \
+  X(void, softmax,                                                                                                     \
+    (float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step),               \
+    (s, rows, count, keys, inverse, log_sum, step))                                                                    \
+  /* Recomputes the softmax from log_sum: s = exp(s - log_sum). */                                                     \
+  X(void, softmax_again, (float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step),    \
+    (s, rows, count, keys, log_sum, step))                                                                             \
+  /* For rows of p and dp: dp = p (dp - dy y), where dy y is the dot product of the rows of dy and y, of */            \
+  /* `width` elements and `step` apart. */                                                                             \
+  X(void, softmax_backward,                                                                                            \
+    (const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy, int64_t width,           \
+     int64_t step),                                                                                                    \
+    (p, dp, rows, count, y, dy, width, step))                                                                          \
+  /* y *= factor[i], rows of `width`, `step` apart */                                                                  \
+  X(void, scale_rows, (const float *factor, int64_t rows, int64_t width, int64_t step, float *y),                      \
+    (factor, rows, width, step, y))                                                                                    \
+  /* Returns the log of the sum of exp over a row; if gradient is not NULL, it gets (softmax - onehot) * factor. */    \
+  X(double, log_sum_exp, (const float *row, int64_t count, int64_t label, double factor, float *gradient),             \
+    (row, count, label, factor, gradient))                                                                             \
+  /* Counts the other elements that rank before that of `label`; of equal elements the lower class ranks first. */     \
+  /* A NaN is never worse than another element, nor another element worse than a NaN. */                               \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
 #define CPU_KERNEL_DECLARE(result, name, parameters, ...) result cpu_kernel_##name parameters;

@@ -69,7 +69,8 @@ size_t cpu_primitive_wanted(const cpu_primitive *primitive);
 /* Returns true if two primitives require the weights in the same layout. */
 bool cpu_primitive_want_same(const cpu_primitive *a, const cpu_primitive *b);
 
-/* Makes `wanted` from the stored weights; not for a primitive that computes their gradient. */
+/* Converts the stored weights into `wanted`, the layout and type that the primitive requires; not for a primitive that
+ * computes the weights' gradient. */
 petra_status cpu_primitive_prepare(cpu_onednn *library, const cpu_primitive *primitive, void *w, void *wanted,
                                    void *scratch);
 
@@ -84,7 +85,7 @@ typedef struct cpu_primitive_data {
 /* Computes one of x, w (as stored) and y from the two others. */
 petra_status cpu_primitive_run(cpu_onednn *library, const cpu_primitive *primitive, const cpu_primitive_data *data);
 
-/* Returns true if this machine has instructions for bf16: AVX512-BF16, or AMX with it. */
+/* Returns true if this machine has instructions for bf16: AVX512-BF16, or AMX with bf16. */
 bool cpu_onednn_has_bf16(void);
 
 /* Describes the library: "oneDNN 2.6.3, ISA avx512_core". */

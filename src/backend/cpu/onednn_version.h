@@ -15,7 +15,7 @@
       return try_status_;                                                                                              \
   } while (0)
 
-/* Returns the address of a memory description, which version 3 keeps itself. */
+/* The address of a memory descriptor; in version 3 the library owns the descriptor. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t onednn_description;
 #else

@@ -19,8 +19,8 @@ typedef enum cuda_conv_kind {
 } cuda_conv_kind;
 
 /* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32:
- * tensors of f32. bf16: all three are bf16, but those that `wide_` names, and what is multiplied is bf16 always; sums
- * are f32. All zero bytes where nothing is said: shapes are compared by bytes. */
+ * tensors of f32. In bf16 all three are bf16 except those for which a `wide_` member is set; the products always
+ * multiply bf16, and sums are f32. Bytes that are not set here must be 0, because shapes are compared byte by byte. */
 typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */
@@ -36,17 +36,18 @@ typedef struct cuda_plan cuda_plan;
 enum {
   CUDA_PLAN_NOTE_TENSOR_CORES = 1,
   CUDA_PLAN_NOTE_NONDETERMINISTIC = 2,
-  CUDA_PLAN_NOTE_DOWN_CONVERTS = 4, /* inputs, below the precision's type */
+  CUDA_PLAN_NOTE_DOWN_CONVERTS = 4, /* inputs are converted to a smaller type than the precision's */
   CUDA_PLAN_NOTE_REDUCED_SUMS = 8,  /* sums in less than f32 */
   CUDA_PLAN_NOTE_WINOGRAD = 16,
   CUDA_PLAN_NOTE_FFT = 32
 };
 
-/* Wide shapes have two ways. One graph of cuDNN does all, by an engine that is compiled for it when the plan is made
- * (0.3 to 2 s of a core); the sum is then written as it is. Where cuDNN has none, launches of ours convert around a
- * plain bf16 plan: what it writes is rounded to bf16 once, then widened. cuDNN 9.19, asked without a device: none for a
- * filter gradient that rounds x, nor for 3 channels but their forward pass with a wide output; and none at all where
- * the process finds no `libcuda`. */
+/* A wide shape can be run in two ways. In the first, one cuDNN graph does everything, with an engine that is compiled
+ * for it when the plan is made (0.3 to 2 s on one core); the sum is then written without rounding. If cuDNN has no such
+ * engine, kernels of our own convert before and after a plain bf16 plan: its output is rounded to bf16 once and then
+ * widened. cuDNN 9.19, queried without a device, has no such engine for a filter gradient that rounds x, nor for 3
+ * channels (except for their forward pass with a wide output); if the process finds no `libcuda`, it has none at
+ * all. */
 
 /* Creates the plans with a handle of the current device or, if `deviceprop` (a device's properties as cuDNN writes them
  * in JSON) is not NULL, for that device, without a GPU: such plans can be made and queried, not run. cuDNN's workspaces
@@ -56,33 +57,34 @@ enum {
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
 void cuda_plans_destroy(cuda_plans *plans);
 
-/* The kinds (bits 1 << cuda_conv_kind) whose wide shapes, of those found from now on, may be one graph; at first the
- * forward pass and the data gradient. For a filter gradient it would save a launch over a small output and cost, on an
- * H100, the engine made for the device: for the graph there is only a general one. Not measured. */
+/* Sets the kinds (bits 1 << cuda_conv_kind) whose wide shapes may become one graph, for shapes found from now on;
+ * initially the forward pass and the data gradient. For a filter gradient one graph would save a launch over a small
+ * output, but on an H100 it could not use the engine made for that device, only a general one. This has not been
+ * measured. */
 void cuda_plans_fuse(cuda_plans *plans, unsigned kinds);
 
-/* From now on shapes use the configurations that `file` names (plan_private.h), and others are measured: of the first 8
- * that work, over all forms of a wide shape, each runs on temporarily allocated device memory, once and then three
- * times; the one with the smallest median is chosen (among equals the first) and added to the file. Measuring waits for
- * everything that the device does. cuda_plans_find does it when operations are described, never within the capture of a
- * CUDA graph. If cuDNN has something else than the file's configuration at its place, a line says so and the shape is
- * measured again; if the device does not have the memory for measuring, a line says so once, and heuristics choose.
- * Errors: those of cuda_plan_table_open. Call it once, before any plan is found. */
+/* From now on shapes that `file` contains use its configurations (plan_private.h), and other shapes are measured. The
+ * first 8 configurations that work (over all forms of a wide shape) each run once and then three more times, on
+ * temporarily allocated device memory; the one with the smallest median (the first of equals) is chosen and added to
+ * the file. Measuring waits for everything that the device does. cuda_plans_find does it when operations are described,
+ * never within the capture of a CUDA graph. If cuDNN now has another configuration at the place that the file records,
+ * a line says so and the shape is measured again. If the device has too little memory for measuring, a line says so
+ * once, and the heuristics choose. Errors: those of cuda_plan_table_open. Call it once, before any plan is found. */
 petra_status cuda_plans_measure(cuda_plans *plans, const char *file);
 
-/* Writes the choices of the shapes that were found, measured now or before, as a file for cuda_plans_measure; nothing
- * without it. */
+/* Writes the choices for all shapes found so far, whether measured now or read from the file, in the format of
+ * cuda_plans_measure's file; writes nothing if that was not called. */
 void cuda_plans_print(const cuda_plans *plans, FILE *out);
 
-/* Finds the plan for a shape. The first call makes it by cuDNN's heuristics: the first engine configuration that
- * finalizes, has the wanted notes and fits; for a wide shape one with as much in the graph as possible. Or by
- * measuring, see above. It lives as long as `plans`. Errors: PETRA_UNSUPPORTED, logged with the shape, if there is
- * none. */
+/* Finds the plan for a shape. The first call for a shape makes the plan, by measuring (see above) or by cuDNN's
+ * heuristics. These take the first engine configuration that finalizes, has the wanted notes and fits; for a wide
+ * shape, one with as many conversions in the graph as possible. It lives as long as `plans`. Errors: PETRA_UNSUPPORTED,
+ * logged with the shape, if there is none. */
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
 
 size_t cuda_plan_workspace(const cuda_plan *plan);
 
-/* Returns the number of our launches around cuDNN's in a run: 0 to 2. */
+/* Returns how many conversion kernels of our own a run launches before and after cuDNN's: 0 to 2. */
 int cuda_plan_conversions(const cuda_plan *plan);
 
 /* For tests: queries cuDNN again for the notes of the plan's engine. */

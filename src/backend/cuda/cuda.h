@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The internals of the `cuda` backend: its handle and the functions that its files share.
  *
- * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as
- * commands, the tensors that each reads and writes with them (segment.h); the commands of an action of a stage make
- * a segment, which runs in order on the lane of the stage (segment.c), as single launches or as a CUDA graph of them
- * (graph.c). Segments of different lanes wait for each other only where one touches what the other wrote, or writes
- * what it read.
+ * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as commands,
+ * each with the tensors that it reads and writes (segment.h). The commands of one action of a stage form a segment,
+ * which runs in order on the stage's lane (segment.c), as single launches or as one CUDA graph (graph.c). Segments of
+ * different lanes wait for each other only where one touches what the other wrote, or writes what it read.
  *
  * Tensors: kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads
  * (download, dot, cross_entropy) waits for the lane that computes it.
@@ -28,7 +27,8 @@ enum {
   CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
 };
 
-/* A moment of a segment: it is over once the lane has reached it. Numbers start at 1; 0: none. */
+/* The sequence number of a segment on its lane: the segment is over once the lane has reached this number. Numbers
+ * start at 1; 0: none. */
 typedef uint64_t cuda_moment;
 
 /* The target of tensor->layout: the last accesses to the storage. */
@@ -36,12 +36,12 @@ typedef struct cuda_storage {
   int write_lane;
   cuda_moment write;
   cuda_moment reads[CUDA_TRACKS]; /* the last access of each lane since the write */
-  /* In bf16, for tensors that are kept in f32 (streams, images, filters and their gradients): their numbers in bf16,
-   * which convolutions read and write; made on first use. An access to the tensor is an access to them too. NULL:
-   * none. */
+  /* In bf16, for tensors that are stored in f32 (streams, images, filters and their gradients): a copy of their values
+   * in bf16, which convolutions read and write; made on first use. An access to the tensor counts as an access to the
+   * copy too. NULL: none. */
   uint16_t *rounded;
   bool rounded_valid; /* they are the tensor's numbers, rounded */
-  bool rounded_alone; /* they are the only current ones: the f32 numbers are older (cuda_reads widens) */
+  bool rounded_alone; /* only the rounded copy is up to date; the f32 values are older (cuda_reads widens the copy) */
 } cuda_storage;
 
 typedef struct cuda_track {
@@ -69,7 +69,8 @@ typedef struct cuda_backend {
   cuda_peers *peers; /* NULL: none was connected */
   cuda_plans *plans;
   cuda_blas *blas;
-  int64_t rounded_bytes, scratch_bytes; /* of rounded copies; of lanes, what was outgrown too */
+  /* bytes of rounded copies; bytes of the lanes' scratch, including outgrown scratch */
+  int64_t rounded_bytes, scratch_bytes;
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(petra_backend *backend) {
@@ -109,7 +110,7 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
 const petra_peer_ops *cuda_peer_ops(void);
 const char *cuda_peers_version(void); /* "NCCL 2.28.9"; NULL */
 
-/* Cancels what hangs, before the device is waited for at the end. */
+/* Cancels transfers that hang, so that the final wait for the device can end. */
 void cuda_peers_destroy(cuda_backend *cuda);
 
 /* Returns PETRA_CHILD after a cancellation: the results of the device since then are undefined. Logs nothing. */

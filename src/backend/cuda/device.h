@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The language of the kernels: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
- * the host. A kernel file keeps to what is both.
+ * the host. A kernel file uses only what is valid in both.
  *
  *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value
- *   PETRA_KERNEL_FILLING(blocks, name, const ... a)      the same, with registers for so many blocks of 256 threads on a multiprocessor
+ *   PETRA_KERNEL_FILLING(blocks, name, const ... a)      the same, with its registers limited so that `blocks` blocks
+ *                                                        of 256 threads fit on a multiprocessor
  *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    of a kernel whose threads never wait for each other
  *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
  *
- * Where the last block of several goes on with what all have stored: PETRA_FENCE() before PETRA_COUNT(&counter), which counts
- * by one and answers what was there, and PETRA_FRESH(&value) to read what another block stored in the same launch.
+ * If the last of several blocks continues with what all of them have stored: call PETRA_FENCE() before
+ * PETRA_COUNT(&counter), which increments the counter and returns its old value, and use PETRA_FRESH(&value) to read
+ * what another block stored in the same launch.
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
- * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
- * PETRA_UNROLL_SOME stand before loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
+ * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes before loops with
+ * a small, constant number of iterations, PETRA_UNROLL_SOME before loops with many. A kernel's argument is called `a`
+ * and has at most 4 KiB. */
 #pragma once
 
 #include "backend/cuda/kernels.h"

@@ -33,9 +33,9 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
     return cuda_launched(#name);                                                                                       \
   }
 
-/* Sums the values of each group of `width` neighbouring threads, for the whole group, by halves: always in the same
- * order. `shared` has a place for each thread of the block; `width` is a power of two. `shared` may be used again when
- * every thread has the result. */
+/* Sums the values of each group of `width` neighbouring threads by repeated halving, always in the same order; every
+ * thread of the group gets the sum. `shared` has a place for each thread of the block; `width` is a power of two.
+ * `shared` may be used again when every thread has the result. */
 PETRA_DEVICE double cuda_group_sum(double *shared, int width, double value) {
   const int place = PETRA_THREAD & (width - 1);
   double *group = shared + PETRA_THREAD - place;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
- * Layouts: activations are dense in the order (N, H, W, C), f32 but where bf16 is said, filters (O, KH, KW, I), matrices and sequences row-major,
- * vectors plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone: the same
- * inputs give bit-identical output on every device. (An atomic counter tells which block is the last; what it sums and in which
- * order is the same whichever it is.) Element formulas are those of
- * backend/element.h.
+ * Layouts: activations are dense in the order (N, H, W, C), and f32 unless bf16 is stated; filters are (O, KH, KW, I),
+ * matrices and sequences row-major, vectors plain. Sums over many elements are made in double, in two levels with a
+ * grid that depends on shapes alone: the same inputs give bit-identical output on every device. (An atomic counter
+ * determines which block is the last. What that block sums, and in which order, does not depend on which block it is.)
+ * Element formulas are those of backend/element.h.
  *
  * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for
  * nothing, allocates nothing and may be captured into a CUDA graph. Failure: PETRA_BACKEND, logged with the kernel's
- * name. Pointers point into device memory unless it is said; "may alias" as in backend.h.
+ * name. Pointers point into device memory unless stated otherwise; "may alias" is meant as in backend.h.
  *
  * Plain C as well as CUDA C++: tests compile the kernels for the host (device.h). */
 #pragma once
@@ -38,11 +38,11 @@ typedef struct cuda_fill_args {
   void *y;
   int64_t count;
   float value;
-  bool narrow; /* y is of bf16 */
+  bool narrow; /* y is bf16 */
 } cuda_fill_args;
 petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
 
-/* y += alpha x of up to CUDA_AXPY_TENSORS tensors, none of which is another's x or y. */
+/* y += alpha x for up to CUDA_AXPY_TENSORS pairs; no tensor occurs in two pairs. */
 enum { CUDA_AXPY_TENSORS = 16 };
 typedef struct cuda_axpy_tensor {
   const void *x;
@@ -107,8 +107,9 @@ petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments)
 
 /* --- shuffle.cu --- */
 
-/* y[n][p][c] = x[n][c][p] for `to_channels_last`, y[n][c][p] = x[n][p][c] otherwise; p < plane. Never in place. What has its
- * channels last is of bf16 where it is `narrow`: rounded, or widened. */
+/* y[n][p][c] = x[n][c][p] for `to_channels_last`, y[n][c][p] = x[n][p][c] otherwise; p < plane. Never in place. If
+ * `narrow`, the array whose channels are last is bf16: its values are rounded when it is written, widened when it is
+ * read. */
 typedef struct cuda_permute_args {
   const void *x;
   void *y;
@@ -149,14 +150,15 @@ enum { CUDA_NORM_CHANNELS = 32 * CUDA_COUNTERS }; /* at most, where there are su
 size_t cuda_norm_scratch(int64_t pixels, int32_t c);
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments);
 
-/* y of petra_norm_forward from x and given mean and variance; y may alias addend. Of bf16 are x where it is `narrow` and y
- * where it is `narrow_y`, which goes with a narrow x and PETRA_JOIN_NONE. */
+/* y of petra_norm_forward from x and given mean and variance; y may alias addend. x is bf16 if `narrow`; y is bf16 if
+ * `narrow_y`, which requires `narrow` and PETRA_JOIN_NONE. */
 typedef struct cuda_norm_apply_args {
   const void *x;
   const float *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
   void *y;
-  uint16_t *rounded; /* out: y in bf16 besides; NULL: not wanted, and where y is */
-  void *second; /* NULL; else y has the first channels alone, this one those behind: PETRA_JOIN_NONE, not narrow_y */
+  uint16_t *rounded; /* out: an additional copy of y in bf16; NULL: not wanted, or y itself is bf16 */
+  /* if not NULL, y has only the first channels and `second` the others; requires PETRA_JOIN_NONE, without narrow_y */
+  void *second;
   uint16_t *rounded_second; /* as rounded */
   int64_t pixels;
   int32_t c, c_first; /* c_first: channels of y */
@@ -165,13 +167,13 @@ typedef struct cuda_norm_apply_args {
 } cuda_norm_apply_args;
 petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_norm_backward: dscale, dshift and dx; dx may alias dy. Of bf16 are x and dx where they are `narrow`, and dy where it
- * is `narrow_dy`, which goes with a narrow x. Scratch: cuda_norm_scratch bytes. */
+/* petra_norm_backward: dscale, dshift and dx; dx may alias dy. x and dx are bf16 if `narrow`; dy is bf16 if
+ * `narrow_dy`, which requires `narrow`. Scratch: cuda_norm_scratch bytes. */
 typedef struct cuda_norm_backward_args {
   const void *x;
   const float *scale, *shift, *mean, *variance;
   const void *dy,
-      *dsecond; /* dsecond: NULL; else dy has the first channels alone, this one those behind: not narrow_dy */
+      *dsecond; /* if not NULL, dy has only the first channels and dsecond the others; requires narrow_dy false */
   void *dx;
   float *dscale, *dshift;
   int64_t pixels;
@@ -231,8 +233,8 @@ typedef struct cuda_bias_args {
 } cuda_bias_args;
 petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments);
 
-/* db[o] = sum over n of dy[n][o], in double: by one block for each few columns or, for many rows, in two levels, with scratch of
- * cuda_bias_scratch bytes. */
+/* db[o] = sum over n of dy[n][o], in double. Each block sums a few columns; if there are many rows, the sum has two
+ * levels and needs cuda_bias_scratch bytes of scratch. */
 typedef struct cuda_bias_backward_args {
   const float *dy;
   float *db;
@@ -245,8 +247,8 @@ petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *argume
 
 /* --- loss.cu --- */
 
-/* petra_cross_entropy; n rows. The sums over rows are made by one block in their order. Scratch:
- * cuda_cross_entropy_scratch bytes. */
+/* petra_cross_entropy; n rows. One block sums over the rows, in their order. Scratch: cuda_cross_entropy_scratch
+ * bytes. */
 typedef struct cuda_loss_result {
   double loss;
   int32_t top1, top5;
@@ -267,7 +269,7 @@ petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *argume
 enum { CUDA_SGD_TENSORS = 64 };
 typedef struct cuda_sgd_tensor {
   float *parameter, *velocity;
-  uint16_t *rounded; /* out: the parameter in bf16 besides; NULL: not wanted */
+  uint16_t *rounded; /* out: an additional copy of the parameter in bf16; NULL: not wanted */
   const void *gradient;
   int64_t count;
   double decay;
@@ -313,7 +315,7 @@ typedef struct cuda_norm_1_args {
 size_t cuda_norm_1_scratch(int64_t count);
 petra_status cuda_norm_1_launch(const cuda_lane *lane, const void *arguments);
 
-/* polynomial (n, n), which holds gram gram, becomes the polynomial of petra_orthogonalize. */
+/* `polynomial` (n, n) holds the product gram gram on entry, and the polynomial of petra_orthogonalize on return. */
 typedef struct cuda_newton_schulz_args {
   const float *gram;
   float *polynomial;
@@ -323,8 +325,9 @@ petra_status cuda_newton_schulz_launch(const cuda_lane *lane, const void *argume
 
 /* --- elementwise.cu --- */
 
-/* petra_op_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before
- * normalisation) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
+/* petra_op_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted, with zeros (before
+ * normalisation) for pixels outside the image, mirrored, then (value / 255 - mean) / deviation in double, rounded
+ * once. */
 typedef struct cuda_augment_args {
   const uint8_t *pixels;
   const petra_augment_choice *choices;
@@ -394,8 +397,8 @@ petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *a
 
 /* --- embedding.cu --- */
 
-/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c), y (n, t, c). Where a token is not one of the
- * table's rows y is NaN. */
+/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c), y (n, t, c). If a token is not a
+ * row number of the table, its row of y is NaN. */
 typedef struct cuda_embed_args {
   const float *tokens, *table, *positions;
   float *y;
@@ -403,8 +406,8 @@ typedef struct cuda_embed_args {
 } cuda_embed_args;
 petra_status cuda_embed_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c). What is not a row of the table counts for positions
- * alone. Scratch: cuda_embed_scratch bytes. */
+/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c). A token that is not a row number of the table
+ * contributes only to dpositions. Scratch: cuda_embed_scratch bytes. */
 typedef struct cuda_embed_backward_args {
   const float *tokens, *dy;
   float *dtable, *dpositions;

@@ -11,14 +11,15 @@
 
 typedef struct cuda_blas cuda_blas;
 
-/* Computes in the given precision (fp32, tf32, bf16; data is f32 in each: bf16 rounds inputs inside the product) on
- * the present device. `CUDA_BLAS_SCRATCH` bytes of the lane's scratch are used as workspace. */
+/* Creates a handle that computes on the current device in the given precision: fp32, tf32 or bf16. Data are f32 in all
+ * three; in bf16 the product rounds its inputs. `CUDA_BLAS_SCRATCH` bytes of the lane's scratch are used as
+ * workspace. */
 enum { CUDA_BLAS_SCRATCH = 32 << 20 };
 petra_status cuda_blas_create(petra_precision precision, cuda_blas **out);
 void cuda_blas_destroy(cuda_blas *blas);
 
-/* Row-major: c (m, n) = alpha op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); a transposed is stored (k, m), b
- * transposed (n, k). */
+/* Row-major: c (m, n) = alpha op(a) op(b) + beta c, where op(a) is (m, k) and op(b) is (k, n). If transposed, a is
+ * stored as (k, m), b as (n, k). */
 typedef struct cuda_product {
   const float *a, *b;
   float *c;

@@ -44,8 +44,8 @@ PETRA_DEVICE float cuda_element(const void *from, bool narrow, int64_t i) {
   return narrow ? cuda_float_of(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
-/* Load and store `count` elements from number i on: CUDA_FOUR or 1, a constant for the caller. i is a multiple of
- * it. */
+/* Load and store `count` elements beginning with element i. `count` is CUDA_FOUR or 1 and must be a constant at the
+ * call; i is a multiple of `count`. */
 PETRA_DEVICE void cuda_load(const void *from, bool narrow, int64_t i, int count, float *x) {
   if (count == 1) {
     x[0] = cuda_element(from, narrow, i);

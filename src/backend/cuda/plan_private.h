@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* The configuration of cuDNN's for each shape: choices that were measured, stored in a text file.
+/* The measured choices of a cuDNN configuration for each shape, stored in a text file.
  *
  *   petra plans 1
  *   library: cuDNN 9.19.0
@@ -17,7 +17,8 @@
  *   deterministic: true
  *   forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, tf32: rounds 0, widens 0, heuristics a, rank 3, engine 33, 41.250 us
  *
- * and so on, one line a shape. It serves one version of cuDNN, one kind of device and one device.deterministic alone. */
+ * and so on, one line a shape. A file is valid only for one version of cuDNN, one kind of device and one value of
+ * device.deterministic. */
 
 /* The conversions of a wide shape that are in cuDNN's graph; the others are launches of ours. */
 typedef struct cuda_conv_form {
@@ -48,15 +49,16 @@ typedef struct cuda_plan_setting {
 
 typedef struct cuda_plan_table cuda_plan_table;
 
-/* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, bf16, x f32, output f32": of every line about a shape. */
+/* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, bf16, x f32, output f32": the text that names the shape in
+ * every line about it. */
 typedef struct cuda_shape_text {
   char text[192];
 } cuda_shape_text;
 cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
 
 /* Opens the choices of the file; there are none if it does not exist, but its folder must. Errors: PETRA_CONFIG, logged
- * with both settings, if it was measured in another one; PETRA_DATA, with the number of the line, if it is damaged;
- * PETRA_IO; PETRA_NO_MEMORY. */
+ * with both settings, if the file was measured with another setting; PETRA_DATA, with the line number, if the file is
+ * damaged; PETRA_IO; PETRA_NO_MEMORY. */
 petra_status cuda_plan_table_open(const char *path, const cuda_plan_setting *setting, cuda_plan_table **out);
 void cuda_plan_table_destroy(cuda_plan_table *table);
 
@@ -72,7 +74,7 @@ petra_status cuda_plan_table_put(cuda_plan_table *table, const cuda_conv_shape *
 void cuda_plan_table_print(const cuda_plan_table *table, bool all, FILE *out);
 
 /* Replaces the file completely or not at all, if anything was put since it was opened. Choices that others have added
- * to it in the meantime are kept. Errors: those of open, with the file as it was. */
+ * to it in the meantime are kept. Errors: those of cuda_plan_table_open; the file is then unchanged. */
 petra_status cuda_plan_table_write(cuda_plan_table *table);
 
 struct cudnnContext;
@@ -91,7 +93,7 @@ typedef struct cuda_attribute {
 /* The operation graph of one convolution and its parts; NULL: not present. */
 typedef struct cuda_conv_graph {
   void *x, *w, *y, *rounded, *sum; /* tensors */
-  void *convolution, *identity;    /* what is done */
+  void *convolution, *identity;    /* the operations' parameters (cuDNN's convolution descriptor, identity) */
   void *rounding, *operation, *widening;
   void *graph;
 } cuda_conv_graph;
@@ -102,11 +104,11 @@ struct cuda_plan {
   cuda_conv_graph graph;       /* kept with the configuration, as the plan was made from them */
   void *config, *plan;
   int64_t engine;
-  size_t workspace; /* cuDNN's; in the scratch it comes after the two: */
+  size_t workspace; /* cuDNN's workspace; in the scratch it follows the two buffers below */
   size_t rounded;   /* x in bf16; 0: x is read as it is */
   size_t narrow;    /* the output in bf16; 0: it is written as it is */
   unsigned notes;   /* CUDA_PLAN_NOTE_... */
-  bool compiled;    /* its kernel was compiled for it, here */
+  bool compiled;    /* its kernel was compiled at run time for this plan */
   cuda_conv_form form;
   cuda_plan_place place;
   struct cuda_plan *next;
@@ -156,11 +158,13 @@ petra_status cuda_plan_none(const cuda_plan_wanted *wanted, const cuda_plan *pla
  * status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);
 
-/* cuda_plan_run, but that cuDNN does not run the plan is no failure and is not logged: *ran is false then. */
+/* Like cuda_plan_run, but if cuDNN does not run the plan, this is not a failure and is not logged: *ran is then
+ * false. */
 petra_status cuda_plan_try(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y,
                            bool *ran);
 
-/* Runs each of the plans, all of one shape, on device memory that it takes for the time: of each the median of three runs after a
- * first one, conversions included, when all that the device had to do before is done. *fastest: the first of those that took least,
- * *us microseconds; -1: the device has no room for it, or cuDNN runs none of them; nothing is logged then. plan_measure.c */
+/* Measures plans of one shape on temporarily allocated device memory, once the device has finished all earlier work.
+ * The time of a plan is the median of three runs, including conversions, after a first run that does not count.
+ * *fastest: the plan with the smallest time (the first of equals), which is *us microseconds; -1 if the device has too
+ * little memory or cuDNN runs none of them, and then nothing is logged. plan_measure.c */
 petra_status cuda_plans_time(cuda_plan *const *plans, int count, int *fastest, double *us);

@@ -17,7 +17,8 @@ static inline size_t cuda_sums_scratch(const cuda_tile *tile) {
   return (size_t)tile->slices * 2 * (size_t)tile->c * sizeof(double);
 }
 
-/* Sums what the block's threads have of the same channel, row after row, and stores it as the block's partial sums. */
+/* For each channel, sums the values of the block's threads, row after row, and stores the result as the block's partial
+ * sums. */
 PETRA_DEVICE void cuda_sums_store(const cuda_tile tile, const cuda_place place, const cuda_sums sums, double *partial) {
   PETRA_SHARED double first[CUDA_TILE_THREADS];
   PETRA_SHARED double second[CUDA_TILE_THREADS];
@@ -35,7 +36,8 @@ PETRA_DEVICE void cuda_sums_store(const cuda_tile tile, const cuda_place place, 
   partial[(place.slice * 2 + 1) * tile.c + place.channel] = second_sum;
 }
 
-/* The sums over all slices of a channel, valid in the first of its threads (true is returned there). */
+/* Gets the sums over all slices of a channel. They are valid only in the channel's first thread, in which it returns
+ * true. */
 PETRA_DEVICE bool cuda_sums_collect(const cuda_tile tile, const double *partial, int32_t *channel, cuda_sums *sums) {
   PETRA_SHARED double first[CUDA_SUMS_THREADS];
   PETRA_SHARED double second[CUDA_SUMS_THREADS];
@@ -60,7 +62,7 @@ PETRA_DEVICE bool cuda_sums_collect(const cuda_tile tile, const double *partial,
   return true;
 }
 
-/* Blocks of CUDA_SUMS_THREADS for the second level. */
+/* Returns the number of blocks of CUDA_SUMS_THREADS threads for the second level. */
 static inline int64_t cuda_sums_blocks(int32_t c) {
   return (c + CUDA_SUMS_CHANNELS - 1) / CUDA_SUMS_CHANNELS;
 }

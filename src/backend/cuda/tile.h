@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of a block's threads over an array (pixels, c): along the channels, so that neighbours read neighbours, and
- * where there are few channels over several pixels at once. A thread stays with one channel and goes through pixels,
- * so that what belongs to the channel is computed once. All of it depends on the shape alone. */
+/* How the threads of a block are laid out over an array (pixels, c): along the channels, so that neighbouring threads
+ * read neighbouring elements; if there are few channels, over several pixels at once. A thread stays with one channel
+ * and goes through pixels, so that what belongs to the channel is computed once. All of it depends on the shape
+ * alone. */
 #pragma once
 
 #include "backend/cuda/device.h"
@@ -9,10 +10,10 @@
 enum {
   CUDA_TILE_THREADS = 256,
   CUDA_TILE_WIDTH = 64,     /* channels of a block, at most */
-  CUDA_TILE_PIXELS = 8,     /* pixels of a thread, at least, where there are that many */
-  CUDA_TILE_BLOCKS = 1024,  /* about so many fill a large device */
+  CUDA_TILE_PIXELS = 8,     /* minimum number of pixels of a thread, if there are that many */
+  CUDA_TILE_BLOCKS = 1024,  /* about as many blocks as fill a large device */
   CUDA_TILE_SLICES = 512,   /* partial sums of a channel, at most */
-  CUDA_TILE_FLAT = 1 << 20, /* blocks side by side over the pixels where there are no partial sums, at most */
+  CUDA_TILE_FLAT = 1 << 20, /* maximum number of blocks side by side over the pixels, if there are no partial sums */
   CUDA_TILE_BATCH = 4       /* elements that a thread loads before it uses them: loads in flight hide their latency */
 };
 
@@ -21,7 +22,7 @@ typedef struct cuda_tile {
   int64_t slices; /* blocks side by side over the pixels */
   int64_t chunks; /* blocks side by side over the channels */
   int32_t c;
-  int32_t width, rows; /* channels and pixels that a block is on at once; width * rows <= CUDA_TILE_THREADS */
+  int32_t width, rows; /* channels and pixels that a block processes at once; width * rows <= CUDA_TILE_THREADS */
 } cuda_tile;
 
 static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
@@ -38,8 +39,8 @@ static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
   return tile;
 }
 
-/* The same where a block leaves no partial sums, so that nothing bounds the number of blocks: each thread has `each` pixels
- * where there are that many. */
+/* The same for blocks that leave no partial sums, so that the number of blocks is not limited by these: each thread has
+ * `each` pixels, if there are that many. */
 static inline cuda_tile cuda_tile_flat(int64_t pixels, int32_t c, int each) {
   cuda_tile tile = cuda_tile_of(pixels, c);
   const int64_t of_block = (int64_t)tile.rows * each, full = (pixels + of_block - 1) / of_block;
@@ -54,7 +55,7 @@ static inline int64_t cuda_tile_blocks(const cuda_tile *tile) {
 /* The position of the calling thread. */
 typedef struct cuda_place {
   int64_t slice;
-  int64_t pixel, step; /* its first pixel, and from one to the next */
+  int64_t pixel, step; /* its first pixel, and the distance to its next one */
   int32_t channel;
   int32_t row; /* of the block */
   bool active; /* false: it has no channel */
