@@ -76,8 +76,9 @@ typedef petra_memory_change petra_memory_changes[PETRA_MEMORY_NEIGHBOURS];
 typedef struct petra_memory_stage {
   int64_t base[PETRA_MEMORY_CATEGORIES]; /* in use from before the first action until the end */
   petra_memory_changes change[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS];
-  int64_t extrapolates_after; /* for this many updates B reads weights of its own: LATER, as is B of a lag above 0 */
-  int64_t mitigates_after;    /* for this many updates U is LATER */
+  /* after more updates than this, B is LATER: it reads extrapolated weights (so is any B with a lag above 0) */
+  int64_t extrapolates_after;
+  int64_t mitigates_after; /* after more updates than this U is LATER */
   /* bytes of messages: the samples that stage 1 reads first of all in its F; they are included in `change` too */
   int64_t taken_bytes;
   /* Used if W is split from B. */

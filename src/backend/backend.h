@@ -11,7 +11,8 @@
  *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
  *  - Outputs are overwritten whatever they held before, including NaN, unless the operation is stated to add to them.
  *  - The same inputs, thread count and backend give bit-identical output.
- *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
+ *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is
+ *    NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */
 #pragma once
@@ -92,8 +93,9 @@ typedef struct petra_sgd_step {
 
 /* One step of AdamW, NAdamW or Lion over a set of tensors. Arrays are as in petra_sgd_step.
  * With squares, m and s being the averages of the gradient and of its square: m += (1 - beta1) (g - m);
- * s = beta2 s + (1 - beta2) g^2; p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) +
- * epsilon). The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
+ * s = beta2 s + (1 - beta2) g^2;
+ * p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
+ * The two rates decide whether it is AdamW or NAdamW (nn/optim.c).
  * Without squares it is Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c);
  * m = beta2 m + (1 - beta2) g. sign(0) is 0 and that of a NaN is NaN. Epsilon and the rates after lr are ignored. */
 typedef struct petra_adam_step {

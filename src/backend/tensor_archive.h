@@ -17,7 +17,9 @@ typedef struct petra_known_tensor {
 typedef struct petra_tensor_archive {
   petra_archive *archive; /* the current part */
   petra_backend *backend;
-  petra_account *const *accounts; /* accounts of tensors, which outlive these; NULL: they are elsewhere; borrowed */
+  /* The accounts under which tensors may be counted; they outlive the tensors. An entry NULL: that account is
+   * elsewhere. Borrowed. */
+  petra_account *const *accounts;
   int account_count;
   petra_account *own;        /* of the current part: tensors whose account is elsewhere */
   petra_known_tensor *known; /* of all parts, in the order in which they were stored */

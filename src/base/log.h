@@ -10,8 +10,8 @@ typedef enum petra_log_level { PETRA_LOG_ERROR, PETRA_LOG_WARNING, PETRA_LOG_INF
 /* Drops lines above this level (default: PETRA_LOG_INFO). Process-wide; set once at start. */
 void petra_log_set_level(petra_log_level level);
 
-/* Writes one line: "petra: [warning: ]message
- * " in one write. Escapes characters that a terminal does not show, including line breaks (petra_utf8_show). */
+/* Writes the line "petra: [warning: ]message" and its newline in one write. Escapes characters that a terminal does not
+ * show, including line breaks (petra_utf8_show). */
 void petra_log(petra_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Logs an error line and returns `status`, so that a failure reads `return petra_fail(PETRA_IO, ...)`. */

@@ -7,10 +7,10 @@
 
 #include <stddef.h>
 
-/* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an attribute. A part is a
- * file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part never takes the place of one that another
- * checkpoint needs. Items put into a part go to a temporary file immediately, so that only one item at a time needs
- * memory. */
+/* Creates checkpoint.h5 in memory or, with `part`, a part of it; `config` is the expanded config of the run, an
+ * attribute. A part is a file of its own, named by its content: STEM-DIGEST.h5, where STEM is `path`. So a new part
+ * never takes the place of one that another checkpoint needs. Items put into a part go to a temporary file immediately,
+ * so that only one item at a time needs memory. */
 petra_status petra_checkpoint_create(const char *path, bool part, const char *config, petra_archive **out);
 
 /* Write checkpoint.h5 to its path, or a part to its own path. PETRA_IO, with the path and the reason; an older file at

@@ -73,8 +73,8 @@ PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
 
-/* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns only if that
- * fails: PETRA_IO, if the script or Python is missing. */
+/* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns
+ * only if that fails: PETRA_IO, if the script or Python is missing. */
 petra_status petra_script_start(const char *script, const petra_arguments *arguments, const char *option,
                                 const char *value);
 

@@ -422,7 +422,7 @@ typedef struct petra_link_preset {
   const char *bandwidth_source, *latency_source;
 } petra_link_preset;
 
-/* Returns the preset of a petra_link_preset_choice (config/config.h), 0 .. count - 1. */
+/* Returns the preset of a petra_link_preset_choice, 0 .. count - 1. */
 const petra_link_preset *petra_link_preset_of(int choice);
 int petra_link_preset_count(void);
 

@@ -33,7 +33,7 @@ petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset *
  * directly from the file, because HDF5 itself is not made for several threads. Hence images have to be stored in one
  * piece, uncompressed. PETRA_IO: missing, unreadable; PETRA_DATA: no HDF5 file, truncated, something missing, of
  * another type or shape, a label out of range; PETRA_CONFIG: no path, no evaluation split. `problems` as in
- * petra_dataset_open_counting; records with a label out of range are then left out. / */
+ * petra_dataset_open_counting; records with a label out of range are then left out. */
 petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t limit, int64_t *problems,
                                  petra_dataset **out);
 

@@ -8,13 +8,13 @@
 
 typedef struct petra_loader petra_loader;
 
-/* One batch. Of images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
- * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at
- * a uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/sampler.h). Values are
- * doubles: 1.2 MB for an image of 224 x 224, 77 MB for a batch of 64; a loader holds threads + 2 batches. With the
- * option `bytes`, values is NULL; the batch has the bytes as they were read and the augmentation choices, and its
- * receiver augments and normalises. Of tokens: values (count, T, 1, 1), whole numbers, and T labels a sample, in the
- * order of the positions (data/token_sets.h); `bytes` changes nothing. */
+/* One batch. Of images: values (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation
+ * (crop: zero padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a
+ * window at a uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/sampler.h).
+ * Values are doubles: 1.2 MB for an image of 224 x 224, 77 MB for a batch of 64; a loader holds threads + 2 batches.
+ * With the option `bytes`, values is NULL; the batch has the bytes as they were read and the augmentation choices, and
+ * its receiver augments and normalises. Of tokens: values (count, T, 1, 1), whole numbers, and T labels a sample, in
+ * the order of the positions (data/token_sets.h); `bytes` changes nothing. */
 typedef struct petra_batch {
   petra_sample_kind samples;
   int32_t shape[4];    /* shape of the tensor that it becomes */
@@ -25,7 +25,7 @@ typedef struct petra_batch {
   const petra_augment_choice *choices; /* of each image, with pixels */
   const double *mean, *deviation;      /* for images, by channel */
   const int32_t *labels;
-  int64_t microbatch; /* status of the read */
+  int64_t microbatch; /* its number, from 0 */
 } petra_batch;
 
 typedef struct petra_loader_options {
@@ -52,8 +52,8 @@ void petra_loader_destroy(petra_loader *loader);
 /* Returns the number of labels of a sample: 1 for images, the positions of a window of tokens. */
 int32_t petra_loader_labels(const petra_loader *loader);
 
-/* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is valid until
- * petra_loader_give_back; at most threads + 2 may be held at once, in any order (PETRA_INTERNAL beyond that, and for a
- * microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
+/* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is
+ * valid until petra_loader_give_back; at most threads + 2 may be held at once, in any order (PETRA_INTERNAL beyond
+ * that, and for a microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out);
 void petra_loader_give_back(petra_loader *loader, petra_batch *batch);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resizing with the triangle filter (bilinear interpolation, widened where the image becomes smaller, so that
  * no pixel of the source is skipped: antialiasing). Along one axis, the interval [from, to) of the source
- * becomes `count` pixels; with s = (to - from) / count, pixel i is sum_x w(x) source(x) / sum_x w(x),   w(x)
- * = max(0, 1 - |x + 1/2 - (from + (i + 1/2) s)| / max(1, s)) over the pixels low <= x < high of the source.
- * It is applied down the columns first, then along the rows, and rounded to a byte after each; weights are
- * integers of 22 bits, so that every machine gives the same bytes where its double arithmetic is IEEE 754's.
+ * becomes `count` pixels. With s = (to - from) / count, pixel i is
+ *
+ *   sum_x w(x) source(x) / sum_x w(x),   w(x) = max(0, 1 - |x + 1/2 - (from + (i + 1/2) s)| / max(1, s)),
+ *
+ * summed over the source pixels low <= x < high. It is applied down the columns first, then along the rows, and rounded
+ * to a byte after each; weights are integers of 22 bits, so that every machine gives the same bytes where its double
+ * arithmetic is IEEE 754's.
  */
 #pragma once
 
@@ -28,11 +31,15 @@ petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resi
 /* The part of a large image that the network sees: a random window in training, the centre in evaluation.
  *
  * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6
- * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn as the field has come to draw it: up to
- * ten times area   = H W (0.08 + 0.92 u1)                    u1, u2 uniform in [0, 1) aspect = exp(log(3/4) +
- * u2 (log(4/3) - log(3/4))) w = round(sqrt(area aspect)), h = round(sqrt(area / aspect))      halves to even
- * and, if 0 < w <= W and 0 < h <= H, the place: top uniform in 0 .. H - h, then left uniform in 0 .. W - w.
- * After ten failures the largest centred window with an aspect within 3/4 .. 4/3. Draws from the stream:
+ * (area 8 % to 100 % of the image, aspect ratio 3/4 to 4/3), drawn in the usual way. Up to ten
+ * times, with u1 and u2 uniform in [0, 1):
+ *
+ *   area = H W (0.08 + 0.92 u1)
+ *   aspect = exp(log(3/4) + u2 (log(4/3) - log(3/4)))
+ *   w = round(sqrt(area aspect)), h = round(sqrt(area / aspect)), halves rounded to even
+ *
+ * If 0 < w <= W and 0 < h <= H, the position follows: top uniform in 0 .. H - h, then left uniform in 0 .. W - w. After
+ * ten failures the result is the largest centred window whose aspect ratio is within 3/4 .. 4/3. Draws from the stream:
  * petra_rng_uniform twice a try, then petra_rng_below twice for the try that fits.
  *
  * Evaluation: the image is resized so that its shorter side is `resize` (the longer one is rounded down) and

@@ -37,5 +37,6 @@ int petra_file_reserve(int fd, off_t size);
 /* Stores DIRECTORY/NAME in *out. Free with petra_free. Errors: PETRA_NO_MEMORY. */
 petra_status petra_join_path(const char *directory, const char *name, char **out);
 
-/* Makes a folder and those above it; one that exists is fine. Errors: PETRA_IO, with the part that cannot be made and why. */
+/* Makes a folder and those above it; one that exists is fine. Errors: PETRA_IO, with the part that cannot be made and
+ * why. */
 petra_status petra_make_folder(const char *path);

@@ -50,8 +50,8 @@ typedef struct petra_hdf5_file {
   petra_hdf5_errors errors;
 } petra_hdf5_file;
 
-/* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. Its data sets are opened
- * by petra_hdf5_open_set. Errors: those of petra_hdf5_open_file; PETRA_DATA if a link leads to another file. */
+/* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. Its data sets are
+ * opened by petra_hdf5_open_set. Errors: those of petra_hdf5_open_file; PETRA_DATA if a link leads to another file. */
 petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before

@@ -70,11 +70,10 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes, means and, if they are there, spreads, the link and what things take alone. PETRA_IO: cannot
- * be opened;
- * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
- * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
- * Destroy with petra_profile_destroy. */
+/* Reads attributes, blocks, message sizes, means and, if they are there, spreads, the link and what things take alone.
+ * PETRA_IO: cannot be opened; PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another
+ * shape, a time that is negative or not finite, a stage without blocks: one line with the path, what it found and what
+ * was expected. Destroy with petra_profile_destroy. */
 petra_status petra_profile_read(const char *path, petra_profile **out);
 
 void petra_profile_destroy(petra_profile *profile);

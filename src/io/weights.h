@@ -33,8 +33,8 @@ typedef struct petra_weights_source {
 
 /* Writes all tensors; f64 data sets if `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
  * names. `moment` (NULL: unknown) becomes two attributes of the root, `model` ("revnet-18 width 64, cifar stem, 10
- * classes") one. If `values` of a tensor is NULL, `source` provides them when they are due, so that memory holds the file
- * twice and one tensor. Errors: PETRA_IO, with the path and the reason; those of `get`. A file at `path` is then
+ * classes") one. If `values` of a tensor is NULL, `source` provides them when they are due, so that memory holds the
+ * file twice and one tensor. Errors: PETRA_IO, with the path and the reason; those of `get`. A file at `path` is then
  * untouched. */
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment, const petra_weights_source *source);

@@ -181,15 +181,16 @@ typedef struct petra_kernel_list {
  *   linear map             as a convolution of one pixel, of which a sample has as many as rows
  *   layer norm             forward 1 read, 1 write, 8 FLOPs an element; backward 2 reads, 1 write, 12 FLOPs
  *   GELU                   forward 1 read, 1 write, 10 FLOPs an element; backward 2 reads, 1 write, 16 FLOPs
- *   attention              forward 4 P C FLOPs on the matrix units for P pairs of positions (causal: T (T + 1) / 2, else
- *                          T^2) and C features, 5 FLOPs of the softmax for each pair and head; reads q, k, v, writes y.
- *                          Backward 10 P C (scores again, and one product for each of dv, dp, dq, dk); reads q, k, v, y,
- *                          dy, writes dq, dk, dv
+ *   attention              forward 4 P C FLOPs on the matrix units for P pairs of positions (causal: T (T + 1) / 2,
+ *                          else T^2) and C features, 5 FLOPs of the softmax for each pair and head; reads q, k, v,
+ *                          writes y.
+ *                          Backward 10 P C (scores again, and one product for each of dv, dp, dq, dk); reads q, k, v,
+ *                          y, dy, writes dq, dk, dv
  *   embedding              forward 2 reads (rows of both tables), 1 write, 1 FLOP an element; backward 2 reads of the
- *                          sequence, writes both tables, 2 FLOPs an element. Of images: a linear map, and the addition of
- *                          positions both ways
- *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean over
- *                          positions
+ *                          sequence, writes both tables, 2 FLOPs an element. Of images: a linear map, and the addition
+ *                          of positions both ways
+ *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean
+ *                          over positions
  *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);

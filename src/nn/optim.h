@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: config/optimiser.h. With g
- * the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step from 1:
+/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: config/optimiser.h.
+ * With g the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step from 1:
  *
  *  sgd     g += d w; v = m v + g (t = 1: v = g); w -= eta (g + m v with Nesterov momentum, v without). PyTorch's form.
  *  adamw   m = b1 m + (1 - b1) g; s = b2 s + (1 - b2) g^2;
  *          w = (1 - eta d) w - eta / (1 - b1^t) m / (sqrt(s / (1 - b2^t)) + eps).
  *          Loshchilov and Hutter, Decoupled Weight Decay Regularization (arXiv 1711.05101), in PyTorch's form.
  *  nadamw  the same averages; with mu_t = b1 (1 - 0.96^(t psi) / 2) and M_t = mu_1 ... mu_t
- *          w = (1 - eta d) w - eta ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(s / (1 - b2^t)) + eps).
+ *          w = (1 - eta d) w
+ *              - eta ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(s / (1 - b2^t)) + eps).
  *          Dozat, Incorporating Nesterov Momentum into Adam (2016), as PyTorch's NAdam with decoupled_weight_decay.
  *  lion    w = (1 - eta d) w - eta sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g.
  *          Chen et al., Symbolic Discovery of Optimization Algorithms (arXiv 2302.06675), algorithm 2.
  *  muon    of a matrix (petra_optim_takes_matrix) of R rows and C columns: v = m v + g; u = g + m v (Nesterov) or v;
  *          w = (1 - eta d) w - eta f NS(u), NS being petra_orthogonalize, f = max(1, R / C)^0.5 (shape) or
  *          0.2 max(R, C)^0.5 (rms). All else by adamw with rate eta adam_lr_share.
- *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024, kellerjordan.github.io/posts/muon);
- *          rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
+ *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024,
+ *          kellerjordan.github.io/posts/muon); rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
  *
  *  basis-rotation
- *          for a weight matrix (petra_optim_takes_matrix) of R rows and C columns with gradient G: A = b2 A + (1 - b2)
- *          G G^T and B = b2 B + (1 - b2) G^T G; P and Q are orthonormal. At t = 1 they are the eigenvectors of A and B,
- *          largest eigenvalue first. For eigenvalues of 0 (up to 1e-13 of the largest), the basis is completed one
- *          vector at a time: with the coordinate axis that lies least in the span of the vectors so far, made
- *          orthogonal to them; if `rotation_every` divides t, the columns of P are sorted by the diagonal of P^T A P,
- *          largest first, and the rows of s are permuted in the same way; then P becomes the Q factor of A P (one step
- *          of orthogonal iteration). Q is updated likewise, with the columns of s. Then m = b1 m + (1 - b1) G; s = b2 s
- *          + (1 - b2) (P^T G Q)^2; w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
+ *          for a weight matrix (petra_optim_takes_matrix) of R rows and C columns with gradient G:
+ *          A = b2 A + (1 - b2) G G^T and B = b2 B + (1 - b2) G^T G. P and Q are orthonormal. At t = 1 they are the
+ *          eigenvectors of A and B, largest eigenvalue first. For eigenvalues of 0 (up to 1e-13 of the largest), the
+ *          basis is completed one vector at a time, with the coordinate axis that lies least in the span of the vectors
+ *          so far, made orthogonal to them. If `rotation_every` divides t, the columns of P are sorted by the diagonal
+ *          of P^T A P, largest first, and the rows of s are permuted in the same way; then P becomes the Q factor of
+ *          A P (one step of orthogonal iteration). Q is updated likewise, with the columns of s. Then
+ *          m = b1 m + (1 - b1) G; s = b2 s + (1 - b2) (P^T G Q)^2;
+ *          w = (1 - eta d) w - eta / (1 - b1^t) P [P^T m Q / (sqrt(s / (1 - b2^t)) + eps)] Q^T.
  *          rotation_sides: smaller has P = 1 (R >= C) or Q = 1 (R < C). All else by adamw. Products, eigenvectors and
  *          Q-factors in double on the host. Jung, Shin and Lee, Mitigating Staleness in Asynchronous Pipeline
  *          Parallelism via Basis Rotation (arXiv 2602.03515), as its authors' program does it with second-order
  *          sources.
  *
- * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py runs; the papers
- * of lion and of the rms factor were not at hand. */
+ * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py
+ * runs; the papers of lion and of the rms factor were not at hand. */
 #pragma once
 
 #include "config/optimiser.h"

@@ -27,8 +27,8 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
 
 /* Returns base * (index + 1) / warmup while index < warmup, else base, multiplied according to the schedule:
  *  step    times factor for every milestone that the epoch floor(index / batches) has reached;
- *  cosine, wsd times final + (1 - final) f(x), where x = (index - (end - decay)) / decay, limited to 0 .. 1:
+ *  cosine, wsd  times final + (1 - final) f(x), where x = (index - (end - decay)) / decay, limited to 0 .. 1:
  *          cosine f = (1 + cos(pi x)) / 2, decay being all that follows the warm-up (Loshchilov and Hutter, SGDR, arXiv
- *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal Training
- *          Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
+ *          1608.03983, without restarts); wsd f = 1 - sqrt(x) (Haegele et al., Scaling Laws and Compute-Optimal
+ *          Training Beyond Fixed Training Durations, arXiv 2405.18392, whose text was not at hand). */
 double petra_lr_at(const petra_lr *lr, int64_t index);

@@ -110,7 +110,8 @@ typedef struct petra_run_h5_rank {
 petra_status petra_run_h5_ranks(petra_run_h5 *log, const petra_run_h5_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
-/* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high: with all costs at their first, and third, quartile. */
+/* The columns of /pace: how fast an executed run went, and what was predicted; NaN if one is not known. Low and high:
+ * with all costs at their first, and third, quartile. */
 typedef enum {
   PETRA_PACE_MEASURED,
   PETRA_PACE_PREDICTED,
@@ -126,7 +127,7 @@ typedef struct petra_run_h5_pace {
   double (*busy)[PETRA_PACE_COLUMNS]; /* per rank: share of the time between the first action and the last one's end */
 } petra_run_h5_pace;
 
-/* Call it once per run; it fails like the functions of run_h5.h. */
+/* Call it once per run; it fails like the functions above. */
 petra_status petra_run_h5_pace_write(petra_run_h5 *log, const petra_run_h5_pace *pace);
 
 /* /simulate of a simulated run. Arrays have `stages` entries. */
@@ -158,7 +159,7 @@ typedef struct petra_run_h5_memory_time {
   const int64_t *values; /* (bins, stages, categories, then their total) */
 } petra_run_h5_memory_time;
 
-/* Call each at most once per run; they fail like the functions of run_h5.h. */
+/* Call each at most once per run; they fail like the functions above. */
 petra_status petra_run_h5_simulated(petra_run_h5 *log, const petra_run_h5_simulation *simulation);
 petra_status petra_run_h5_memory_over_time(petra_run_h5 *log, const petra_run_h5_memory_time *memory);
 

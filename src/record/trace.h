@@ -14,7 +14,8 @@ typedef struct petra_trace_observer_options {
   const char *path;
   const petra_program_options *program; /* borrowed */
   bool split_backward;                  /* W is an action of its own, and ends what a stage holds */
-  /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not known. */
+  /* The account of a stage (from 1), asked for when an action of it or of a neighbour has started. NULL: memory is not
+   * known. */
   const petra_account *(*account)(const void *context, int32_t stage);
   const void *context;
 } petra_trace_observer_options;

@@ -12,8 +12,8 @@
  * run, so the executor runs several times, each time with the shares of the run before.
  *
  * Costs are those of the plan's cluster or, for an interval, quartiles of its profile: all costs at the first quartile,
- * or all at the third. The results are what the run takes if the whole machine is as fast as in its fastest quarter of
- * the time, or as slow as in its slowest. */
+ * or all at the third. The results are the durations if the whole machine is as fast as it is in a quarter of the
+ * time, or as slow as it is in a quarter of the time. */
 #pragma once
 
 #include "plan/virtual_cluster.h"

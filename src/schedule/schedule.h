@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A schedule as data: for every device the list of its actions, written out. As text one line a device,
+/* A schedule as data: for every device the list of its actions, written out. The text has one line per device:
  *
  *   # two devices, two microbatches
  *   1: 1F0 1F1 1B0 1B1 1U1
  *   2: 2F0 2B0 2F1 2B1 2U1
  *
- * where # begins a comment and | ends a round (schedule/program.h), || one of the whole network: nothing behind a
- * device's n-th || starts before everything before the n-th || of every device has ended. There is one kind of them in
- * a schedule. Stage s is on device (s - 1) mod D + 1. */
+ * # begins a comment. | ends a round of the device (schedule/program.h); || ends a round of the whole network: nothing
+ * after a device's n-th || starts until everything before the n-th || of every device has ended. A schedule uses only
+ * one of the two. Stage s is on device (s - 1) mod D + 1. */
 #pragma once
 
 #include "schedule/program.h"
@@ -27,8 +27,8 @@ typedef struct petra_schedule {
   int64_t losses;                  /* passes of the last stage that compute a loss: its F or, without it, its B */
   int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
   petra_schedule_entry *entries;
-  /* Runs it; petra_schedule_options gives the options. Its moment is NONE until petra_schedule_find_moment
-   *. */
+  /* Runs the schedule, with the options of petra_schedule_options. Its moment is NONE until petra_schedule_find_moment
+   * is called. */
   petra_program_ops program;
 } petra_schedule;
 

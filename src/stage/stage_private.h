@@ -18,7 +18,7 @@ typedef struct petra_record_block {
 typedef struct petra_record {
   int64_t microbatch;
   int64_t version; /* of the weights that its forward read */
-  bool holds;      /* it counts as a holder of this version (versions.h) */
+  bool holds;      /* it counts as a holder of this version (petra_versions_hold) */
   bool backward;   /* its B is done, its W is due */
   int32_t *labels; /* `label_count` labels of a split head */
   int32_t label_count;

@@ -12,10 +12,10 @@
  * PETRA_COUNT(&counter), which increments the counter and returns its old value, and use PETRA_FRESH(&value) to read
  * what another block stored in the same launch.
  *
- * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
- * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes before loops with
- * a small, constant number of iterations, PETRA_UNROLL_SOME before loops with many. A kernel's argument is called `a`
- * and has at most 4 KiB. */
+ * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and
+ * PETRA_BLOCKS are threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL goes
+ * before loops with a small, constant number of iterations, PETRA_UNROLL_SOME before loops with many. A kernel's
+ * argument is called `a` and has at most 4 KiB. */
 #pragma once
 
 #include "backend/cuda/kernels.h"

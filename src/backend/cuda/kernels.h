@@ -382,8 +382,8 @@ petra_status cuda_gelu_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- attention.cu --- */
 
-/* petra_op_attention_forward and _backward: qkv and dqkv (n, t, 3 heads d), y and dy (n, t, heads d), log_sum (n, t, heads). All sums
- * in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
+/* petra_op_attention_forward and _backward: qkv and dqkv (n, t, 3 heads d), y and dy (n, t, heads d), log_sum (n, t,
+ * heads). All sums in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
 typedef struct cuda_attention_args {
   const float *qkv, *dy; /* dy: backward */
   float *y, *log_sum;    /* forward: out; backward: in */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products by cuBLAS. matrix.c is the only file that includes its header; it opens the library at the first use. */
+/* Matrix products by cuBLAS. matrix.c is the only file that includes its header; it opens the library at the first
+ * use. */
 #pragma once
 
 #include "backend/cuda/lane.h"

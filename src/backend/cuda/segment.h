@@ -44,7 +44,7 @@ struct cuda_segment {
 petra_status cuda_segments_create(cuda_backend *cuda);
 void cuda_segments_destroy(cuda_backend *cuda);
 
-/* Creates the stream and the events of a lane that no stage computes on. */
+/* Creates the stream, the counters and the events of a lane. cuda_segments_create calls it for the lanes of stages. */
 petra_status cuda_track_create(cuda_track *track);
 
 /* begin and end of backend.h. A stage's number is from 1. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over the pixels (or rows) of an array, for each channel (or column), in double and in two levels: each block sums a slice
- * of the pixels of its channels into scratch, then one thread group per channel sums the slices in their order. */
+/* Sums over the pixels (or rows) of an array, for each channel (or column), in double and in two levels: each block
+ * sums a slice of the pixels of its channels into scratch, then one thread group per channel sums the slices in their
+ * order. */
 #pragma once
 
 #include "backend/cuda/tile.h"
@@ -67,7 +68,7 @@ static inline int64_t cuda_sums_blocks(int32_t c) {
   return (c + CUDA_SUMS_CHANNELS - 1) / CUDA_SUMS_CHANNELS;
 }
 
-/* The second level of sums (sums.h) where the sums are the result. */
+/* The second level, for sums that are themselves the result. */
 
 typedef struct cuda_sums_finish_args {
   cuda_tile tile;
