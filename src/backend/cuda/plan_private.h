@@ -11,11 +11,11 @@
 
 /* The measured choices of a cuDNN configuration for each shape, stored in a text file.
  *
- *   petra plans 1
- *   library: cuDNN 9.19.0
- *   device: NVIDIA H100 80GB HBM3
- *   deterministic: true
- *   forward, x 8x8x8x3, filter 8x3x3x3, stride 1, pad 1, tf32: rounds 0, widens 0, heuristics a, rank 3, engine 3, 4.125 us
+ *  petra plans 1
+ *  library: cuDNN 9.19.0
+ *  device: NVIDIA H100 80GB HBM3
+ *  deterministic: true
+ *  forward, x 8x8x8x3, filter 8x3x3x3, stride 1, pad 1, tf32: rounds 0, widens 0, heuristics a, rank 3, engine 3, 4.125 us
  *
  * and so on, one line a shape. A file is valid only for one version of cuDNN, one kind of device and one value of
  * device.deterministic. */
