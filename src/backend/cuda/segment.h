@@ -173,10 +173,10 @@ enum { CUDA_VALUES_BYTES = 1 << 18 }; /* room for the values of a segment: label
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
-/* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls cuda_send, and then describes the command
+/* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls cuda_send_upload, and then describes the command
  * that reads *device. */
-petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
-petra_status cuda_send(cuda_backend *cuda, size_t bytes);
+petra_status cuda_begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
+petra_status cuda_send_upload(cuda_backend *cuda, size_t bytes);
 
 /* Gets where the segment's launches will find this value on the device. */
 petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);

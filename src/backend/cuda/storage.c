@@ -59,13 +59,13 @@ petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const voi
   cuda_backend *cuda = cuda_of(backend);
   const size_t bytes = (size_t)tensor->elements * sizeof(float);
   void *pinned, *device;
-  PETRA_TRY(cuda_stage(cuda, bytes, &pinned, &device));
+  PETRA_TRY(cuda_begin_upload(cuda, bytes, &pinned, &device));
   if (type == PETRA_HOST_F32)
     memcpy(pinned, host, bytes);
   else
     for (int64_t i = 0; i < tensor->elements; i++)
       ((float *)pinned)[i] = (float)((const double *)host)[i];
-  PETRA_TRY(cuda_send(cuda, bytes));
+  PETRA_TRY(cuda_send_upload(cuda, bytes));
   cuda_writes(cuda, tensor);
   return reorder(cuda, tensor, device, tensor->data, true);
 }
@@ -76,10 +76,10 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
   const size_t pixels = (size_t)x->elements, choices = (size_t)x->shape[0] * sizeof *images->choices;
   const size_t start = (pixels + 15) / 16 * 16;
   void *pinned, *device;
-  PETRA_TRY(cuda_stage(cuda, start + choices, &pinned, &device));
+  PETRA_TRY(cuda_begin_upload(cuda, start + choices, &pinned, &device));
   memcpy(pinned, images->pixels, pixels);
   memcpy((char *)pinned + start, images->choices, choices);
-  PETRA_TRY(cuda_send(cuda, start + choices));
+  PETRA_TRY(cuda_send_upload(cuda, start + choices));
   CUDA_ARGUMENTS(cuda_augment_args, a);
   a.pixels = device;
   a.choices = (const void *)((const char *)device + start);

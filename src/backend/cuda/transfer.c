@@ -102,7 +102,7 @@ static petra_status grow(pair *memory, size_t bytes) {
   return PETRA_OK;
 }
 
-petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device) {
+petra_status cuda_begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device) {
   slot *s = &cuda->transfer->up[cuda->transfer->next];
   if (s->due) /* all slots are due: the segment has many uploads, and goes on in another one */
     PETRA_TRY(cuda_submit(cuda));
@@ -113,7 +113,7 @@ petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **
   return PETRA_OK;
 }
 
-petra_status cuda_send(cuda_backend *cuda, size_t bytes) {
+petra_status cuda_send_upload(cuda_backend *cuda, size_t bytes) {
   cuda_transfer *transfer = cuda->transfer;
   slot *s = &transfer->up[transfer->next];
   CUDA_TRY(cudaMemcpyAsync(s->memory.device, s->memory.pinned, bytes, cudaMemcpyHostToDevice, transfer->stream),
