@@ -114,9 +114,9 @@ START_TEST(journals_are_read_out_in_order) {
                        action == 0 ? (int64_t)shared->bytes : 0); /* nothing is seen yet */
       ck_assert_int_eq(shared->references, 2);
     }
-    must(petra_journal_read_out(beside.journal[0]));
+    must(petra_journal_apply(beside.journal[0]));
     ck_assert_int_eq(shared->references, 1);
-    must(petra_journal_read_out(beside.journal[1]));
+    must(petra_journal_apply(beside.journal[1]));
     ck_assert_mem_eq(plain.account, beside.account, sizeof plain.account);
     close_passing(&beside);
   }
@@ -141,7 +141,7 @@ START_TEST(an_action_has_its_own_storage_again) {
     petra_tensor_release(&again);
   }
   petra_journal_close(p.journal[0]);
-  must(petra_journal_read_out(p.journal[0]));
+  must(petra_journal_apply(p.journal[0]));
   close_passing(&p);
 }
 END_TEST

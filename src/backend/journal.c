@@ -81,7 +81,7 @@ static void make_all(petra_journal *journal) {
   journal->count = 0;
 }
 
-petra_status petra_journal_read_out(petra_journal *journal) {
+petra_status petra_journal_apply(petra_journal *journal) {
   assert(!petra_journal_here());
   make_all(journal);
   return journal->status;

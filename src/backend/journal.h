@@ -26,7 +26,7 @@ void petra_journal_close(petra_journal *journal);
 
 /* Makes the changes in their order and empties the journal; no journal may be open in any thread. Errors:
  * PETRA_NO_MEMORY, logged before: a change could not be recorded, and was made in another order. */
-petra_status petra_journal_read_out(petra_journal *journal);
+petra_status petra_journal_apply(petra_journal *journal);
 
 /* --- for tensor.c: the journal of the calling thread --- */
 

@@ -28,7 +28,7 @@ void petra_deferred_work_leave(petra_deferred_work *deferred) {
 }
 
 petra_status petra_deferred_work_end(petra_deferred_work *deferred, petra_status before) {
-  petra_status read_out = petra_journal_read_out(deferred->journal);
+  petra_status read_out = petra_journal_apply(deferred->journal);
   if (before != PETRA_OK)
     return before;
   if (deferred->failure[0])
