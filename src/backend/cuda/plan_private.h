@@ -11,14 +11,15 @@
 
 /* The measured choices of a cuDNN configuration for each shape, stored in a text file.
  *
- *  petra plans 1
- *  library: cuDNN 9.19.0
- *  device: NVIDIA H100 80GB HBM3
- *  deterministic: true
- *  forward, x 8x8x8x3, filter 8x3x3x3, stride 1, pad 1, tf32: rounds 0, widens 0, heuristics a, rank 3, engine 3, 4.125 us
+ *   petra plans 1
+ *   library: cuDNN 9.19.0
+ *   device: NVIDIA H100 80GB HBM3
+ *   deterministic: true
+ *   forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, tf32: rounds 0, widens 0, heuristics a, rank 3,
+ *     engine 33, 41.250 us
  *
- * and so on, one line a shape. A file is valid only for one version of cuDNN, one kind of device and one value of
- * device.deterministic. */
+ * and so on, one line (here broken in two) for each shape. A file is valid only for one version of cuDNN, one kind of
+ * device and one value of device.deterministic. */
 
 /* The conversions of a wide shape that are in cuDNN's graph; the others are launches of ours. */
 typedef struct cuda_conv_form {

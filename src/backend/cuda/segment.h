@@ -173,8 +173,8 @@ enum { CUDA_VALUES_BYTES = 1 << 18 }; /* room for the values of a segment: label
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
-/* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls cuda_send_upload, and then describes the command
- * that reads *device. */
+/* Gets memory for an upload of `bytes` bytes: the caller fills *pinned, calls cuda_send_upload, and then describes the
+ * command that reads *device. */
 petra_status cuda_begin_upload(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
 petra_status cuda_send_upload(cuda_backend *cuda, size_t bytes);
 
