@@ -46,7 +46,7 @@ typedef struct petra_command {
   const char *arguments;       /* such as "CONFIG.yaml" */
   const char *help;            /* paragraphs for --help */
   bool takes_config;           /* accepts a config or another file, with --set and --help-config */
-  int inputs_least;            /* without a config: minimum number of files or folders */
+  int inputs_min;              /* without a config: minimum number of files or folders */
   int inputs_max;              /* maximum number; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own options in the order of the help, ended by one without a name; NULL: none */

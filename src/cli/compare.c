@@ -361,6 +361,6 @@ const petra_command petra_command_compare = {
     .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and\n"
             "the results side by side. For each run after the first, prints whether its losses and its weights\n"
             "(weights.h5) are equal to those of the first run to the bit.",
-    .inputs_least = 2,
+    .inputs_min = 2,
     .inputs_max = PETRA_MAX_INPUTS,
     .run = run};

@@ -30,7 +30,7 @@ const petra_command petra_command_export = {
             "the columns; every other line is a row. Existing files with these names are replaced. Gradients that\n"
             "probes stored (probe.gradients) are tensors and are left out. The command needs Python with h5py, as\n"
             "petra report does (Debian: python3-h5py).",
-    .inputs_least = 1,
+    .inputs_min = 1,
     .inputs_max = 1,
     .options =
         (const petra_option[]){PETRA_OPTION("csv", "DIR", csv, "the folder to write to; created if it does not exist"),

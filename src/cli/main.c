@@ -210,7 +210,7 @@ static petra_status read_operands(const petra_command *command, int count, char 
   if (count > maximum && maximum == 1)
     return petra_fail(PETRA_USAGE, "expected one %s, got '%s' and '%s'",
                       command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
-  if (count < command->inputs_least || count > maximum)
+  if (count < command->inputs_min || count > maximum)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
                       command->arguments, command->name);
   arguments->input = count > 0 ? operands[0] : NULL;

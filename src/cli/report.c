@@ -22,7 +22,7 @@ const petra_command petra_command_report = {
             "This needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly). petra uses the\n"
             "Python that ./configure found, or python3; the environment variable PETRA_PYTHON (or PYTHON) overrides\n"
             "it.",
-    .inputs_least = 1,
+    .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =
         (const petra_option[]){
