@@ -164,7 +164,7 @@ static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void 
 static petra_status check_all(reader *r, hid_t group) {
   for (int i = 0; i < r->count; i++) {
     hid_t set = -1;
-    if (r->weights[i].passed_by)
+    if (r->weights[i].skipped)
       continue;
     PETRA_TRY(open_tensor(r->path, group, &r->weights[i], &set));
     H5Dclose(set);
@@ -198,7 +198,7 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
     return petra_fail(PETRA_DATA, "%s: not a weights file: no group %s", r->path, GROUP);
   petra_status status = check_all(r, group);
   for (int i = 0; i < r->count && status == PETRA_OK; i++)
-    if (!r->weights[i].passed_by)
+    if (!r->weights[i].skipped)
       status = read_tensor(r->path, group, &file->errors, &r->weights[i]);
   H5Gclose(group);
   return status;

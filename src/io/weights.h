@@ -15,7 +15,7 @@ typedef struct petra_weight {
   int32_t shape[4]; /* (O, I, KH, KW), (O, I) or (n) */
   int64_t elements;
   double *values; /* dense, row-major; owned by the caller */
-  bool passed_by; /* of a reader: not read; a file may lack it or have it in any shape */
+  bool skipped;   /* of a reader: not read; a file may lack it or have it in any shape */
 } petra_weight;
 
 /* The point of a run at which the weights were taken (run.keep: best). */

@@ -251,7 +251,7 @@ static void pass_by_head(const petra_network *network, tensor_list *list) {
   const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
   const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
   for (int i = list->count - tensors; i < list->count; i++)
-    list->weights[i].passed_by = true;
+    list->weights[i].skipped = true;
 }
 
 /* Returns how much of a network's label must be equal: with model.new_head all but the classes, which come last. */
@@ -286,7 +286,7 @@ petra_status petra_network_read_weights(petra_network *network, const char *path
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);
   for (int i = 0; i < list.count; i++)
-    if (list.tensors[i] && !list.weights[i].passed_by)
+    if (list.tensors[i] && !list.weights[i].skipped)
       PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
                      done);
 done:
