@@ -48,7 +48,7 @@ typedef struct petra_column {
   /* For tables that are written once, and for /probe after the probe's dimension: a member without dimensions is the
    * value; any other one points to the values, row-major; NULL: the data set is not written. */
   petra_dimension dimensions[PETRA_COLUMN_RANK];
-  bool may_lack; /* NaN is not written */
+  bool optional; /* NaN is not written */
   /* The format for petra inspect: title, factor, decimals (negative: number of significant digits). NULL: not
    * printed. */
   const char *title;

@@ -19,7 +19,7 @@ static const void *values_of(const petra_table_writing *table, const petra_colum
   double real = 0;
   if (column->dimensions[0] != PETRA_DIMENSION_NONE)
     memcpy(&values, member, sizeof values);
-  else if (column->may_lack)
+  else if (column->optional)
     memcpy(&real, member, sizeof real);
   return isnan(real) ? NULL : values;
 }
