@@ -114,7 +114,7 @@ static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass)
     loading.end = options->recalibrate;
   }
   evaluator->batches = loading.end;
-  const bool reads = estimates ? petra_stages_has(&options->stages, 1) : petra_stages_read(&options->stages);
+  const bool reads = estimates ? petra_stages_has(&options->stages, 1) : petra_stages_read_data(&options->stages);
   return reads ? petra_loader_create(estimates ? options->train : options->set, &loading, &evaluator->loader)
                : PETRA_OK;
 }

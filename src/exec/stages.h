@@ -36,7 +36,7 @@ static inline int32_t petra_stages_here(const petra_stages *stages) {
 }
 
 /* Returns true if the data set is read here: images at the first stage, labels at the last. */
-static inline bool petra_stages_read(const petra_stages *stages) {
+static inline bool petra_stages_read_data(const petra_stages *stages) {
   return petra_stages_has(stages, 1) || petra_stages_has(stages, stages->count);
 }
 
