@@ -42,7 +42,7 @@ static bool has_part(const walk *w, int part) {
   return pipeline && pipeline->network.stage[part % w->stages];
 }
 
-static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_begin *begin) {
+static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_header *header) {
   const petra_network *network = &any_pipeline(state)->network;
   *w = (walk){.state = state, .stages = network->plan->stages, .probes = state->replicas * network->plan->stages};
   PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->probes + 1, sizeof *w->accounts));
@@ -54,7 +54,7 @@ static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, con
   w->tensors = (petra_tensor_archive){.backend = network->backend,
                                       .accounts = w->accounts,
                                       .account_count = w->probes + 1,
-                                      .read = begin->read,
+                                      .read = header->read,
                                       .fused = !network->plan->program.split_head};
   return PETRA_OK;
 }
@@ -66,7 +66,7 @@ static void end_walk(walk *w) {
 }
 
 /* Reads or writes the content of a part. */
-static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
+static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_header *header) {
   petra_probe *probe = w->state->probe;
   petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
   if (part == w->probes)
@@ -75,7 +75,7 @@ static petra_status archive_part(walk *w, petra_archive *archive, int part, cons
   PETRA_TRY(petra_worker_stage_archive_stage(pipeline_of(w, part)->worker, stage, &w->tensors));
   if (probe)
     PETRA_TRY(petra_probe_archive_stage(probe, part / w->stages, stage, &w->tensors));
-  return petra_execution_archive(w->state->execution, stage, begin->clock_ns, archive);
+  return petra_execution_archive(w->state->execution, stage, header->clock_ns, archive);
 }
 
 /* Removes the parts that checkpoint.h5 does not name. */
@@ -86,12 +86,12 @@ static void remove_others(const walk *w) {
 
 /* --- writing --- */
 
-static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+static petra_status write_part(walk *w, int part, const petra_checkpoint_header *header) {
   const petra_checkpoint_state *state = w->state;
   petra_archive *archive;
   uint64_t digest;
   PETRA_TRY(petra_checkpoint_create(state->files->stem[part], true, state->config, &archive));
-  petra_status status = archive_part(w, archive, part, begin);
+  petra_status status = archive_part(w, archive, part, header);
   if (status == PETRA_OK)
     status = petra_checkpoint_write_part(archive, &digest);
   if (status == PETRA_OK)
@@ -100,46 +100,46 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *
   return status;
 }
 
-static petra_status write_parts(walk *w, const petra_checkpoint_begin *begin) {
+static petra_status write_parts(walk *w, const petra_checkpoint_header *header) {
   PETRA_TRY(petra_make_folder(w->state->files->folder));
   for (int part = 0; part <= w->probes; part++)
     if (has_part(w, part))
-      PETRA_TRY(write_part(w, part, begin));
+      PETRA_TRY(write_part(w, part, header));
   return PETRA_OK;
 }
 
-static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_header *header, int64_t *measured_ns) {
   char *log;
   size_t bytes;
   petra_status status;
   PETRA_TRY(petra_run_h5_image(w->state->run_h5, &log, &bytes));
-  begin->log_bytes = (int64_t)bytes;
-  begin->batches = any_pipeline(w->state)->network.plan->program.batches;
-  memcpy(begin->data, w->state->data, sizeof begin->data);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
+  header->log_bytes = (int64_t)bytes;
+  header->batches = any_pipeline(w->state)->network.plan->program.batches;
+  memcpy(header->data, w->state->data, sizeof header->data);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)header, sizeof *header / sizeof(int64_t)),
                  done);
-  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, log), done);
+  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, log), done);
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->probes + 1), done);
   if (measured_ns)
-    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, begin->actions), done);
+    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, header->actions), done);
   PETRA_TRY_GOTO(status, petra_training_log_archive(w->state->log, archive), done);
-  status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, begin->read);
+  status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, header->read);
 done:
   petra_free(log);
   return status;
 }
 
 /* Writes checkpoint.h5 when all parts are there; then removes those of earlier checkpoints. */
-static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+static petra_status write_last(walk *w, petra_checkpoint_header *header, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;
   for (int part = 0; part < w->probes; part++)
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
-  begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions of the checkpoint */
+  header->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions of the checkpoint */
   PETRA_TRY(petra_checkpoint_create(files->path, false, w->state->config, &archive));
-  petra_status status = fill(w, archive, begin, measured_ns);
+  petra_status status = fill(w, archive, header, measured_ns);
   if (status == PETRA_OK)
     status = petra_checkpoint_write(archive);
   petra_checkpoint_destroy(archive);
@@ -148,18 +148,18 @@ static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *
   return status;
 }
 
-petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
+petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_header *header,
                                    int64_t *measured_ns) {
   walk w;
-  petra_status status = begin_walk(&w, state, begin);
+  petra_status status = begin_walk(&w, state, header);
   if (status == PETRA_OK)
     status = petra_execution_drain(state->execution);
   if (status == PETRA_OK)
-    status = write_parts(&w, begin);
+    status = write_parts(&w, header);
   status = petra_execution_collect(state->execution, status, w.digests);
   if (status == PETRA_OK) { /* after an agreement that failed or was interrupted, there is no other one */
     if (state->run_h5)
-      status = write_last(&w, begin, measured_ns);
+      status = write_last(&w, header, measured_ns);
     status = petra_execution_agree_on(state->execution, status);
   }
   end_walk(&w);
@@ -168,26 +168,26 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
 
 /* --- reading --- */
 
-static petra_status read_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+static petra_status read_part(walk *w, int part, const petra_checkpoint_header *header) {
   petra_archive *archive;
   PETRA_TRY(petra_checkpoint_open_part(w->state->files->stem[part], (uint64_t)w->digests[part], &archive));
-  petra_status status = archive_part(w, archive, part, begin);
+  petra_status status = archive_part(w, archive, part, header);
   petra_checkpoint_destroy(archive);
   return status;
 }
 
-static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra_archive *archive) {
+static petra_status read_all(walk *w, const petra_checkpoint_header *header, petra_archive *archive) {
   if (w->state->run_h5)
     PETRA_TRY(petra_training_log_archive(w->state->log, archive));
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
-      PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, begin->read));
+      PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, header->read));
   PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->probes + 1));
   if (w->state->probe)
-    PETRA_TRY(read_part(w, w->probes, begin));
+    PETRA_TRY(read_part(w, w->probes, header));
   for (int part = 0; part < w->probes; part++)
     if (has_part(w, part))
-      PETRA_TRY(read_part(w, part, begin));
+      PETRA_TRY(read_part(w, part, header));
   for (int i = 0; i < w->state->replicas; i++)
     if (w->state->pipelines[i])
       PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
@@ -199,12 +199,12 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
 /* No rank resumes, and writes parts of the next checkpoint, before all have read this one and rank 0 has removed the
  * parts that it does not name. */
 
-petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
+petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_header *header,
                                    petra_archive *archive) {
   walk w;
-  petra_status status = begin_walk(&w, state, begin);
+  petra_status status = begin_walk(&w, state, header);
   if (status == PETRA_OK)
-    status = read_all(&w, begin, archive);
+    status = read_all(&w, header, archive);
   status = petra_execution_agree_on(state->execution, status);
   end_walk(&w);
   return status;

@@ -21,7 +21,7 @@ typedef struct checkpoints {
   petra_worker *counting; /* of `again`; NULL: the run was not resumed */
   int64_t done;           /* actions done */
   int64_t resumed;        /* of these, those in the checkpoint */
-  int64_t resumed_order;  /* of petra_checkpoint_begin */
+  int64_t resumed_order;  /* of petra_checkpoint_header */
   int64_t *measured;      /* of all actions done, if durations are measured; else NULL */
   int64_t measured_capacity;
   XXH64_state_t *order;    /* of all actions done */
@@ -95,14 +95,14 @@ static petra_status stop(const checkpoints *c) {
   return PETRA_STOPPED;
 }
 
-static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
+static petra_status write_one(checkpoints *c, petra_checkpoint_header *header) {
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the checkpoint contains the log */
   const int64_t began_ns = petra_clock_ns();
   petra_training_log_pause(c->options.state.log);
-  PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
+  PETRA_TRY(petra_checkpoint_save(&c->options.state, header, c->measured));
   petra_training_log_go_on(c->options.state.log);
   petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
-  c->written = begin->read;
+  c->written = header->read;
   c->written_done = c->done;
   prepare_line(c);
   if (*c->options.aside) /* not during a meeting, which ends as it was decided */
@@ -112,7 +112,7 @@ static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
 
 static petra_status write_here(checkpoints *c) {
   return write_one(
-      c, &(petra_checkpoint_begin){
+      c, &(petra_checkpoint_header){
              .actions = c->done, .read = c->read, .arrived_ns = -1, .order = (int64_t)XXH64_digest(c->order)});
 }
 
@@ -149,10 +149,10 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
 
 static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns, bool met, petra_meeting_end end) {
   checkpoints *c = context;
-  petra_checkpoint_begin begin = {
+  petra_checkpoint_header header = {
       .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
   if (microbatches > 0 && microbatches != c->written && end != PETRA_MEETING_DISCARD)
-    PETRA_TRY(write_one(c, &begin));
+    PETRA_TRY(write_one(c, &header));
   petra_execution_met(c->options.state.execution, met);
   return end == PETRA_MEETING_GO_ON ? PETRA_OK : stop(c);
 }
@@ -233,22 +233,22 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 
 static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.plan;
-  petra_checkpoint_begin begin;
+  petra_checkpoint_header header;
   bool other_length;
-  PETRA_TRY(petra_checkpoint_read_begin(c->options.resume, plan, c->options.by_arrival, &begin, &other_length));
-  c->written = begin.read;
-  c->written_done = begin.actions;
+  PETRA_TRY(petra_checkpoint_read_header(c->options.resume, plan, c->options.by_arrival, &header, &other_length));
+  c->written = header.read;
+  c->written_done = header.actions;
   if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
-    c->began = begin.read;
-    c->began_ns = begin.arrived_ns;
-    return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
+    c->began = header.read;
+    c->began_ns = header.arrived_ns;
+    return petra_checkpoint_load(&c->options.state, &header, c->options.resume);
   }
-  c->resumed = begin.actions;
-  c->resumed_order = begin.order;
+  c->resumed = header.actions;
+  c->resumed_order = header.order;
   if (c->options.measure)
     PETRA_TRY(read_measured(c, c->options.resume));
   PETRA_TRY(petra_execution_counting(c->options.state.execution, &c->counting));
-  return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
+  return petra_checkpoint_load(&c->options.state, &header, c->options.resume);
 }
 
 /* --- check if a run does the actions of another one --- */
@@ -269,17 +269,17 @@ static petra_status check_started(petra_observer *base, int64_t now_ns, const pe
 }
 
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
-                                           const petra_checkpoint_begin *begin, const char *path) {
+                                           const petra_checkpoint_header *header, const char *path) {
   static const petra_observer_ops ops = {.started = check_started};
   const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
-  order_check c = {.base.ops = &ops, .left = begin->actions};
+  order_check c = {.base.ops = &ops, .left = header->actions};
   PETRA_TRY(petra_xxh64_create(&c.order));
   const petra_status status =
       petra_worker_cost_run(executor, &counting, plan->method.program, &plan->program, &c.base, NULL);
   const int64_t order = (int64_t)XXH64_digest(c.order);
   XXH64_freeState(c.order);
   PETRA_TRY(c.left <= 0 ? PETRA_OK : status);
-  if (c.left == 0 && order == begin->order)
+  if (c.left == 0 && order == header->order)
     return PETRA_OK;
   return petra_config_fail(
       plan->config, "run.epochs",

@@ -21,19 +21,19 @@ typedef struct petra_checkpoint_state {
   int replicas;
   petra_execution *execution; /* all its ranks call these functions at the same place of the schedule */
   petra_probe *probe;         /* NULL: none */
-  const int64_t *data;        /* of petra_checkpoint_begin */
+  const int64_t *data;        /* of petra_checkpoint_header */
   petra_training_log *log;
   petra_run_h5 *run_h5; /* NULL: another rank writes run.h5 and checkpoint.h5 */
 } petra_checkpoint_state;
 
-/* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `begin`. `measured_ns`: the measured
+/* Writes a checkpoint, and computes log_bytes, clock_ns, batches and data of `header`. `measured_ns`: the measured
  * durations of all actions done; may be NULL. The previous checkpoint stays valid until this one is complete. */
-petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
+petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_header *header,
                                    int64_t *measured_ns);
 
 /* Reads the stages and other state of this process from an open checkpoint.h5 and its parts; removes the parts that it
  * does not name. All ranks return together. PETRA_DATA: names file and item, and what does not match. */
-petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
+petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_header *header,
                                    petra_archive *archive);
 
 typedef struct petra_checkpoints_options {
@@ -55,7 +55,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
 /* Returns PETRA_CONFIG if a run of this plan, which is longer or shorter than the one that wrote the checkpoint `path`,
  * does other actions up to there: it cannot be resumed from it. */
 petra_status petra_checkpoints_check_order(const petra_plan *plan, const petra_executor_virtual_options *executor,
-                                           const petra_checkpoint_begin *begin, const char *path);
+                                           const petra_checkpoint_header *header, const char *path);
 
 /* Returns the microbatches of a period, in epochs of `batches`; 0 if it is 0 or in minutes. */
 int64_t petra_checkpoints_every(const petra_period *every, int64_t batches);

@@ -66,19 +66,19 @@ petra_status petra_checkpoint_find(const char *path, const petra_config *config,
 /* Messages under way in one kind of run have no place in the other. */
 static petra_status check_arrival(const petra_archive *archive, const petra_config *config,
                                   const petra_program_options *program, bool by_arrival,
-                                  const petra_checkpoint_begin *begin) {
-  const int64_t actions = petra_arrival_actions(program, begin->read);
-  if (by_arrival && begin->arrived_ns < 0)
+                                  const petra_checkpoint_header *header) {
+  const int64_t actions = petra_arrival_actions(program, header->read);
+  if (by_arrival && header->arrived_ns < 0)
     return petra_config_fail(config, "run.mode",
                              "execute, but %s was written with run.mode: emulate by a method that runs actions as "
                              "messages arrive; expected run.mode: emulate",
                              archive->path);
-  if (!by_arrival && begin->arrived_ns >= 0)
+  if (!by_arrival && header->arrived_ns >= 0)
     return petra_config_fail(config, "run.mode",
                              "emulate, but %s was written with run.mode: execute by a method that runs actions as "
                              "messages arrive; expected run.mode: execute",
                              archive->path);
-  return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
+  return by_arrival ? petra_archive_within(archive, "begin", "actions", header->actions, actions, actions) : PETRA_OK;
 }
 
 /* Returns the length of the run that wrote the checkpoint. */
@@ -91,24 +91,24 @@ static petra_status length_of(petra_archive *archive, const petra_plan *plan, in
   return PETRA_OK;
 }
 
-static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_begin *begin,
+static petra_status check_length(petra_archive *archive, const petra_plan *plan, const petra_checkpoint_header *header,
                                  bool *other_length) {
   const petra_program_options *program = &plan->program;
   const petra_program_ops *ops = plan->method.program;
   int64_t microbatches;
   PETRA_TRY(length_of(archive, plan, &microbatches));
   *other_length = microbatches != program->microbatches;
-  if (begin->read >= program->microbatches + !*other_length)
+  if (header->read >= program->microbatches + !*other_length)
     return petra_config_fail(
         plan->config, "run.epochs",
         "%lld microbatches in all, but the checkpoint was written after %lld; expected a longer run",
-        (long long)program->microbatches, (long long)begin->read);
-  if (begin->read == microbatches && *other_length)
+        (long long)program->microbatches, (long long)header->read);
+  if (header->read == microbatches && *other_length)
     return petra_config_fail(plan->config, "run.epochs",
                              "%lld microbatches in all, but the run that wrote %s had already read all of its %lld; "
                              "expected a run of the same length, or one from the beginning",
                              (long long)program->microbatches, archive->path, (long long)microbatches);
-  if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, begin->read))
+  if (plan->config->probe.per_epoch > 0 && !petra_program_probes_alike(ops, program, microbatches, header->read))
     return petra_config_fail(plan->config, "run.epochs",
                              "%lld microbatches in all, but the run that wrote %s had %lld, and none of them made an "
                              "update after the checkpoint: end-to-end gradients of probes may use other weights than "
@@ -117,30 +117,30 @@ static petra_status check_length(petra_archive *archive, const petra_plan *plan,
   return PETRA_OK;
 }
 
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
-                                         petra_checkpoint_begin *begin, bool *other_length) {
+petra_status petra_checkpoint_read_header(petra_archive *archive, const petra_plan *plan, bool by_arrival,
+                                          petra_checkpoint_header *header, bool *other_length) {
   const petra_config *config = plan->config;
   const petra_program_options *program = &plan->program;
-  PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
-  PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin->actions, 1, INT64_MAX));
-  PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin->read, 1, INT64_MAX));
-  PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", begin->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
-  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
-  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->arrived_ns, -1, INT64_MAX));
-  if (begin->batches != program->batches)
+  PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)header, sizeof *header / sizeof(int64_t)));
+  PETRA_TRY(petra_archive_within(archive, "begin", "actions", header->actions, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", header->read, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", header->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", header->clock_ns, 0, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", header->arrived_ns, -1, INT64_MAX));
+  if (header->batches != program->batches)
     return petra_config_fail(
         config, "data.path",
         "%lld microbatches per epoch, but the run that wrote %s had %lld; expected the data that the run began with",
-        (long long)program->batches, archive->path, (long long)begin->batches);
-  PETRA_TRY(check_length(archive, plan, begin, other_length));
-  return check_arrival(archive, config, program, by_arrival, begin);
+        (long long)program->batches, archive->path, (long long)header->batches);
+  PETRA_TRY(check_length(archive, plan, header, other_length));
+  return check_arrival(archive, config, program, by_arrival, header);
 }
 
 petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
-                                         const petra_checkpoint_begin *begin, const int64_t data[2]) {
+                                         const petra_checkpoint_header *header, const int64_t data[2]) {
   static const char *const names[] = {[PETRA_SPLIT_TRAIN] = "training", [PETRA_SPLIT_EVAL] = "evaluation"};
   for (int split = 0; split < 2; split++)
-    if (begin->data[split] != data[split])
+    if (header->data[split] != data[split])
       return petra_config_fail(config, "data.path",
                                "the samples of the %s split differ from those that %s was written with; expected the "
                                "data that the run began with",
@@ -148,13 +148,13 @@ petra_status petra_checkpoint_check_data(const petra_archive *archive, const pet
   return PETRA_OK;
 }
 
-petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log) {
+petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log) {
   char *image;
-  PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes));
-  PETRA_TRY(petra_allocate_raw(&image, (size_t)begin->log_bytes, 1));
-  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, image);
+  PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes));
+  PETRA_TRY(petra_allocate_raw(&image, (size_t)header->log_bytes, 1));
+  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, header->log_bytes, image);
   if (status == PETRA_OK)
-    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)begin->log_bytes);
+    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)header->log_bytes);
   if (status != PETRA_OK)
     petra_free(image);
   else

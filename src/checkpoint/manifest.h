@@ -28,8 +28,8 @@ petra_status petra_checkpoint_compare(const char *path, const char *found, const
  * such file, *out is NULL and the status PETRA_OK. */
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out);
 
-/* The beginning of a checkpoint. */
-typedef struct petra_checkpoint_begin {
+/* The header of a checkpoint, its item /begin. */
+typedef struct petra_checkpoint_header {
   int64_t actions;   /* actions done, of all stages */
   int64_t read;      /* microbatches that stage 1 had read */
   int64_t log_bytes; /* size of run.h5 at that moment */
@@ -40,18 +40,18 @@ typedef struct petra_checkpoint_begin {
   int64_t batches; /* microbatches per epoch */
   int64_t order;   /* a hash of all actions done, in their order; 0: by arrival under the wall clock */
   int64_t data[2]; /* fingerprints of the splits (data/dataset.h), by petra_split; 0: no evaluation */
-} petra_checkpoint_begin;
+} petra_checkpoint_header;
 
-/* Reads `begin`. PETRA_CONFIG in these cases: the run, of plan->program.microbatches, ends before the checkpoint; its
+/* Reads the header. PETRA_CONFIG in these cases: the run, of plan->program.microbatches, ends before the checkpoint; its
  * epochs are not plan->program.batches long (the data have another size); the checkpoint is of a run of another length
  * that had read its last microbatch, or whose probes used other weights (petra_program_probes_alike); only one of the
  * two is `by_arrival` under the wall clock. *other_length: the run that wrote it is longer or shorter. */
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_plan *plan, bool by_arrival,
-                                         petra_checkpoint_begin *begin, bool *other_length);
+petra_status petra_checkpoint_read_header(petra_archive *archive, const petra_plan *plan, bool by_arrival,
+                                          petra_checkpoint_header *header, bool *other_length);
 
 /* Returns PETRA_CONFIG unless the checkpoint was written with data of these fingerprints. */
 petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
-                                         const petra_checkpoint_begin *begin, const int64_t data[2]);
+                                         const petra_checkpoint_header *header, const int64_t data[2]);
 
-/* Reads the log in the checkpoint (an image by petra_run_h5_image), of begin->log_bytes bytes; free with petra_free. */
-petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log);
+/* Reads the log in the checkpoint (an image by petra_run_h5_image), of header->log_bytes bytes; free with petra_free. */
+petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log);

@@ -30,17 +30,17 @@ static petra_status identify_data(petra_run *run) {
 }
 
 /* With `resume`: finds the checkpoint, if there is one. */
-static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
+static petra_status find_checkpoint(petra_run *run, petra_checkpoint_header *header) {
   if (!run->options.resume)
     return PETRA_OK;
   PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
   if (!run->resume)
     return PETRA_OK;
   bool other_length, by_arrival = petra_run_by_arrival(run);
-  PETRA_TRY(petra_checkpoint_read_begin(run->resume, &run->plan, by_arrival, begin, &other_length));
+  PETRA_TRY(petra_checkpoint_read_header(run->resume, &run->plan, by_arrival, header, &other_length));
   const bool measured = run->config->cluster.cost.model == PETRA_COST_MEASURED;
   if (other_length && measured &&
-      (begin->read % run->plan.program.batches != 0 || run->plan.program.batches < run->plan.stages))
+      (header->read % run->plan.program.batches != 0 || run->plan.program.batches < run->plan.stages))
     return petra_config_fail(
         run->config, "run.epochs",
         "%lld microbatches in all, and the run that wrote %s had another number; with cluster.cost.model: measured, "
@@ -48,9 +48,9 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
         "beginning",
         (long long)run->plan.program.microbatches, run->checkpoint.path);
   if (other_length && !by_arrival && !measured)
-    PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, begin, run->checkpoint.path));
-  PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, begin, run->data));
-  run->first = begin->read;
+    PETRA_TRY(petra_checkpoints_check_order(&run->plan, &run->cluster.executor, header, run->checkpoint.path));
+  PETRA_TRY(petra_checkpoint_check_data(run->resume, run->config, header, run->data));
+  run->first = header->read;
   return PETRA_OK;
 }
 
@@ -75,7 +75,7 @@ static petra_status keep_best(petra_run *run) {
 petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   char *log = NULL;
   char backend[256], libraries[256];
-  petra_checkpoint_begin begin;
+  petra_checkpoint_header header;
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
   PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
                                         (int)run->config->cluster.replicas));
@@ -86,11 +86,11 @@ petra_status petra_run_open_files(petra_run *run, petra_run_h5_about *about) {
   about->batches = run->plan.program.batches;
   about->recalibrates = run->config->data.recalibrate > 0;
   PETRA_TRY(identify_data(run));
-  PETRA_TRY(find_checkpoint(run, &begin));
+  PETRA_TRY(find_checkpoint(run, &header));
   if (run->resume) {
-    PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
+    PETRA_TRY(petra_checkpoint_read_log(run->resume, &header, &log));
     about->image = log;
-    about->image_bytes = (size_t)begin.log_bytes;
+    about->image_bytes = (size_t)header.log_bytes;
   }
   petra_status status = keep_best(run);
   if (status == PETRA_OK && run->options.resume && run->options.print)
@@ -111,7 +111,7 @@ static petra_status follow_files(petra_run *run) {
 
 /* Finds on all ranks the checkpoint that rank 0 resumes from. */
 static petra_status follow_checkpoint(petra_run *run) {
-  petra_checkpoint_begin begin;
+  petra_checkpoint_header header;
   uint64_t digest = 0, found = 0;
   petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
   PETRA_TRY(petra_execution_agree_on(run->execution, status));
@@ -119,7 +119,7 @@ static petra_status follow_checkpoint(petra_run *run) {
   if (run->resume || digest == 0)
     return PETRA_OK;
   PETRA_TRY(identify_data(run));
-  PETRA_TRY(find_checkpoint(run, &begin));
+  PETRA_TRY(find_checkpoint(run, &header));
   if (run->resume)
     PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));
   return found == digest
