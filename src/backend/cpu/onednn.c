@@ -120,10 +120,10 @@ static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow,
                                            [CPU_ONEDNN_OIHW] = dnnl_oihw,
                                            [CPU_ONEDNN_OIHW8I8O] = dnnl_OIhw8i8o,
                                            [CPU_ONEDNN_OHWI8O] = dnnl_Ohwi8o,
-                                           [CPU_ONEDNN_OIHW8O] = dnnl_aBcd8b,
+                                           [CPU_ONEDNN_OIHW8I] = dnnl_aBcd8b,
                                            [CPU_ONEDNN_OIHW16I16O] = dnnl_OIhw16i16o,
                                            [CPU_ONEDNN_OHWI16O] = dnnl_Ohwi16o,
-                                           [CPU_ONEDNN_OIHW16O] = dnnl_aBcd16b,
+                                           [CPU_ONEDNN_OIHW16I] = dnnl_aBcd16b,
                                            [CPU_ONEDNN_ROWS] = dnnl_ab};
   const dnnl_dims_t dims = {m->extent[0], m->extent[1], m->extent[2], m->extent[3]};
   return onednn_describe(m->layout == CPU_ONEDNN_ROWS ? 2 : 4, dims, narrow ? dnnl_bf16 : dnnl_f32,

@@ -21,10 +21,10 @@ typedef enum cpu_onednn_layout {
   CPU_ONEDNN_OIHW,
   CPU_ONEDNN_OIHW8I8O,
   CPU_ONEDNN_OHWI8O,
-  CPU_ONEDNN_OIHW8O, /* only the input channels are blocked: oneDNN's oIhw8i */
+  CPU_ONEDNN_OIHW8I, /* only the input channels are blocked: oneDNN's oIhw8i */
   CPU_ONEDNN_OIHW16I16O,
   CPU_ONEDNN_OHWI16O,
-  CPU_ONEDNN_OIHW16O,
+  CPU_ONEDNN_OIHW16I,
   CPU_ONEDNN_ROWS, /* linear map: two extents for x, y and the weights */
 } cpu_onednn_layout;
 

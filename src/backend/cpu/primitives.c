@@ -83,7 +83,7 @@ static cpu_onednn_memory describe_weights(const petra_tensor *t) {
   else if (l->block_out == 8)
     m.layout = l->block_in == 8 ? CPU_ONEDNN_OIHW8I8O : CPU_ONEDNN_OHWI8O;
   else if (l->block_in > 1)
-    m.layout = l->block_in == 16 ? CPU_ONEDNN_OIHW16O : CPU_ONEDNN_OIHW8O;
+    m.layout = l->block_in == 16 ? CPU_ONEDNN_OIHW16I : CPU_ONEDNN_OIHW8I;
   return m;
 }
 
