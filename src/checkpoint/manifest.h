@@ -42,10 +42,10 @@ typedef struct petra_checkpoint_header {
   int64_t data[2]; /* fingerprints of the splits (data/dataset.h), by petra_split; 0: no evaluation */
 } petra_checkpoint_header;
 
-/* Reads the header. PETRA_CONFIG in these cases: the run, of plan->program.microbatches, ends before the checkpoint; its
- * epochs are not plan->program.batches long (the data have another size); the checkpoint is of a run of another length
- * that had read its last microbatch, or whose probes used other weights (petra_program_probes_alike); only one of the
- * two is `by_arrival` under the wall clock. *other_length: the run that wrote it is longer or shorter. */
+/* Reads the header. PETRA_CONFIG in these cases: the run, of plan->program.microbatches, ends before the checkpoint;
+ * its epochs are not plan->program.batches long (the data have another size); the checkpoint is of a run of another
+ * length that had read its last microbatch, or whose probes used other weights (petra_program_probes_alike); only one
+ * of the two is `by_arrival` under the wall clock. *other_length: the run that wrote it is longer or shorter. */
 petra_status petra_checkpoint_read_header(petra_archive *archive, const petra_plan *plan, bool by_arrival,
                                           petra_checkpoint_header *header, bool *other_length);
 
@@ -53,5 +53,6 @@ petra_status petra_checkpoint_read_header(petra_archive *archive, const petra_pl
 petra_status petra_checkpoint_check_data(const petra_archive *archive, const petra_config *config,
                                          const petra_checkpoint_header *header, const int64_t data[2]);
 
-/* Reads the log in the checkpoint (an image by petra_run_h5_image), of header->log_bytes bytes; free with petra_free. */
+/* Reads the log in the checkpoint (an image by petra_run_h5_image), of header->log_bytes bytes; free with
+ * petra_free. */
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_header *header, char **log);
