@@ -356,7 +356,7 @@ static petra_status run(const petra_arguments *arguments) {
 
 const petra_command petra_command_compare = {
     .name = "compare",
-    .summary = "compares runs: configs by key, results, losses and weights to the bit",
+    .summary = "compares runs: configs (key by key), results, and losses and weights (bit by bit)",
     .arguments = "RUN RUN... [--json]",
     .help = "Compares two or more runs (folders or their run.h5). Prints the keys in which the configs differ, and\n"
             "the results side by side. For each run after the first, prints whether its losses and its weights\n"

@@ -110,7 +110,7 @@ const petra_command petra_command_evaluate = {
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running\n"
             "statistics of batch norm. Prints loss, top-1 and top-5 accuracy; for tokens also perplexity and bits per\n"
-            "token. A partial last batch counts with its number of samples. If run.keep: best wrote the weights,\n"
+            "token. A partial last batch is weighted by its number of samples. If run.keep: best wrote the weights,\n"
             "their epoch is printed too.\n"
             "\n"
             "With data.recalibrate, the evaluation is repeated with batch-norm statistics that are estimated from\n"

@@ -44,9 +44,10 @@ const petra_command petra_command_inspect = {
     .options =
         (const petra_option[]){
             PETRA_OPTION("memory", "paper|strict", memory,
-                         "config only: adds the memory of the stages. This is the memory that delayed training needs "
-                         "by stage and category, computed from the shapes, with and without stored inputs and weights. "
-                         "paper counts as table 3 of the paper does; strict counts every stream."),
+                         "config only: adds the memory of the stages. This is the memory that delayed training needs, "
+                         "by stage and category, computed from the shapes. It is given several times: with and without "
+                         "the memory of stored inputs and of stored old weights. paper counts as table 3 of the paper "
+                         "does; strict counts every stream."),
             PETRA_OPTION("image-size", "N", image_size,
                          "config only: prints the tables for images of N x N instead of those of the data set"),
             {0}},

@@ -353,10 +353,10 @@ const petra_command petra_command_profile = {
             "\n"
             "petra runs profile.warmup microbatches, then measures profile.repetitions microbatches. The costs are\n"
             "the means; a warning is printed if the times vary widely. A profile with one block per stage serves\n"
-            "every partition of the network. petra also fits the means with the launch time and the efficiencies of\n"
-            "cluster.cost.model: kernels, as fractions of the peaks of cluster.cost.device (on a host: cpu-core), and\n"
-            "prints them with the error of the fit. Under mpirun, all processes measure the stages at the same time\n"
-            "and then the messages between them.",
+            "every partition of the network. petra also fits cluster.cost.model: kernels to the means. It prints the\n"
+            "fitted launch time, the fitted efficiencies (as fractions of the peaks of cluster.cost.device; on a\n"
+            "host: cpu-core) and the error of the fit. Under mpirun, all processes measure the stages at the same\n"
+            "time and then the messages between them.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -373,8 +373,8 @@ const petra_command petra_command_simulate = {
             "--fit FILE --vary KEYS fits numbers of the config to measured times per microbatch. FILE contains\n"
             "comma-separated values. Its first line contains config keys and, as the last column, seconds. Every\n"
             "other line is a measurement of the config with these settings. The fit multiplies the numbers of KEYS by\n"
-            "factors: separate keys by commas, or by + if they share a factor. petra prints the fitted values, the\n"
-            "errors of the times, and the numbers of measurements and factors.",
+            "factors. In KEYS, separate keys by commas; join keys that share a factor by +. petra prints the fitted\n"
+            "values, the errors of the times, and the numbers of measurements and factors.",
     .takes_config = true,
     .options =
         (const petra_option[]){

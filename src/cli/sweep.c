@@ -185,8 +185,8 @@ const petra_command petra_command_sweep = {
                          "base, named after the grid; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
                          "runs N cells at once (default 1); 0 runs none and summarises the complete cells, with the "
-                         "--set arguments of the last sweep in DIR; this also works while others run cells, but while "
-                         "a sweep runs, 0 prints the summary and writes no files"),
+                         "--set arguments of the last sweep in DIR. This also works while --cell commands run. While a "
+                         "sweep runs, 0 only prints the summary and writes no files"),
             PETRA_OPTION("slurm", NULL, slurm, "runs nothing; prints a script for sbatch that runs the open cells"),
             PETRA_OPTION("cell", "N", cell, "runs only cell N (numbered from 1) and writes no summary"),
             {0}},

@@ -187,10 +187,11 @@ const petra_command petra_command_train = {
             PETRA_OPTION("trace", "FILE", trace,
                          "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
                          "may exceed 500 MB"),
-            PETRA_OPTION("resume", NULL, resume,
-                         "resumes from checkpoint.h5 in DIR, with the same bits; starts at the beginning if there is "
-                         "none. A complete run is left as it is. To make it longer, it must have kept its checkpoint "
-                         "(run.keep_checkpoint)."),
+            PETRA_OPTION(
+                "resume", NULL, resume,
+                "resumes from checkpoint.h5 in DIR; the result is bit-identical to that of a run without an "
+                "interruption. If there is no checkpoint.h5, the run starts at the beginning. A complete run "
+                "is left as it is. To make it longer, it must have kept its checkpoint (run.keep_checkpoint)."),
             PETRA_OPTION("overwrite", NULL, overwrite,
                          "replaces the run in DIR; without this option, a run in DIR is an error and is left as it is. "
                          "The earlier run is moved aside, and removed after the first loss or the first checkpoint of "
