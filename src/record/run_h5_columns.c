@@ -51,7 +51,7 @@ const petra_dimension_facts petra_dimension_table[PETRA_DIMENSIONS] = {
 static const petra_column train_columns[] = {
     COLUMN(petra_run_h5_train, microbatch, I64, "1", "number of the microbatch, from 0"),
     COLUMN(petra_run_h5_train, epoch, I32, "1", "epoch of the microbatch, from 0"),
-    COLUMN(petra_run_h5_train, lr, F64, "1", "learning rate of the last stage for an update that ends with the microbatch; in `lockstep` with a split head it is the rate of the tick of B, which comes after the loss"),
+    COLUMN(petra_run_h5_train, lr, F64, "1", "learning rate that the last stage uses (or would use) for an update whose last microbatch is this one; in `lockstep` with a split head B comes in a later tick than the loss, and this is the rate of the tick of B"),
     COLUMN(petra_run_h5_train, loss, F64, "nat", "mean cross entropy over the microbatch"),
     COLUMN(petra_run_h5_train, top1, F64, "1", "fraction of the microbatch that is classified correctly"),
     COLUMN(petra_run_h5_train, wall_s, F64, "s", "wall time from the start of the run until the loss is known"),
@@ -95,7 +95,7 @@ static const petra_column action_columns[] = {
     COLUMN(petra_run_h5_action, start_ns, I64, "ns", "virtual time of the start"),
     COLUMN(petra_run_h5_action, end_ns, I64, "ns", "virtual time of the end"),
     COLUMN(petra_run_h5_action, stage, I32, "1", "number of the stage, from 1"),
-    COLUMN(petra_run_h5_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; an E (evaluation) takes no time"),
+    COLUMN(petra_run_h5_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; on the virtual clock an E (evaluation) takes no time"),
     COLUMN(petra_run_h5_action, microbatch, I64, "1", "number of the microbatch, from 0; for U the last one that it covers, for E the last one of the epoch"),
     COLUMN(petra_run_h5_action, version_read, I64, "1", "version of the weights that the action uses, as a number of updates. For U, W and E, and for F and B that read the latest weights, it is the number of updates before the action. For B with `backward_weights: stashed` it is the version of its F. For F with `forward_weights: double_buffer` it is an older version"),
     COLUMN(petra_run_h5_action, version_written, I64, "1", "version after the action for U; otherwise -1"),
@@ -133,7 +133,7 @@ static const petra_column memory_time_columns[] = {
 static const petra_column ranks_columns[] = {
     COLUMN(petra_run_h5_ranks_table, of_stage, I32, "1", "rank of each stage (with replicas: of each stage of replica 0); the attribute `hosts` has the host names of the R ranks", OF_STAGE),
     COLUMN(petra_run_h5_ranks_table, replica, I32, "1", "replica of the stages of each rank, from 0 (`cluster.replicas`)", OF_RANK),
-    COLUMN(petra_run_h5_ranks_table, time_ns, I64, "ns", "wall-clock times. `computing`: in actions, including evaluations, without copying and waiting. `copying`: turning tensors into messages and back. `waiting`: for messages and for room. `wall`: from the beginning to the end of the training; the part that is in none of the other three is the time of the schedule itself. With NCCL, devices copy and wait while the host continues; this time is in none of these", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_TIME_PART)),
+    COLUMN(petra_run_h5_ranks_table, time_ns, I64, "ns", "wall-clock times. `computing`: in actions, including evaluations, without copying and waiting. `copying`: turning tensors into messages and back. `waiting`: for messages and for room. `wall`: from the beginning to the end of the training; the part that is in none of the other three is the time of the schedule itself. With NCCL, devices copy and wait while the host continues; this time is in none of `computing`, `copying` and `waiting`", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_TIME_PART)),
     COLUMN(petra_run_h5_ranks_table, sent, I64, "1, byte", "`messages` and `bytes` sent to other ranks, including those from GPU to GPU", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_SENT_PART)),
 };
 
@@ -147,7 +147,7 @@ static const petra_column simulate_columns[] = {
     COLUMN(petra_run_h5_simulation, actions, I64, "count", "number of actions that ran"),
     COLUMN(petra_run_h5_simulation, microbatches, I64, "count", "number of microbatches that were offered"),
     COLUMN(petra_run_h5_simulation, wall_s, F64, "s", "wall time that the simulation took"),
-    COLUMN(petra_run_h5_simulation, utilization, F64, "1", "fraction of time in which this stage keeps the engines of its device busy (with `cluster.placement`: its rank)", OF_STAGE),
+    COLUMN(petra_run_h5_simulation, utilization, F64, "1", "fraction of time in which this stage keeps the engines of its device (with `cluster.placement`: of its rank) busy", OF_STAGE),
     COLUMN(petra_run_h5_simulation, lag_mean, F64, "updates", "mean [lag](semantics/methods.md#the-other-methods): number of updates between the weights that a forward read and the latest weights at its backward", OF_STAGE),
     COLUMN(petra_run_h5_simulation, lag_max, I64, "updates", "maximum lag", OF_STAGE),
     COLUMN(petra_run_h5_simulation, in_flight_max, I64, "microbatches", "maximum number of microbatches between F and B", OF_STAGE),
@@ -164,7 +164,7 @@ static const petra_column simulate_columns[] = {
 static const petra_column pace_columns[] = {
     COLUMN(petra_run_h5_pace_table, microbatch_s, F64, "s", "time per microbatch, defined as for a simulation, without evaluations and checkpoints", OF(PETRA_DIMENSION_FIGURE)),
     COLUMN(petra_run_h5_pace_table, stage_s, F64, "s", "time per microbatch in actions of the stage: the mean forward, plus all other actions divided by the number of microbatches sent back; it includes turning tensors into messages and back, and excludes waiting", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_FIGURE)),
-    COLUMN(petra_run_h5_pace_table, busy, F64, "1", "for the ranks of replica 0: fraction of the time from the start of the first action to the end of the last, without evaluations and checkpoints, in which the rank performs actions (in a rehearsal: the mean over its devices)", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
+    COLUMN(petra_run_h5_pace_table, busy, F64, "1", "for the ranks of replica 0: fraction of time in which the rank performs actions (in a rehearsal: the mean over its devices); the time runs from the start of the first action to the end of the last, without evaluations and checkpoints", OF(PETRA_DIMENSION_RANK, PETRA_DIMENSION_FIGURE)),
 };
 /* clang-format on */
 
