@@ -29,6 +29,18 @@ static void hold(void *context, petra_log_level level, const char *line) {
   pthread_mutex_unlock(&held_lock);
 }
 
+/* The sink of rank 0: a failure is one line, even if several ranks or two threads find it. */
+static void write_first(void *context, petra_log_level level, const char *line) {
+  static bool failed;
+  (void)context;
+  pthread_mutex_lock(&held_lock);
+  const bool again = failed && level == PETRA_LOG_ERROR;
+  failed = failed || level == PETRA_LOG_ERROR;
+  pthread_mutex_unlock(&held_lock);
+  if (!again)
+    fprintf(stderr, "petra: %s%s\n", level == PETRA_LOG_WARNING ? "warning: " : "", line);
+}
+
 void petra_ranks_hold_lines(void) {
   if (petra_launcher_rank() > 0) {
     petra_log_set_sink(hold, NULL);
@@ -135,7 +147,7 @@ petra_status petra_ranks_open(double timeout_s, petra_status before, petra_ranks
       *held = 0;
     return before != PETRA_OK ? before : status;
   }
-  petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
+  petra_log_set_sink(ranks->rank > 0 ? hold : write_first, NULL);
   *out = ranks;
   return petra_ranks_agree(ranks, before, NULL);
 }
