@@ -28,7 +28,7 @@ METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
 # The result of a run, or of several that differ in the seed: `keys` are the keys of its config that affect results, `value` is that of a
 # Figure, `evaluations` is the number of evaluations per run in its mean.
 Point = collections.namedtuple("Point", "method k keys seeds value half evaluations")
-# What is drawn: a column of the log, the factor from its unit, its name in a table and on an axis, and an upper bound of its values.
+# The figures that are drawn, each with a column of the log, the factor from its unit, its name in a table and on an axis, and an upper bound of its values.
 Figure = collections.namedtuple("Figure", "column factor short long ceiling")
 ACCURACY = Figure("eval_top1", 100, "top-1, %", "top-1 accuracy on the evaluation set (%)", 100)
 LOSS = Figure("eval_loss", 1, "loss, nats per token", "loss on the evaluation set (nats per token)", float("inf"))

@@ -359,7 +359,7 @@ typedef struct petra_backend_ops {
    * tensor->data. Their layout is the same in all backends with this name. */
   petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded
-   * once. The result is the same as an upload of what petra_augment_apply computes. */
+   * once. The result is the same as an upload of the result of petra_augment_apply. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
   /* Optional (NULL: unknown): gets the backend's memory other than its tensors. */

@@ -194,7 +194,7 @@ petra_status petra_hdf5_check_links(const char *path, int64_t file) {
   return w.status;
 }
 
-/* What a child may take, besides what the process has: a small file needs little of either. */
+/* The limits of a child, in addition to what the process already uses: a small file needs little of either. */
 enum { MEMORY_BYTES = 256 << 20, MEMORY_PER_BYTE = 16, SECONDS = 5, BYTES_PER_SECOND = 20000000 };
 
 /* A child's first line goes to its parent. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libraries do when memory runs out: oneDNN, C++ behind a C interface, lets std::bad_alloc escape, which would
- * abort the program; HDF5 calls exit if it runs out of memory in an unfortunate place; OpenBLAS retries for ever. */
+/* Handles libraries that end or stop the program when memory runs out: oneDNN, C++ behind a C interface, lets
+ * std::bad_alloc escape, which would abort the program; HDF5 calls exit if it runs out of memory in an unfortunate
+ * place; OpenBLAS retries for ever. */
 #pragma once
 
 /* Call this once, at the start of main. `argv` is main's; the program may restart itself with it. From then on the

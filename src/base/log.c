@@ -44,8 +44,12 @@ void petra_log_keep_no_more(void) {
   petra_lane_here()->failure = NULL;
 }
 
-static void write_line(petra_log_level level, const char *format, va_list arguments) {
+void petra_log_write(petra_log_level level, const char *line) {
   static const char *const prefix[] = {"", "warning: ", ""};
+  fprintf(stderr, "petra: %s%s\n", prefix[level], line);
+}
+
+static void write_line(petra_log_level level, const char *format, va_list arguments) {
   char text[2048], shown[4 * sizeof text];
   if (level > log_level)
     return;
@@ -59,7 +63,7 @@ static void write_line(petra_log_level level, const char *format, va_list argume
   if (log_sink)
     log_sink(log_sink_context, level, shown);
   else
-    fprintf(stderr, "petra: %s%s\n", prefix[level], shown);
+    petra_log_write(level, shown);
 }
 
 void petra_log(petra_log_level level, const char *format, ...) {

@@ -21,6 +21,9 @@ petra_status petra_fail(petra_status status, const char *format, ...) __attribut
 typedef void (*petra_log_sink)(void *context, petra_log_level level, const char *line);
 void petra_log_set_sink(petra_log_sink sink, void *context);
 
+/* Writes a line that a sink received to stderr, as is done without a sink. */
+void petra_log_write(petra_log_level level, const char *line);
+
 /* Between petra_log_keep and petra_log_keep_end no line is written. The last error is stored in `line`, for the caller
  * to report it or not. */
 typedef struct petra_log_kept {

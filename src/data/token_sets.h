@@ -57,7 +57,7 @@ petra_status petra_token_set_shape(const petra_config *config, petra_dataset_sha
  * So the tokens are a stationary Markov chain of order 64. The first 64 tokens are uniform; so is any token, if none of
  * the earlier ones is known.
  *
- * What a network that has seen t tokens can know about each letter of the next one: nothing (entropy ln 4) if t is less
+ * A network that has seen t tokens can know this about each letter of the next one: nothing (entropy ln 4) if t is less
  * than the letter's distance; otherwise the law above, with one probability p = 7/8 + 1/32 = 29/32 and three of q =
  * 1/32, so that the entropy is h = -p ln p - 3 q ln q = 0.4141 nats. The positions of a window have seen 1 .. T of its
  * tokens. The mean of the entropy over these T positions is the smallest expected loss of any network with context T:

@@ -231,7 +231,7 @@ petra_status petra_execution_create_probe(petra_execution *e, const petra_probe_
   return PETRA_OK;
 }
 
-/* Notifies the observers of what other ranks have sent, between two actions. */
+/* Notifies the observers of messages from other ranks, between two actions. */
 static petra_status poll_between(void *context) {
   petra_execution *e = context;
   return petra_loss_relay_poll(e->relay);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer is notified by the executor, with any clock, of what a run does. It computes nothing of the run and
+/* The executor, with any clock, notifies an observer of the actions of a run. It computes nothing of the run and
  * changes nothing in it. Observers form a list and are notified in the order in which they were added; the first
  * failure ends the run and is returned. */
 #pragma once

@@ -38,7 +38,7 @@ static void write_first(void *context, petra_log_level level, const char *line) 
   failed = failed || level == PETRA_LOG_ERROR;
   pthread_mutex_unlock(&held_lock);
   if (!again)
-    fprintf(stderr, "petra: %s%s\n", level == PETRA_LOG_WARNING ? "warning: " : "", line);
+    petra_log_write(level, line);
 }
 
 void petra_ranks_hold_lines(void) {
@@ -196,7 +196,7 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   if (rank == 0)
     found->text = text;
   else if (r.status == PETRA_STOPPED && petra_stop_signalled())
-    return PETRA_OK; /* rank 0, which has reported it, was not either */
+    return PETRA_OK; /* rank 0 was stopped as well, and has reported it */
   else if (r.status == PETRA_STOPPED)
     petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
   else if (r.status != PETRA_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of an executed run (run.mode: execute): which process this is, and what all of them agree on before and
- * after the training. Rank 0 reports for all: it receives the failure of another rank and logs one line.
+/* The processes of a run, one or more: which of them this is, and what all of them agree on before and after the
+ * training. Rank 0 reports for all: it receives the failure of another rank and logs one line.
  *
  * Collective exchanges use the progress thread, not MPI's own collectives. A blocking collective would not notice a
  * lost rank, and would keep the library from the thread that notices it. A nonblocking one can be neither cancelled nor

@@ -9,8 +9,8 @@
  * (N, H, W, C), because oneDNN's AMX kernels support no other layout. One block holds all channels, padded with zero
  * channels to a multiple of 16 (3 channels are not padded). Streams are float; inner tensors are bf16, stored as 16
  * bits in a uint16_t. Filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next
- * multiple of 16 behind them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with
- * the zero lanes, so that it sees no padding and has a fast kernel for every number of channels. */
+ * multiple of 16 behind them, so that kernels may read whole blocks of channels. petra passes oneDNN the channel counts
+ * with the padding channels, so that it sees no padding and has a fast kernel for every number of channels. */
 #pragma once
 
 #include "backend/backend.h"

@@ -10,7 +10,7 @@
 /* Updates elements [first, first + count) of tensor `t` of an optimiser's step. */
 typedef void update_chunk(const void *step, int t, int64_t first, int64_t count);
 
-/* Updates all elements of the parameters and of what is kept beside them; the threads share the chunks. */
+/* Updates all elements of the parameters and of the optimiser's states; the threads share the chunks. */
 static void update(const petra_backend *backend, petra_tensor *const *parameters, int count, update_chunk *chunk,
                    const void *step) {
   int64_t total = 0;
