@@ -148,8 +148,6 @@ done:
   petra_run_restore(run); /* before the program ends there */
   const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
-  if (status == PETRA_STOPPED)
-    petra_stop_report();
   if (status == PETRA_COMPLETE)
     status = tells ? report_complete(arguments, config) : PETRA_OK;
   petra_run_destroy(run);

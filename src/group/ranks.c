@@ -375,6 +375,8 @@ void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
 }
 
 bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
+  if (!ranks && *status == PETRA_STOPPED)
+    petra_stop_report();
   if (!ranks)
     return true;
   if (*status != PETRA_OK && petra_progress_thread_failed(ranks->progress) == PETRA_STOPPED)

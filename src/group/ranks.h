@@ -76,9 +76,9 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
  * this. */
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status);
 
-/* Call this before what uses the progress thread is destroyed. After a signal it notifies the others. Returns true if
- * petra_ranks_close will return: *status is PETRA_OK or PETRA_STOPPED, or all ranks know of the failure. Returns true
- * for NULL. */
+/* Call this before what uses the progress thread is destroyed. After a signal it notifies the others, and rank 0 or the
+ * only process writes the line of the stop. Returns true if petra_ranks_close will return: *status is PETRA_OK or
+ * PETRA_STOPPED, or all ranks know of the failure. Returns true for NULL. */
 bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 
 /* Ends all ranks together if `status` is PETRA_OK on all of them; else rank 0 logs its line and ends them all. NULL is
