@@ -8,6 +8,7 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
   petra_step *counters = &reader->reading;
   petra_action action;
   int64_t round;
+  bool joined = false;
   reader->waiting = false;
   while (petra_program_next(executor->program, executor->options, device + 1, &reader->cursor, &action, &round)) {
     if (round != reader->round) {
@@ -15,17 +16,18 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
       counters->round_start = counters->order;
     }
     bool ours = petra_engine_of(executor, action.kind) == engine;
-    if (ours) {
+    if (ours && !joined)
       reader->next = *counters;
-      reader->next.action = action;
-      reader->waiting = true;
-    }
+    if (ours)
+      reader->next.action[reader->next.count++] = action;
+    reader->waiting |= ours;
+    joined = reader->cursor.joined && executor->settings.engines == 1;
     counters->order++;
     if (action.kind == PETRA_ACTION_UPDATE)
       counters->updates_before++;
     else if (action.kind != PETRA_ACTION_EVALUATE)
       counters->passes_before++;
-    if (ours)
+    if (ours && !joined)
       return;
   }
 }
@@ -46,13 +48,16 @@ static bool fed(const petra_executor_virtual *executor, const petra_action *acti
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step) {
   if (device->done < step->round_start)
     return false;
-  switch (step->action.kind) {
+  for (int i = 0; i < step->count; i++)
+    if (!fed(executor, &step->action[i]))
+      return false;
+  switch (step->action[0].kind) {
   case PETRA_ACTION_FORWARD:
   case PETRA_ACTION_BACKWARD:
   case PETRA_ACTION_WEIGHT_GRADIENT:
-    return device->updates >= step->updates_before && fed(executor, &step->action);
+    return device->updates >= step->updates_before;
   case PETRA_ACTION_UPDATE:
-    return device->passes >= step->passes_before && petra_exchange_done(executor, step->action.stage);
+    return device->passes >= step->passes_before && petra_exchange_done(executor, step->action[0].stage);
   case PETRA_ACTION_EVALUATE:
     return device->done >= step->order;
   case PETRA_ACTION_KINDS:

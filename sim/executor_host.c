@@ -41,7 +41,7 @@ static void advance(petra_executor_virtual *executor, int32_t index) {
   lane *l = &executor->hosts->lanes[index];
   const int engines = executor->hosts->engines;
   petra_device_read(executor, index / engines, index % engines, &l->reader);
-  while (l->reader.waiting && l->reader.next.action.kind == PETRA_ACTION_EVALUATE) {
+  while (l->reader.waiting && l->reader.next.action[0].kind == PETRA_ACTION_EVALUATE) {
     l->issued++;
     l->evaluations++;
     petra_device_read(executor, index / engines, index % engines, &l->reader);
@@ -80,16 +80,19 @@ void petra_host_started(petra_executor_virtual *executor, int32_t device, int en
   request_ahead(executor, index);
 }
 
-static int64_t issue_ns(const petra_executor_virtual *executor, const petra_action *action) {
+static int64_t issue_ns(const petra_executor_virtual *executor, const petra_step *step) {
   const petra_hosts *hosts = executor->hosts;
-  return executor->settings.host.action_ns + (hosts->ns ? hosts->ns[action->stage - 1][action->kind] : 0);
+  int64_t ns = step->count * executor->settings.host.action_ns;
+  for (int i = 0; i < step->count && hosts->ns; i++)
+    ns += hosts->ns[step->action[i].stage - 1][step->action[i].kind];
+  return ns;
 }
 
 static petra_status serve(petra_executor_virtual *executor, host *h) {
   if (h->busy || h->waiting == 0)
     return PETRA_OK;
   const int32_t index = h->line[h->first];
-  const int64_t ns = issue_ns(executor, &executor->hosts->lanes[index].reader.next.action);
+  const int64_t ns = issue_ns(executor, &executor->hosts->lanes[index].reader.next);
   h->first = (h->first + 1) % executor->hosts->places;
   h->waiting--;
   h->busy = true;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "sim/executor_virtual_private.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Far enough below 2^63 that a transmission and its latency cannot overflow. */
@@ -84,17 +85,46 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
   return PETRA_OK;
 }
 
-static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
-                           const petra_action_result *result, int64_t price_ns) {
-  int32_t device = petra_program_device(executor->options, action->stage) - 1;
-  int index = petra_engine_of(executor, action->kind);
+/* Returns how long a step lasts; part_ns[] are the durations of its actions. Takes the time that overlaps from that of the
+ * shorter part, so that the parts sum to the step. */
+static int64_t step_ns(const petra_executor_virtual *executor, const petra_action *actions, int count,
+                       int64_t *part_ns) {
+  int64_t sum_ns[2] = {0, 0}, whole_ns; /* of B and W; of F */
+  for (int i = 0; i < count; i++)
+    if (__builtin_add_overflow(sum_ns[actions[i].kind == PETRA_ACTION_FORWARD], part_ns[i],
+                               &sum_ns[actions[i].kind == PETRA_ACTION_FORWARD]))
+      return INT64_MAX;
+  const bool shorter = sum_ns[1] < sum_ns[0];
+  int64_t hidden_ns = count > 1 ? llround(executor->settings.overlap * (double)sum_ns[shorter]) : 0;
+  if (__builtin_add_overflow(sum_ns[0], sum_ns[1] - hidden_ns, &whole_ns))
+    return INT64_MAX;
+  for (int i = 0; i < count && hidden_ns > 0; i++) {
+    if ((actions[i].kind == PETRA_ACTION_FORWARD) != shorter)
+      continue;
+    const int64_t share_ns = llround((double)hidden_ns * (double)part_ns[i] / (double)sum_ns[shorter]);
+    sum_ns[shorter] -= part_ns[i];
+    part_ns[i] -= share_ns;
+    hidden_ns -= share_ns;
+  }
+  return whole_ns;
+}
+
+/* Starts a step of `count` actions, or one action, on its engine. */
+static petra_status occupy(petra_executor_virtual *executor, const petra_action *actions,
+                           const petra_action_result *results, const int64_t *prices_ns, int count) {
+  int32_t device = petra_program_device(executor->options, actions->stage) - 1;
+  int index = petra_engine_of(executor, actions->kind);
   petra_engine *engine = &executor->device[device].engines[index];
-  const int64_t duration_ns = result->measured_ns > 0 ? result->measured_ns : price_ns;
-  int64_t end_ns;
+  int64_t part_ns[PETRA_STEP_ACTIONS], end_ns;
+  for (int i = 0; i < count; i++)
+    part_ns[i] = results[i].measured_ns > 0 ? results[i].measured_ns : prices_ns[i];
+  const int64_t duration_ns = step_ns(executor, actions, count, part_ns);
   if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
     return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
                       (long long)(LATEST_NS / 1000000000));
-  engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
+  for (int i = 0; i < count; i++)
+    engine->running[i] =
+        (petra_trace_row){actions[i], executor->now_ns, end_ns, results[i], .shared_ns = duration_ns - part_ns[i]};
   executor->counts[device].busy_ns += duration_ns;
   const petra_event event = {
       .time_ns = end_ns, .priority = 2, .kind = PETRA_EVENT_END, .stage = device, .detail = index};
@@ -124,27 +154,31 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     for (int e = 0; e < executor->settings.engines; e++) {
       petra_engine *engine = &dev->engines[e];
       petra_action *action = &executor->group[count];
+      int actions = 1;
       if (engine->busy || engine->parked)
         continue;
       if (executor->arrival) {
         if (!petra_arrival_choose(executor, device, e, action))
           continue;
-        engine->running.action = *action;
+        engine->running[0].action = *action;
       } else {
         if (!engine->waiting || !petra_device_ready(executor, dev, &engine->next))
           continue;
         if (executor->hosts && !petra_host_may_start(executor, device, e))
           continue;
-        *action = engine->next.action;
+        actions = engine->next.count;
+        memcpy(action, engine->next.action, (size_t)actions * sizeof *action);
         petra_device_read(executor, device, e, engine);
         if (executor->hosts)
           petra_host_started(executor, device, e, action->kind);
       }
       engine->busy = true;
-      count_forward(executor, device, action);
-      PETRA_TRY(price(executor, engine, action, &executor->prices_ns[count]));
-      executor->results[count] = (petra_action_result){-1, -1, .priced_ns = executor->prices_ns[count]};
-      count++;
+      engine->running_count = actions;
+      for (; actions > 0; actions--, count++) {
+        count_forward(executor, device, &executor->group[count]);
+        PETRA_TRY(price(executor, engine, &executor->group[count], &executor->prices_ns[count]));
+        executor->results[count] = (petra_action_result){-1, -1, .priced_ns = executor->prices_ns[count]};
+      }
     }
   }
   executor->dirty_count = 0;
@@ -156,8 +190,12 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
   PETRA_NOTIFY(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
                executor->results, count);
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i], executor->prices_ns[i]));
+  for (int i = 0, actions; i < count; i += actions) {
+    const petra_action *first = &executor->group[i];
+    const petra_device *dev = &executor->device[petra_program_device(executor->options, first->stage) - 1];
+    actions = dev->engines[petra_engine_of(executor, first->kind)].running_count;
+    PETRA_TRY(occupy(executor, first, &executor->results[i], &executor->prices_ns[i], actions));
+  }
   return PETRA_OK;
 }
 
@@ -202,31 +240,35 @@ static petra_status send_results(petra_executor_virtual *executor, const petra_a
   return PETRA_OK;
 }
 
-static petra_status end_action(petra_executor_virtual *executor, const petra_event *event) {
-  petra_device *dev = &executor->device[event->stage];
-  petra_engine *engine = &dev->engines[event->detail];
-  const petra_trace_row row = engine->running;
-  engine->busy = false;
-  engine->free_ns = executor->now_ns;
+static petra_status end_action(petra_executor_virtual *executor, int32_t device, const petra_trace_row *row) {
+  petra_device *dev = &executor->device[device];
   dev->done++;
   executor->actions++;
-  executor->last_end_ns = executor->now_ns;
-  executor->counts[event->stage].actions++;
-  if (row.action.kind == PETRA_ACTION_UPDATE)
+  executor->counts[device].actions++;
+  if (row->action.kind == PETRA_ACTION_UPDATE)
     dev->updates++;
-  else if (row.action.kind != PETRA_ACTION_EVALUATE)
+  else if (row->action.kind != PETRA_ACTION_EVALUATE)
     dev->passes++;
-  if (row.action.kind == PETRA_ACTION_BACKWARD)
+  if (row->action.kind == PETRA_ACTION_BACKWARD)
     dev->in_flight--;
   if (executor->arrival)
-    petra_arrival_ended(executor, &row.action);
+    petra_arrival_ended(executor, &row->action);
+  PETRA_TRY(send_results(executor, &row->action));
+  if (executor->exchanges)
+    PETRA_TRY(petra_exchange_count(executor, &row->action));
+  PETRA_NOTIFY(petra_observer, executor->observers, ended, observer, row);
+  return PETRA_OK;
+}
+
+static petra_status end_step(petra_executor_virtual *executor, const petra_event *event) {
+  petra_engine *engine = &executor->device[event->stage].engines[event->detail];
+  engine->busy = false;
+  engine->free_ns = executor->last_end_ns = executor->now_ns;
   mark_dirty(executor, event->stage);
   if (executor->parked)
     PETRA_TRY(count_round(executor, event->stage, event->detail));
-  PETRA_TRY(send_results(executor, &row.action));
-  if (executor->exchanges)
-    PETRA_TRY(petra_exchange_count(executor, &row.action));
-  PETRA_NOTIFY(petra_observer, executor->observers, ended, observer, &row);
+  for (int i = 0; i < engine->running_count; i++)
+    PETRA_TRY(end_action(executor, event->stage, &engine->running[i]));
   return PETRA_OK;
 }
 
@@ -235,12 +277,12 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
       const petra_engine *engine = &executor->device[d].engines[e];
-      if (engine->waiting && engine->next.action.kind == PETRA_ACTION_UPDATE &&
-          !petra_exchange_done(executor, engine->next.action.stage))
-        return petra_exchange_fail(executor, &engine->next.action);
+      if (engine->waiting && engine->next.action[0].kind == PETRA_ACTION_UPDATE &&
+          !petra_exchange_done(executor, engine->next.action[0].stage))
+        return petra_exchange_fail(executor, &engine->next.action[0]);
       if (engine->waiting) {
         char text[40];
-        petra_action_print(&engine->next.action, text, sizeof text);
+        petra_action_print(&engine->next.action[0], text, sizeof text);
         return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for something that never happens",
                           executor->program->name, text);
       }
@@ -256,7 +298,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
   while (petra_event_queue_pop(executor->events, &event)) {
     executor->now_ns = event.time_ns;
     if (event.kind == PETRA_EVENT_END) {
-      PETRA_TRY(end_action(executor, &event));
+      PETRA_TRY(end_step(executor, &event));
     } else if (event.kind == PETRA_EVENT_HOST) {
       mark_dirty(executor, event.stage / executor->settings.engines);
       PETRA_TRY(petra_host_issued(executor, event.stage));
@@ -295,6 +337,8 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   petra_free(executor->counts);
   executor->counts = NULL;
   fabric.devices = executor->devices;
+  fabric.device_of = executor->options->device_of;
+  fabric.stages = executor->options->stages;
   fabric.event_kind = PETRA_EVENT_NETWORK;
   fabric.replicas = executor->settings.replicas > 1;
   executor->now_ns = executor->last_end_ns = executor->actions = 0;
@@ -308,9 +352,9 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   if (fabric.replicas)
     PETRA_TRY(petra_allocate(&executor->exchanges, stages, sizeof *executor->exchanges));
   PETRA_TRY(petra_allocate(&executor->dirty, devices, sizeof *executor->dirty));
-  PETRA_TRY(petra_allocate(&executor->group, PETRA_ENGINES * devices, sizeof *executor->group));
-  PETRA_TRY(petra_allocate(&executor->results, PETRA_ENGINES * devices, sizeof *executor->results));
-  PETRA_TRY(petra_allocate(&executor->prices_ns, PETRA_ENGINES * devices, sizeof *executor->prices_ns));
+  PETRA_TRY(petra_allocate(&executor->group, PETRA_STEP_ACTIONS * devices, sizeof *executor->group));
+  PETRA_TRY(petra_allocate(&executor->results, PETRA_STEP_ACTIONS * devices, sizeof *executor->results));
+  PETRA_TRY(petra_allocate(&executor->prices_ns, PETRA_STEP_ACTIONS * devices, sizeof *executor->prices_ns));
   PETRA_TRY(set_durations(executor));
   if (executor->settings.jitter)
     PETRA_TRY(petra_jitter_quantiles_create(executor->settings.jitter, &executor->quantiles));

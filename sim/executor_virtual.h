@@ -22,7 +22,9 @@ typedef struct petra_host_options {
 } petra_host_options;
 
 typedef struct petra_executor_virtual_options {
-  int engines; /* of each device: 1 or 2 */
+  int engines; /* of each device: 1 or 2. With 2, joined actions are separate ones */
+  /* A step with an F of f ns and a backward (B, W) of b ns takes f + b - overlap * min(f, b); 0 .. 1. */
+  double overlap;
   petra_cost_rule rule;
   const petra_stage_cost *costs; /* `cost_count` costs, one per stage; 1: the same for all */
   int32_t cost_count;

@@ -13,9 +13,10 @@ typedef struct petra_hosts petra_hosts; /* executor_host.c */
 
 enum { PETRA_ENGINES = 2 };
 
-/* An action with the counts of the actions before it. */
+/* An action, or joined ones, with the counts of the actions before it. */
 typedef struct petra_step {
-  petra_action action;
+  petra_action action[PETRA_STEP_ACTIONS];
+  int count;
   int64_t order;                         /* its position in the device's order */
   int64_t updates_before, passes_before; /* number of U; number of F, B and W before it */
   int64_t round_start;                   /* position of the first action of its round */
@@ -24,13 +25,14 @@ typedef struct petra_step {
 /* An engine reads the device's order, skips the other engine's actions and stops at its own. */
 typedef struct petra_engine {
   petra_cursor cursor;
-  petra_step reading; /* counters of the reader; its action is unused */
+  petra_step reading; /* counters of the reader; its actions are unused */
   int64_t round;
   petra_step next;
   bool waiting, busy;
   bool parked;     /* the round of its next action has not begun (locked programs) */
   int64_t free_ns; /* when its last action ended */
-  petra_trace_row running;
+  petra_trace_row running[PETRA_STEP_ACTIONS];
+  int running_count;
 } petra_engine;
 
 typedef struct petra_device {

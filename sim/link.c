@@ -6,6 +6,7 @@
 #include "sim/fair.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in
@@ -92,22 +93,61 @@ struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
   petra_fair *fair;
-  duplex_pair *duplex;    /* one more than the devices (send_duplex); NULL: the directions are independent */
-  int64_t *card_free_ns;  /* fifo: per node, out and in; after the links */
-  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
+  duplex_pair *duplex; /* per pair of devices (pair_of); NULL: the directions are independent */
+  int64_t *far;        /* pairs that are not neighbours, rising: lower device times the number of devices + higher */
+  int32_t far_count;
+  int64_t *card_free_ns; /* fifo: per node, out and in; after the links */
+  int64_t *link_free_ns; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
 
-/* Links: two per device, up and down to its neighbours; then, for chunks, from the last device to the first and back;
- * then, with replicas, one per device to its replicas. Two devices may be neighbours in both ways; they then have the
- * one pair of links. */
+static int64_t far_key(const petra_fabric *fabric, int32_t a, int32_t b) {
+  return a < b ? (int64_t)a * fabric->options.devices + b : (int64_t)b * fabric->options.devices + a;
+}
+
+static int compare_keys(const void *a, const void *b) {
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Lists the pairs of devices that exchange messages and are not neighbours: in a loop the first device and the last. */
+static petra_status find_far_pairs(petra_fabric *fabric) {
+  const petra_fabric_options *options = &fabric->options;
+  const size_t boundaries = options->device_of ? (size_t)options->stages : 1;
+  int32_t count = 0;
+  PETRA_TRY(petra_allocate(&fabric->far, boundaries, sizeof *fabric->far));
+  if (!options->device_of)
+    fabric->far[count++] = far_key(fabric, 0, options->devices - 1);
+  for (int32_t j = 0; options->device_of && j + 1 < options->stages; j++) {
+    const int32_t a = options->device_of[j] - 1, b = options->device_of[j + 1] - 1;
+    if (a > b + 1 || b > a + 1)
+      fabric->far[count++] = far_key(fabric, a, b);
+  }
+  qsort(fabric->far, (size_t)count, sizeof *fabric->far, compare_keys);
+  for (int32_t i = 0; i < count; i++)
+    if (i == 0 || fabric->far[i] != fabric->far[i - 1])
+      fabric->far[fabric->far_count++] = fabric->far[i];
+  return PETRA_OK;
+}
+
+/* Numbers the pairs of devices: neighbours by the lower one, then the others. */
+static int32_t pair_of(const petra_fabric *fabric, int32_t from, int32_t to) {
+  if (to == from + 1 || to == from - 1)
+    return from < to ? from : to;
+  const int64_t key = far_key(fabric, from, to);
+  const int64_t *found = bsearch(&key, fabric->far, (size_t)fabric->far_count, sizeof key, compare_keys);
+  return fabric->options.devices + (int32_t)(found - fabric->far);
+}
+
+/* Links: two per device, up and down to its neighbours; then two for each other pair of devices; then, with replicas,
+ * one per device to its replicas. */
 static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
-  return 2 * fabric->options.devices + (to > from);
+  return 2 * pair_of(fabric, from, to) + (to > from);
 }
 
 static int32_t link_of_replicas(const petra_fabric *fabric, int32_t device) {
-  return 2 * fabric->options.devices + 2 + device;
+  return 2 * (fabric->options.devices + fabric->far_count) + device;
 }
 
 static int32_t node_of(const petra_fabric_options *options, int32_t device) {
@@ -116,13 +156,16 @@ static int32_t node_of(const petra_fabric_options *options, int32_t device) {
 
 petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out) {
   petra_fabric *fabric;
-  petra_status status = PETRA_OK;
-  const size_t links = (options->replicas ? 3 : 2) * (size_t)options->devices + 2;
   int32_t nodes = 0;
   for (int32_t d = 0; d < options->devices; d++)
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
-  PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric + (links + 2 * (size_t)nodes) * sizeof *fabric->link_free_ns));
+  PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
   fabric->options = *options;
+  petra_status status = find_far_pairs(fabric);
+  const int32_t pairs = options->devices + fabric->far_count;
+  const size_t links = 2 * (size_t)pairs + (options->replicas ? (size_t)options->devices : 0);
+  if (status == PETRA_OK)
+    status = petra_allocate(&fabric->link_free_ns, links + 2 * (size_t)nodes, sizeof *fabric->link_free_ns);
   if (options->times) {
     fabric->options.latency_ns = options->times->ns[0];
     fabric->options.sharing = PETRA_LINK_FIFO;
@@ -130,10 +173,10 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   }
   fabric->events = events;
   fabric->card_free_ns = fabric->link_free_ns + links;
-  if (fabric->options.sharing == PETRA_LINK_FAIR)
+  if (status == PETRA_OK && fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
-  if (options->times && options->shared)
-    status = petra_allocate(&fabric->duplex, (size_t)options->devices + 1, sizeof *fabric->duplex);
+  if (status == PETRA_OK && options->times && options->shared)
+    status = petra_allocate(&fabric->duplex, (size_t)pairs, sizeof *fabric->duplex);
   if (status != PETRA_OK)
     petra_fabric_destroy(fabric);
   else
@@ -145,10 +188,12 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  for (int32_t i = 0; fabric->duplex && i <= fabric->options.devices; i++)
+  for (int32_t i = 0; fabric->duplex && i < fabric->options.devices + fabric->far_count; i++)
     for (int d = 0; d < 2; d++)
       petra_free(fabric->duplex[i].line[d].messages);
   petra_free(fabric->duplex);
+  petra_free(fabric->link_free_ns);
+  petra_free(fabric->far);
   petra_free(fabric);
 }
 
@@ -291,11 +336,10 @@ static petra_status push_end(petra_fabric *fabric, int32_t pair) {
   return event.time_ns < INT64_MAX ? petra_event_queue_push(fabric->events, &event) : PETRA_OK;
 }
 
-/* Numbers the pairs by the lower one of two neighbours; for chunks the first device and the last follow. */
 static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                 const petra_packet *packet) {
   const petra_fabric_options *options = &fabric->options;
-  const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
+  const int32_t pair = pair_of(fabric, from, to);
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
   PETRA_TRY(
       duplex_send(&fabric->duplex[pair], now_ns, to < from, alone_ns, shared_ns(options, bytes, alone_ns), packet));

@@ -29,6 +29,10 @@ typedef struct petra_link_times {
 
 typedef struct petra_fabric_options {
   int32_t devices; /* counted from 0 here */
+  /* Per stage its device, from 1 (petra_program_options), for the pairs of devices that exchange messages; NULL: a
+   * loop. Borrowed. */
+  const int32_t *device_of;
+  int32_t stages;
   petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */

@@ -15,6 +15,7 @@ enum { LINE_FORWARD, LINE_BACKWARD, LINE_EXCHANGE, LINES };
 typedef struct record {
   int64_t start_ns, end_ns, microbatch;
   int64_t before; /* the action that ended before it on its device; -1: none */
+  int64_t shared_ns;
   int32_t stage;
   petra_action_kind kind;
 } record;
@@ -85,6 +86,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   int64_t *last = &critical->last[device_of(critical, row->action.stage)];
   const record one = {.start_ns = row->start_ns,
                       .end_ns = row->end_ns,
+                      .shared_ns = row->shared_ns,
                       .microbatch = row->action.microbatch,
                       .before = *last,
                       .stage = row->action.stage,
@@ -289,25 +291,53 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
+/* Returns the sender of what the action needs if that came at its start, and adds its message to the path; else -1. */
+static int64_t input_before(way_back *back, int64_t index, const record *action, petra_critical_path *path) {
+  int32_t from;
+  int which;
+  if (!input_of(back->critical, action, &from, &which))
+    return -1;
+  const message *one = arrived_message(back, action, which);
+  if (!one)
+    return which == LINE_EXCHANGE ? -1 : sender_of(back, index, action, from, which);
+  add_message(back->critical, record_at(back->critical, one->sender), action, path);
+  return one->sender;
+}
+
+/* Returns action `i` if it is in the step of record `index` and another one; else NULL. Their records are neighbours. */
+static const record *companion(const petra_critical *critical, int64_t index, int64_t i) {
+  const record *action = record_at(critical, index),
+               *other = i < critical->records.count ? record_at(critical, i) : NULL;
+  return other && i != index && critical->options->engines == 1 && other->start_ns == action->start_ns &&
+                 other->end_ns == action->end_ns &&
+                 device_of(critical, other->stage) == device_of(critical, action->stage)
+             ? other
+             : NULL;
+}
+
+/* Does the same for the other actions of the step. */
+static int64_t input_of_step(way_back *back, int64_t index, petra_critical_path *path) {
+  int64_t found = -1;
+  for (int64_t i = index - PETRA_STEP_ACTIONS + 1; i < index + PETRA_STEP_ACTIONS && found < 0; i++) {
+    const record *other = companion(back->critical, index, i);
+    if (other)
+      found = input_before(back, index, other, path);
+  }
+  return found;
+}
+
 /* Goes one step back: returns the record before `index` on the path and what lies between the two; -1: the start of the
  * run. */
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
-  int32_t from;
-  int which;
   if (action->start_ns == 0)
     return -1;
-  if (input_of(back->critical, action, &from, &which)) {
-    const message *one = arrived_message(back, action, which);
-    if (one) {
-      add_message(back->critical, record_at(back->critical, one->sender), action, path);
-      return one->sender;
-    }
-    int64_t sender = which == LINE_EXCHANGE ? -1 : sender_of(back, index, action, from, which);
-    if (sender >= 0)
-      return sender;
-  }
-  int64_t before = neighbour_of(back, index, action);
+  int64_t before = input_before(back, index, action, path);
+  if (before >= 0)
+    return before;
+  before = neighbour_of(back, index, action);
+  if (before < 0)
+    before = input_of_step(back, index, path);
   if (before < 0 && back->critical->locked)
     before = round_before(back, index, action);
   if (before >= 0)
@@ -325,6 +355,25 @@ static const petra_critical_kind kind_of[PETRA_ACTION_KINDS] = {
     [PETRA_ACTION_EVALUATE] = PETRA_CRITICAL_WAIT, /* takes no time */
 };
 
+static void add_action(const record *action, petra_critical_path *path, int64_t *stage_ns) {
+  const int64_t ns = action->end_ns - action->start_ns - action->shared_ns;
+  path->ns[kind_of[action->kind]] += ns;
+  if (stage_ns)
+    stage_ns[action->stage - 1] += ns;
+}
+
+/* Adds the step of a record to the path: each action its own part. */
+static void add_step(const petra_critical *critical, int64_t index, petra_critical_path *path, int64_t *stage_ns) {
+  const record *action = record_at(critical, index);
+  path->actions++;
+  add_action(action, path, stage_ns);
+  for (int64_t i = index - PETRA_STEP_ACTIONS + 1; i < index + PETRA_STEP_ACTIONS && action->shared_ns > 0; i++) {
+    const record *other = companion(critical, index, i);
+    if (other)
+      add_action(other, path, stage_ns);
+  }
+}
+
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
   size_t devices = (size_t)petra_program_devices(critical->program), lines = LINES * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
@@ -338,13 +387,8 @@ petra_status petra_critical_trace(const petra_critical *critical, petra_critical
   if (stage_ns)
     memset(stage_ns, 0, (size_t)critical->program->stages * sizeof *stage_ns);
   /* Records are in the order of their ends, so the last record ended last. */
-  for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path)) {
-    const record *action = record_at(critical, i);
-    path.actions++;
-    path.ns[kind_of[action->kind]] += action->end_ns - action->start_ns;
-    if (stage_ns)
-      stage_ns[action->stage - 1] += action->end_ns - action->start_ns;
-  }
+  for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path))
+    add_step(critical, i, &path, stage_ns);
   *out = path;
 done:
   petra_free(back.arrived);

@@ -47,6 +47,7 @@ static const char defaults[] = "run:\n"
                                "  partition: block\n"
                                "  count: 0\n"
                                "  blocks: []\n"
+                               "  devices: preset\n"
                                "method:\n"
                                "  name: \"petra\"\n"
                                "  accumulate: 1\n"
@@ -109,6 +110,7 @@ static const char defaults[] = "run:\n"
                                "  plans: \"\"\n"
                                "cluster:\n"
                                "  engines: 1\n"
+                               "  overlap: 0\n"
                                "  replicas: 1\n"
                                "  placement: []\n"
                                "  timeout_s: 60\n"
@@ -214,6 +216,7 @@ static const char changed[] =
     "  partition: list\n"
     "  count: 3\n"
     "  blocks: [2, 3, 5]\n"
+    "  devices: [1, 2, 2, 1]\n"
     "method:\n"
     "  name: \"true\"\n"
     "  accumulate: 8\n"
@@ -276,6 +279,7 @@ static const char changed[] =
     "  plans: \"h100.plans\"\n"
     "cluster:\n"
     "  engines: 2\n"
+    "  overlap: 0.25\n"
     "  replicas: 3\n"
     "  placement: [4, 6]\n"
     "  timeout_s: 1.5\n"
@@ -422,6 +426,9 @@ static const struct {
     {"device: {threads: 1025}", ":1: device.threads: ", "0 .. 1024"},
     {"device: {groups: 1025}", ":1: device.groups: ", "0 .. 1024"},
     {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
+    {"stages: {devices: w}", ":1: stages.devices: 'w' is unknown", "preset, loop or v"},
+    {"stages: {devices: [0]}", ":1: stages.devices: '0' is out of range", "1 .. 100000"},
+    {"stages: {devices: 2}", ":1: stages.devices: '2' is unknown", "a list of integers, each 1 .. 100000, or one of"},
     {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
     {"cluster:\n  stages: -1", ":2: cluster.stages: ", "0 .. 100000"},
     {"cluster: {link: {preset: nvlink5}}", ":1: cluster.link.preset: ", "expected none, nvlink3, nvlink4, pcie4-x16"},

@@ -5,6 +5,7 @@
 
 #include "harness.h"
 #include "sim/executor_virtual.h"
+#include "lay_out.h"
 #include "sink.h"
 #include "sim/worker_cost.h"
 

@@ -4,6 +4,7 @@
  * makes the run longer by as much. */
 #include "base/rng.h"
 #include "harness.h"
+#include "lay_out.h"
 #include "sim/observer_critical.h"
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
@@ -176,8 +177,7 @@ static run random_run(int number, const petra_program_ops *program) {
   int32_t stages = 2 + (int32_t)below(&rng, STAGES_MAX - 2);
   run r = same_stages(stages, 1 + below(&rng, 30), (petra_stage_cost){0});
   r.program.accumulate = 1 + below(&rng, 4);
-  if (program->chunked) {
-    r.program.chunks = 2;
+  if (program->layout != PETRA_LAYOUT_SINGLE) {
     r.program.stages = stages = stages / 2 * 2;
     r.program.microbatches = r.program.accumulate = stages / 2 * (1 + below(&rng, 3));
   }
@@ -205,6 +205,8 @@ static run random_run(int number, const petra_program_ops *program) {
     r.cluster.replicas = (int32_t)below(&rng, 4);
   for (int j = 0; j < stages; j++)
     r.costs[j].gradient_bytes = below(&rng, 200);
+  r.cluster.overlap = (double)below(&rng, 2);
+  lay_out(program, &r.program);
   return r;
 }
 

@@ -6,30 +6,32 @@
 #include "base/rng.h"
 #include "schedule/schedule.h"
 
-static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe, &petra_program_1f1b,
-                                                          &petra_program_zb_h1, &petra_program_interleaved};
+static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe,      &petra_program_1f1b,
+                                                          &petra_program_zb_h1,      &petra_program_interleaved,
+                                                          &petra_program_looped_bfs, &petra_program_dualpipe_v};
+enum { FLUSH_PROGRAMS = sizeof flush_programs / sizeof *flush_programs };
 
 /* Several flushes, the last one broken, evaluations anywhere, one and two engines: nothing waits for ever, no
  * lag, every stage evaluates and updates as often as it should; a flush's time does not depend on those
  * before. */
 START_TEST(flushes_follow_each_other) {
-  for (int p = 0; p < 4; p++)
+  for (int p = 0; p < FLUSH_PROGRAMS; p++)
     for (int32_t stages = 2; stages <= 8; stages += 2)
       for (int64_t k = 8; k <= 24; k += 8)
         for (int i = 0; i < 6; i++)
           for (int c = 0; c < 8; c++) {
             const int64_t m = i < 3 ? (i + 1) * k : i == 3 ? 1 : i == 4 ? k + 3 : 2 * k - 1;
-            const bool chunked = flush_programs[p] == &petra_program_interleaved;
-            const petra_program_options options = {.stages = chunked ? 2 * stages : stages,
-                                                   .chunks = chunked ? 2 : 0,
-                                                   .microbatches = m,
-                                                   .accumulate = k,
-                                                   .drain = true,
-                                                   .batches = c / 2 % 2 ? 3 : 8,
-                                                   .eval_every = 1 + c / 4,
-                                                   .split_head = c % 2};
-            if (k % stages && chunked)
+            const bool chunked = flush_programs[p]->layout != PETRA_LAYOUT_SINGLE;
+            petra_program_options options = {.stages = chunked ? 2 * stages : stages,
+                                             .microbatches = m,
+                                             .accumulate = k,
+                                             .drain = true,
+                                             .batches = c / 2 % 2 ? 3 : 8,
+                                             .eval_every = 1 + c / 4,
+                                             .split_head = c % 2};
+            if (k % stages && flush_programs[p] == &petra_program_interleaved)
               continue;
+            lay_out(flush_programs[p], &options);
             for (int engines = 1; engines <= 2; engines++) {
               int64_t time = time_of(flush_programs[p], &options, &coprime[0], false, engines);
               EXPECT(update_rows, m / k * options.stages, "updates", &options);
@@ -39,7 +41,7 @@ START_TEST(flushes_follow_each_other) {
                 EXPECT(counts[j].lag_max, 0, "lag", &options);
               petra_program_options one = options;
               one.microbatches = k;
-              if (m % k == 0 && engines == 1)
+              if (m % k == 0 && engines == 1 && !flush_programs[p]->write) /* else the next flush fills the end */
                 EXPECT(time, m / k * time_of(flush_programs[p], &one, &coprime[0], false, 1), "flushes", &options);
             }
           }
@@ -48,15 +50,15 @@ END_TEST
 
 /* E sees the updates of the flushes that ended before or with its microbatch. */
 START_TEST(evaluations_see_their_weights) {
-  for (int p = 0; p < 4; p++) {
-    const petra_program_options options = {.stages = 4,
-                                           .chunks = p == 3 ? 2 : 0,
-                                           .microbatches = 22,
-                                           .accumulate = 4,
-                                           .drain = true,
-                                           .batches = 3,
-                                           .eval_every = 1,
-                                           .split_head = true};
+  for (int p = 0; p < FLUSH_PROGRAMS; p++) {
+    petra_program_options options = {.stages = 4,
+                                     .microbatches = 22,
+                                     .accumulate = 4,
+                                     .drain = true,
+                                     .batches = 3,
+                                     .eval_every = 1,
+                                     .split_head = true};
+    lay_out(flush_programs[p], &options);
     for (int32_t d = 1; d <= petra_program_devices(&options); d++) {
       int64_t updates[5] = {0}, evaluations = 0, round;
       petra_cursor cursor = {0};
@@ -73,7 +75,7 @@ START_TEST(evaluations_see_their_weights) {
           ck_assert_int_eq(updates[a.stage], (a.microbatch + 1) / 4);
         }
       }
-      ck_assert_int_eq(evaluations, 22 / 3 * (p == 3 ? 2 : 1));
+      ck_assert_int_eq(evaluations, 22 / 3 * petra_program_chunks(&options));
     }
     ck_assert_int_eq(petra_program_loss_epoch(flush_programs[p], &options, 5), 1);
   }
@@ -99,7 +101,7 @@ START_TEST(options_that_cannot_run) {
        "0 microbatches per epoch"},
       {&petra_program_gpipe,
        {.stages = 4, .chunks = 2, .microbatches = 2, .accumulate = 1},
-       "interleaved can have more"},
+       "4 stages on 2 devices in another layout; expected one stage on each device"},
       {&petra_program_interleaved,
        {.stages = 5, .chunks = 2, .microbatches = 2, .accumulate = 2},
        "expected a multiple of 2 stages"},
@@ -130,15 +132,15 @@ static char *text_of(const petra_schedule *schedule, size_t *size) {
 }
 
 static petra_program_options some_options(const petra_program_ops *program, int variant) {
-  const bool chunked = program->chunked;
-  return (petra_program_options){.stages = 2 + 2 * (variant % 3),
-                                 .chunks = chunked ? 2 : 0,
-                                 .microbatches = 3 + variant,
-                                 .accumulate = chunked ? 6 : 1 + variant % 4,
-                                 .drain = variant % 5 > 0,
-                                 .batches = 3,
-                                 .eval_every = variant % 2,
-                                 .split_head = variant / 2 % 2};
+  petra_program_options options = {.stages = 2 + 2 * (variant % 3),
+                                   .microbatches = 3 + variant,
+                                   .accumulate = program->layout == PETRA_LAYOUT_LOOP ? 6 : 1 + variant % 4,
+                                   .drain = variant % 5 > 0,
+                                   .batches = 3,
+                                   .eval_every = variant % 2,
+                                   .split_head = program->write || variant / 2 % 2};
+  lay_out(program, &options);
+  return options;
 }
 
 /* Every program, written out, checked, printed, read back: the same text, and the same time on the executor.
@@ -319,7 +321,7 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1F0 1B0 || 1U0\n2: 2B0 | 2U0\n", "s:2: both | and ||; expected rounds of the devices or of the network"},
       {"1: 1F99999999999\n", "stages up to 1 and microbatches up to 99999999999 with only 1 actions"},
       {"1: 1F0 100000B0\n", "stages up to 100000 and microbatches up to 0 with only 2 actions"},
-      {"1: 1F0 3B0\n2: 2F0\n", "s: 3 stages on 2 devices; expected a multiple"},
+      {"1: 1F0 4B0 4B1\n2: 2F0\n3:\n", "s: no device has an action of stage 3"},
       /* Those below can be read but not run. */
       {"1: 1F0 1B0\n2: 2B0 2B1\n", "s: device 2, action 2 (2B1): it needs 1F1, which no device does"},
       {"1: 1F0 1F1 1B0 1B1\n2: 2B0\n", "s: device 1, action 4 (1B1): it needs 2B1, which no device does"},
@@ -334,7 +336,17 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1B0 1U0 1U0\n", "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
       {"1: 1B0 1B1 1U0\n", "s: device 1, action 3 (1U0): the last backward before it is 1B1; expected 1U1"},
       {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
-      {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
+      {"1: 1F0 2B0\n2: 2B1 2B2\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
+      {"1: 1F0 4B0\n2: 2F0 3F0 4B1 4B2\n", "s: device 1, action 2 (4B0): stage 4 is on device 2"},
+      {"1: 1F0+1F1\n", "s: device 1, action 2 (1F1): it is joined to other actions; expected at most one F"},
+      {"1: 1B0+1U0\n", "s: device 1, action 2 (1U0): it is joined to other actions; expected at most one F"},
+      {"1: 1B0+1W1\n", "s: device 1, action 2 (1W1): it is joined to other actions; expected at most one F"},
+      {"1: 1W0+1B0\n", "s: device 1, action 1 (1W0): it comes before its backward 1B0"},
+      {"1: 1B0 1W0+1B1 1W1\n", "s: device 1, action 2 (1W0): only F, B and W can be joined, beginning with F or B"},
+      {"1: 1F0+1B0\n", "s: device 1, action 2 (1B0): it comes before its forward 1F0"},
+      {"1: 1F0+2B0 1B0\n2: 2F0\n", "s: device 1, action 2 (2B0): "},
+      {"1: 1F0 +1B0\n", "s:1: '' is not an action"},
+      {"1: 1F0+ 1B0\n", "s:1: '' is not an action"},
       {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n",
        "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
       {"1: 1F0 1F1 || 1B0 1B1\n2: || || 2B0 2B1\n",

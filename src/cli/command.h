@@ -19,6 +19,7 @@ typedef struct petra_arguments {
   int set_count;
   const char *output; /* --output; NULL if not given */
   const char *csv;    /* --csv; NULL if not given */
+  const char *format; /* --format; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
   const char *memory;      /* --memory; NULL if not given */

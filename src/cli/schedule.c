@@ -35,7 +35,7 @@ typedef struct chart {
 } chart;
 
 static void label(const chart *c, const petra_action *action, char *text, size_t size) {
-  if (c->options.chunks > 1)
+  if (c->options.stages > c->schedule->devices)
     petra_action_print(action, text, size);
   else /* the row shows the stage */
     snprintf(text, size, "%c%lld", petra_action_letter(action->kind), (long long)action->microbatch);
@@ -169,6 +169,21 @@ typedef struct printed {
   int engines;
 } printed;
 
+static bool writes_csv(const petra_arguments *arguments) {
+  return arguments->format && strcmp(arguments->format, "torch-csv") == 0;
+}
+
+/* The CSV of PyTorch has the order of one flush. */
+static petra_status one_flush(const petra_config *config, petra_plan *plan) {
+  if (plan->method.program->moment != PETRA_MOMENT_WINDOW)
+    return petra_config_fail(config, "method.name",
+                             "%s with --format torch-csv, which has no updates; expected a synchronous method",
+                             plan->method.name);
+  if (!plan->schedule)
+    plan->program.microbatches = plan->program.accumulate;
+  return PETRA_OK;
+}
+
 /* Gets the orders of the config's method. */
 static petra_status from_config(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
   const petra_config_text source = {arguments->input, text->text, text->size};
@@ -176,6 +191,8 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   petra_plan plan;
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   petra_status status = petra_plan_simulated(&plan, config, arguments->gantt ? CHART_FILLINGS : TEXT_FILLINGS);
+  if (status == PETRA_OK && writes_csv(arguments))
+    status = one_flush(config, &plan);
   if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
     status =
         gantt_check((int64_t)petra_program_devices(&plan.program) * config->cluster.engines, plan.program.microbatches);
@@ -245,6 +262,8 @@ static petra_status run(const petra_arguments *arguments) {
       status = print_json(p.schedule);
     else if (arguments->gantt)
       status = gantt_print(p.schedule, p.recomputes, p.engines, stdout);
+    else if (writes_csv(arguments))
+      status = petra_torch_csv_print(p.schedule, stdout);
     else
       status = petra_schedule_print(p.schedule, stdout);
   }
@@ -278,6 +297,9 @@ const petra_command petra_command_schedule = {
     .takes_config = true,
     .options =
         (const petra_option[]){
+            PETRA_OPTION("format", "text|torch-csv", format,
+                         "text (the default); torch-csv: one flush as the CSV of PyTorch's pipelining runtime, for a "
+                         "synchronous method"),
             PETRA_OPTION("gantt", NULL, gantt,
                          "draws a chart over time, with at most 100,000 cells (rows times units of time)"),
             {0}},

@@ -32,8 +32,10 @@ int petra_config_compare_value(const petra_config_key *key, const petra_config *
   case PETRA_KEY_FLAG_LIST:
     return memcmp(a, b, sizeof(unsigned));
   case PETRA_KEY_INTEGER_LIST:
-    return compare_lists(integers[0]->values, integers[0]->count, integers[1]->values, integers[1]->count,
-                         sizeof(int64_t));
+    return integers[0]->word != integers[1]->word
+               ? integers[0]->word - integers[1]->word
+               : compare_lists(integers[0]->values, integers[0]->count, integers[1]->values, integers[1]->count,
+                               sizeof(int64_t));
   case PETRA_KEY_REAL_LIST:
     return compare_lists(reals[0]->values, reals[0]->count, reals[1]->values, reals[1]->count, sizeof(double));
   }

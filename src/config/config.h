@@ -38,6 +38,8 @@ PETRA_CHOICE(petra_downsample, PETRA_DOWNSAMPLE_CHOICES);
 #define PETRA_PARTITION_CHOICES(X) \
   X(PETRA_PARTITION_BLOCK, "block") X(PETRA_PARTITION_BALANCED, "balanced") X(PETRA_PARTITION_LIST, "list")
 PETRA_CHOICE(petra_partition_kind, PETRA_PARTITION_CHOICES);
+#define PETRA_DEVICES_CHOICES(X) X(PETRA_DEVICES_PRESET, "preset") X(PETRA_DEVICES_LOOP, "loop") X(PETRA_DEVICES_V, "v")
+PETRA_CHOICE(petra_devices_choice, PETRA_DEVICES_CHOICES); /* stages.devices, unless it is a list */
 #define PETRA_LR_SCALING_CHOICES(X) X(PETRA_LR_NONE, "none") X(PETRA_LR_GOYAL, "goyal")
 PETRA_CHOICE(petra_lr_scaling, PETRA_LR_SCALING_CHOICES);
 #define PETRA_LR_SCHEDULE_CHOICES(X) X(PETRA_LR_STEP, "step") X(PETRA_LR_COSINE, "cosine") X(PETRA_LR_WSD, "wsd")
@@ -110,6 +112,7 @@ typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_fl
 typedef struct petra_int_list {
   int64_t *values;
   int64_t count;
+  int word; /* a word in place of the list, for keys that allow words: its index, plus 1; 0: a list */
 } petra_int_list;
 
 /* Mitigations of the delay of a delayed method. The rules are in stage/mitigation.h. */
@@ -191,8 +194,9 @@ typedef struct petra_config {
   } model;
   struct {
     petra_partition_kind partition;
-    int64_t count;         /* balanced: number of stages */
-    petra_int_list blocks; /* list: blocks per stage */
+    int64_t count;          /* balanced: number of stages */
+    petra_int_list blocks;  /* list: blocks per stage */
+    petra_int_list devices; /* the device of each stage, from 1, or a word */
   } stages;
   struct {
     char *name;         /* a preset of schedule/method.h */
@@ -253,6 +257,7 @@ typedef struct petra_config {
     petra_transport_choice transport;
     petra_int_list gpus; /* execute: the GPU of each process; none: chosen by the process's place on its host */
     int64_t engines;     /* compute engines per device: 1 or 2 */
+    double overlap;      /* share of the shorter part of an overlapped step that is hidden */
     int64_t stages;      /* cost-only runs: number of stages, without a model; 0: the stages of the model */
     struct {
       int64_t forward_bytes, backward_bytes, gradient_bytes;

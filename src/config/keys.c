@@ -47,6 +47,9 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
   KEY(INTEGER_LIST, petra_int_list, member, default_text, help, .min = (low), .max = (high),                           \
       .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name)
 #define INTEGERS(...) INTEGERS_FOR(RESULT, __VA_ARGS__)
+#define WORD_OR_INTEGERS(member, default_text, names, low, high, help)                                                 \
+  KEY(INTEGER_LIST, petra_int_list, member, default_text, help, .min = (low), .max = (high),                           \
+      .choices = (const char *const[]){names(PETRA_CHOICE_TEXT) NULL})
 #define REALS(member, default_text, low, high, help)                                                                   \
   KEY(REAL_LIST, petra_real_list, member, default_text, help, .real_min = (low), .real_max = (high))
 #define FLAGS(member, default_text, names, help)                                                                       \
@@ -104,6 +107,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(stages.partition, "block", PETRA_PARTITION_CHOICES, "block: one block per stage; balanced: stages.count stages; list: stages.blocks"),
     INTEGER(stages.count, "0", 0, 100000, "balanced: number of stages"),
     INTEGERS(stages.blocks, "[]", 1, MANY, NONE, "list: number of blocks of each stage"),
+    WORD_OR_INTEGERS(stages.devices, "preset", PETRA_DEVICES_CHOICES, 1, 100000, "device of each stage; loop: stages 1, 2, ... are on devices 1, 2, ..., and again from device 1; v: the second half of the stages goes back from the last device to the first; preset: as the program of the method requires"),
 
     STRING(method.name, "petra", NOT_EMPTY, "training method"),
     INTEGER(method.accumulate, "1", 1, MANY, "microbatches per update of the weights"),
@@ -165,6 +169,7 @@ const petra_config_key petra_config_keys[] = {
     STRING(device.plans, "\"\"", NONE, "cuda: file with the cuDNN configuration of each shape of convolution; the configurations of other shapes are measured at their first use and added to the file; empty: nothing is measured, and the heuristics of cuDNN decide"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
+    REAL(cluster.overlap, "0", 0, 1, NONE, "duration of a step in which one engine overlaps a forward of duration F with a backward of duration B (method dualpipe-v): F + B minus this fraction of the shorter one; 1: the longer one alone"),
     INTEGER(cluster.replicas, "1", 1, 1024, "number of pipelines with the same weights; each has data.batch samples of its own in every microbatch, so a microbatch has replicas x data.batch samples; gradients are averaged stage by stage before each update"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "number of neighbouring stages (with method interleaved: devices) of each process, from the first process on; execute: [] balances them by the profile, or else by FLOPs; simulate: a process does one action at a time, and [] gives every stage a device of its own"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: if a process is silent for this number of seconds, the run ends with a line that names it"),
@@ -306,6 +311,8 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     append(out, size, "%sa list of integers, each %" PRId64 " .. %" PRId64 "%s",
            key->rule == PETRA_RULE_OR_ONE ? "an integer, or " : "", key->min, key->max,
            key->rule == PETRA_RULE_RISING ? ", strictly rising" : "");
+    if (key->choices)
+      append(out, size, ", or one of ");
     break;
   case PETRA_KEY_FLAG_LIST:
     append(out, size, "a list of any of ");

@@ -86,6 +86,10 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
     }
     break;
   case PETRA_KEY_INTEGER_LIST:
+    if (list->word > 0) {
+      fputs(key->choices[list->word - 1], out);
+      break;
+    }
     putc('[', out);
     for (int64_t i = 0; i < list->count; i++)
       fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", list->values[i]);

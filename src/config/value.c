@@ -263,6 +263,16 @@ static petra_status store_choice(const petra_config_key *key, const petra_config
   return PETRA_OK;
 }
 
+static petra_status store_word(const petra_config_key *key, const petra_config_origin *origin,
+                               const petra_config_scalar *value, petra_int_list *member) {
+  const int index = find_choice(key, value);
+  if (index < 0)
+    return fail_choice(origin, key, value);
+  petra_free(member->values);
+  *member = (petra_int_list){.word = index + 1};
+  return PETRA_OK;
+}
+
 petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
                                 const petra_config_scalar *value) {
   void *member = (char *)config + key->offset;
@@ -282,6 +292,8 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   case PETRA_KEY_INTEGER_LIST:
     if (key->rule == PETRA_RULE_OR_ONE)
       return petra_config_store_list(config, key, origin, value, 1);
+    if (key->choices)
+      return store_word(key, origin, value, member);
     break;
   case PETRA_KEY_REAL_LIST:
   case PETRA_KEY_FLAG_LIST:
@@ -321,7 +333,7 @@ static petra_status store_numbers(const petra_config_key *key, const petra_confi
     *reals = (petra_real_list){values, (int64_t)count};
   } else {
     petra_free(integers->values);
-    *integers = (petra_int_list){values, (int64_t)count};
+    *integers = (petra_int_list){.values = values, .count = (int64_t)count};
   }
   return status;
 }

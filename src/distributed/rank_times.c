@@ -9,7 +9,8 @@
 enum { PER_STAGE = 4 }; /* one block of each number per stage, in this order from forward_ns on */
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_rank_times_add((petra_rank_times *)base, &row->action, row->start_ns, row->end_ns, row->end_ns - row->start_ns);
+  petra_rank_times_add((petra_rank_times *)base, &row->action, row->start_ns, row->end_ns,
+                       row->end_ns - row->start_ns - row->shared_ns);
   return PETRA_OK;
 }
 

@@ -33,7 +33,7 @@ static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petr
   const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);
   const bool waited = action->kind != PETRA_ACTION_EVALUATE && took_ns > start_ns; /* for its message */
   const petra_trace_row row = {*action, (waited ? took_ns : start_ns) - w->options.origin_ns,
-                               end_ns - w->options.origin_ns, *result};
+                               end_ns - w->options.origin_ns, *result, 0};
   return petra_action_log_add(w->options.actions, &row);
 }
 

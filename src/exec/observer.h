@@ -11,6 +11,7 @@ typedef struct petra_trace_row {
   petra_action action;
   int64_t start_ns, end_ns;
   petra_action_result result;
+  int64_t shared_ns; /* the part of its time that counts for the other actions of its step */
 } petra_trace_row;
 
 typedef struct petra_observer petra_observer;

@@ -17,8 +17,8 @@ petra_status petra_group_init(petra_worker_stage *worker) {
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&worker->chains, (size_t)stages, sizeof *worker->chains));
   PETRA_TRY(petra_allocate(&worker->took_ns, (size_t)stages, sizeof *worker->took_ns));
-  PETRA_TRY(petra_allocate(&worker->tasks, 2 * (size_t)stages, sizeof *worker->tasks));
-  for (; worker->task_count < 2 * stages; worker->task_count++)
+  PETRA_TRY(petra_allocate(&worker->tasks, PETRA_STEP_ACTIONS * (size_t)stages, sizeof *worker->tasks));
+  for (; worker->task_count < PETRA_STEP_ACTIONS * stages; worker->task_count++)
     PETRA_TRY(petra_deferred_work_init(&worker->tasks[worker->task_count].deferred));
   return petra_thread_pool_create(worker->options.backend->lanes, &worker->pool);
 }

@@ -55,7 +55,7 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
   if (sum != devices)
     return petra_config_fail(plan->config, "cluster.placement", "the numbers sum to %lld; expected %d, the %s",
                              (long long)sum, devices,
-                             plan->program.chunks > 1 ? "devices of the method" : "stages of the network");
+                             devices < plan->stages ? "devices of the method" : "stages of the network");
   first[ranks] = devices;
   return PETRA_OK;
 }
@@ -91,7 +91,7 @@ petra_status petra_placement_init(petra_placement *placement, const petra_plan *
   if (placement->places > devices)
     return petra_config_fail(
         plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each", placement->places,
-        devices, plan->program.chunks > 1 ? "devices of the method" : "stages", replicas > 1 ? " in each replica" : "");
+        devices, devices < plan->stages ? "devices of the method" : "stages", replicas > 1 ? " in each replica" : "");
   PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
   if (!ranks->progress)
     return PETRA_OK;

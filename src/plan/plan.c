@@ -182,6 +182,8 @@ void petra_plan_fini(petra_plan *plan) {
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
   petra_schedule_destroy(plan->schedule);
+  petra_schedule_destroy(plan->flush);
+  petra_free(plan->device_of);
   petra_free(plan->distance);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};

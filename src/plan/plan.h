@@ -19,6 +19,8 @@ typedef struct petra_plan {
   int32_t stages; /* J */
   petra_method method;
   petra_schedule *schedule;          /* of method.schedule; NULL: the method's own order */
+  petra_schedule *flush;             /* the order of one flush, if it is written out; NULL: it is not */
+  int32_t *device_of;                /* of each stage, from 1, if it is not on a loop; valid after petra_plan_program */
   petra_schedule_distance *distance; /* distances of its stages; NULL until petra_plan_measure_order */
   bool by_arrival;                   /* the schedule replaces a program without an order */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
@@ -31,7 +33,8 @@ typedef struct petra_plan {
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config);
 void petra_plan_fini(petra_plan *plan);
 
-/* Reads and checks the file of method.schedule, if there is one; the program of `method` is then that of the file.
+/* Reads and checks the file of method.schedule, if there is one; the program of `method` is then that of the file. A
+ * CSV becomes `flush`, any other file `schedule`.
  * PETRA_IO; PETRA_SCHEDULE; PETRA_CONFIG if file and config do not agree. */
 petra_status petra_plan_read_order(petra_plan *plan);
 
@@ -40,7 +43,8 @@ petra_status petra_plan_read_order(petra_plan *plan);
 int64_t petra_plan_microbatches(const petra_config *config, int64_t batches);
 
 /* Sets the options of the program for a run of `microbatches` (with method.schedule those of the file), `batches` per
- * epoch, and checks them against the method. */
+ * epoch, and checks them against the method. If the method writes its order by the costs of the stages, this reads the
+ * profile (petra_plan_load_profile). */
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
 
 /* Warns if the run ends before any stage has done an update, for example if k exceeds its microbatches. Does not warn

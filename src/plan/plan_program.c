@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets the options of the program from a config. */
 #include "base/log.h"
-#include "plan/plan.h"
+#include "base/mem.h"
+#include "plan/virtual_cluster.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
   const char *name = method->name;
-  int64_t chunks = method->chunks;
   if (config->run.drain == PETRA_DRAIN_FALSE && !program->undrained)
     return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
-  if (chunks > 1 && !program->chunked)
-    return petra_config_fail(
-        config, "method.chunks",
-        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages", (long long)chunks,
-        name, program->name);
-  if (stages % chunks != 0)
-    return petra_config_fail(config, "method.chunks",
-                             "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
-                             stages);
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
     return petra_config_fail(config, "method.accumulate",
                              "%lld with method %s on %d stages; its two versions of the weights need at least one "
@@ -29,6 +20,114 @@ static petra_status check_program(const petra_config *config, const petra_method
                              (long long)config->method.credit, name, program->name);
   return PETRA_OK;
 }
+
+/* --- the devices of the stages --- */
+
+static petra_status check_chunks(const petra_config *config, const petra_method *method, int32_t stages) {
+  const long long chunks = method->chunks;
+  const petra_layout layout = method->program->layout;
+  if (chunks > 1 && layout == PETRA_LAYOUT_SINGLE)
+    return petra_config_fail(
+        config, "method.chunks",
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages", chunks,
+        method->name, method->program->name);
+  if (layout == PETRA_LAYOUT_V && chunks != 2)
+    return petra_config_fail(config, "method.chunks", "%lld with method %s, whose stages are in a V; expected 2",
+                             chunks, method->name);
+  if (layout != PETRA_LAYOUT_ANY && stages % chunks != 0)
+    return petra_config_fail(config, "method.chunks",
+                             "%lld chunks of %d stages; expected a divisor of the number of stages", chunks, stages);
+  return PETRA_OK;
+}
+
+/* Checks that a list has a device for each stage and a stage for each device; sets the number of devices. */
+static petra_status check_devices(const petra_config *config, int32_t stages, int32_t *devices) {
+  const petra_int_list *list = &config->stages.devices;
+  bool *used;
+  *devices = 0;
+  if (list->count != stages)
+    return petra_config_fail(config, "stages.devices", "%lld numbers for %d stages; expected one for each stage",
+                             (long long)list->count, stages);
+  for (int64_t i = 0; i < list->count; i++)
+    *devices = list->values[i] > *devices ? (int32_t)list->values[i] : *devices;
+  PETRA_TRY(petra_allocate(&used, (size_t)*devices, sizeof *used));
+  for (int64_t i = 0; i < list->count; i++)
+    used[list->values[i] - 1] = true;
+  int32_t d = 0;
+  while (d < *devices && used[d])
+    d++;
+  petra_free(used);
+  return d == *devices ? PETRA_OK
+                       : petra_config_fail(config, "stages.devices",
+                                           "device %d of %d has no stage; expected devices from 1 without a gap", d + 1,
+                                           *devices);
+}
+
+/* Gets the device of a stage by stages.devices. */
+static int32_t device_by_key(const petra_config *config, int32_t devices, int32_t stage) {
+  const petra_int_list *key = &config->stages.devices;
+  return key->word == 0 ? (int32_t)key->values[stage - 1]
+                        : petra_layout_device(key->word == PETRA_DEVICES_V + 1 ? PETRA_LAYOUT_V : PETRA_LAYOUT_LOOP,
+                                              devices, stage);
+}
+
+/* Sets the devices of the stages: those of a file, of the program, or of stages.devices, which must agree. */
+static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
+  const petra_config *config = plan->config;
+  const petra_layout layout = plan->method.program->layout;
+  const bool preset = config->stages.devices.word == PETRA_DEVICES_PRESET + 1;
+  int32_t devices = file ? file->devices : plan->stages / plan->method.chunks;
+  if (config->stages.devices.word == 0)
+    PETRA_TRY(check_devices(config, plan->stages, &devices));
+  if (!file && layout == PETRA_LAYOUT_LOOP && config->method.chunks == 0 && plan->stages % devices == 0)
+    plan->method.chunks = plan->stages / devices;
+  if (!file && devices * plan->method.chunks != plan->stages)
+    return petra_config_fail(config, "stages.devices",
+                             "%d devices for %d stages, but %s has %d on each; expected preset", devices, plan->stages,
+                             plan->method.name, plan->method.chunks);
+  petra_free(plan->device_of);
+  PETRA_TRY(petra_allocate(&plan->device_of, (size_t)plan->stages, sizeof *plan->device_of));
+  for (int32_t stage = 1; stage <= plan->stages; stage++) {
+    const int32_t required = file ? file->device_of[stage - 1] : petra_layout_device(layout, devices, stage);
+    const int32_t found = preset ? required : device_by_key(config, devices, stage);
+    if (found != required)
+      return petra_config_fail(config, "stages.devices",
+                               file ? "stage %d is on device %d, but %s has it on device %d; expected preset"
+                                    : "stage %d would be on device %d, but %s has it on device %d; expected preset",
+                               stage, found, file ? config->method.schedule : plan->method.name, required);
+    plan->device_of[stage - 1] = found;
+  }
+  plan->program.device_of = plan->device_of;
+  plan->program.devices = devices;
+  return PETRA_OK;
+}
+
+/* --- an order that is written by the costs of the stages --- */
+
+static petra_status write_order(petra_plan *plan) {
+  const petra_program_ops *program = plan->method.program;
+  int64_t(*duration)[PETRA_ACTION_KINDS] = NULL;
+  petra_cluster cluster = {0};
+  if (!program->write)
+    return PETRA_OK;
+  petra_schedule_destroy(plan->flush);
+  plan->flush = NULL;
+  PETRA_TRY(petra_plan_load_profile(plan));
+  petra_status status = petra_cluster_init(&cluster, plan);
+  if (status == PETRA_OK)
+    status = petra_allocate(&duration, (size_t)plan->stages, sizeof *duration);
+  for (int32_t j = 0; j < plan->stages && status == PETRA_OK; j++)
+    petra_cost_durations(&cluster.costs[cluster.executor.cost_count == 1 ? 0 : j], &cluster.executor.rule,
+                         j == plan->stages - 1, duration[j]);
+  if (status == PETRA_OK)
+    status = program->write(&plan->program, (const int64_t(*)[PETRA_ACTION_KINDS])duration, &plan->flush);
+  plan->program.data = plan->flush;
+  petra_free(duration);
+  petra_cluster_fini(&cluster);
+  return status;
+}
+
+/* --- the options of the program --- */
 
 static petra_status check_replicas(const petra_config *config, const petra_method *method) {
   const long long replicas = config->cluster.replicas;
@@ -51,6 +150,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
   const petra_config *config = plan->config;
   const petra_method *method = &plan->method;
   const petra_schedule *schedule = plan->schedule;
+  PETRA_TRY(check_chunks(config, method, plan->stages));
   PETRA_TRY(check_program(config, method, plan->stages));
   PETRA_TRY(check_replicas(config, method));
   plan->program = (petra_program_options){.stages = plan->stages,
@@ -65,8 +165,10 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .warmup = config->method.mitigation.sync_warmup_epochs * batches,
                                           .extra_delay = method->extra_delay.values,
                                           .extra_delays = (int32_t)method->extra_delay.count,
-                                          .data = schedule};
-  return petra_program_check(method->program, &plan->program);
+                                          .data = schedule ? schedule : plan->flush};
+  PETRA_TRY(place_stages(plan, *config->method.schedule ? plan->program.data : NULL));
+  PETRA_TRY(petra_program_check(method->program, &plan->program));
+  return write_order(plan);
 }
 
 /* Returns true if a device does an update, by looking at its actions before the first one. */

@@ -232,6 +232,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
   *cluster = (petra_cluster){0};
   PETRA_TRY(check_cluster(config, method, program->stages));
   cluster->executor.engines = (int)config->cluster.engines;
+  cluster->executor.overlap = config->cluster.overlap;
   cluster->executor.replicas = (int32_t)config->cluster.replicas;
   cluster->executor.rule = (petra_cost_rule){.recomputes = method->recomputes,
                                              .early = method->early_recompute,

@@ -46,7 +46,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   petra_action_log *log = (petra_action_log *)base;
   for (int i = 0; i < count; i++) {
     *running_of(log, &actions[i]) = log->written + log->count;
-    PETRA_TRY(petra_action_log_add(log, &(petra_trace_row){actions[i], now_ns, -1, results[i]}));
+    PETRA_TRY(petra_action_log_add(log, &(petra_trace_row){actions[i], now_ns, -1, results[i], 0}));
   }
   return PETRA_OK;
 }

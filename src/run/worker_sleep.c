@@ -179,7 +179,7 @@ static petra_status record(worker_sleep *w, const petra_action *action, const pe
                            int64_t start_ns, int64_t end_ns) {
   const int64_t origin_ns = w->options.origin_ns;
   petra_rank_times_add(w->options.times, action, start_ns - origin_ns, end_ns - origin_ns, end_ns - start_ns);
-  const petra_trace_row row = {*action, start_ns - origin_ns, end_ns - origin_ns, *result};
+  const petra_trace_row row = {*action, start_ns - origin_ns, end_ns - origin_ns, *result, 0};
   return w->options.actions ? petra_action_log_add(w->options.actions, &row) : PETRA_OK;
 }
 

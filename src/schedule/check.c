@@ -75,11 +75,12 @@ static bool fused(const checker *c, int32_t stage) {
 
 /* Checks an input from another stage; sets *awaited if it is not done. */
 static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
-  int64_t microbatch = c->schedule->entries[entry].action.microbatch;
-  item *input = find(c, stage, kind, microbatch);
+  const petra_action needed = {stage, kind, c->schedule->entries[entry].action.microbatch};
+  item *input = find(c, stage, kind, needed.microbatch);
+  char text[40];
   if (!input)
-    return petra_schedule_refuse(c->schedule, c->name, entry, "it needs %d%c%lld, which no device does", stage,
-                                 petra_action_letter(kind), (long long)microbatch);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "it needs %s, which no device does",
+                                 petra_schedule_action_text(c->schedule, &needed, text, sizeof text));
   if (!input->done)
     *awaited = input;
   return PETRA_OK;
@@ -89,10 +90,12 @@ static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action
 static petra_status follows(checker *c, int64_t entry, petra_action_kind kind) {
   const petra_action *a = &c->schedule->entries[entry].action;
   const item *before = find(c, a->stage, kind, a->microbatch);
+  const petra_action needed = {a->stage, kind, a->microbatch};
+  char text[40];
   if (!before || !before->done)
-    return petra_schedule_refuse(c->schedule, c->name, entry, "it comes %s its %s %d%c%lld",
-                                 before ? "before" : "without", kind == PETRA_ACTION_FORWARD ? "forward" : "backward",
-                                 a->stage, petra_action_letter(kind), (long long)a->microbatch);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "it comes %s its %s %s", before ? "before" : "without",
+                                 kind == PETRA_ACTION_FORWARD ? "forward" : "backward",
+                                 petra_schedule_action_text(c->schedule, &needed, text, sizeof text));
   return PETRA_OK;
 }
 
@@ -114,9 +117,11 @@ static petra_status check_update(checker *c, int64_t entry) {
 
 static petra_status judge(checker *c, int64_t entry, item **awaited) {
   const petra_action *a = &c->schedule->entries[entry].action;
-  int32_t device = petra_schedule_device(c->schedule, entry), right = (a->stage - 1) % c->schedule->devices + 1;
+  int32_t device = petra_schedule_device(c->schedule, entry), right = c->schedule->device_of[a->stage - 1];
   if (device != right)
-    return petra_schedule_refuse(c->schedule, c->name, entry, "stage %d is on device %d", a->stage, right);
+    return petra_schedule_refuse(c->schedule, c->name, entry,
+                                 c->schedule->torch ? "stage %d is on rank %d" : "stage %d is on device %d",
+                                 a->stage - c->schedule->torch, right - c->schedule->torch);
   if (is_unique(a->kind) && find(c, a->stage, a->kind, a->microbatch)->done)
     return petra_schedule_refuse(c->schedule, c->name, entry, "it has been done before");
   switch (a->kind) {
@@ -134,6 +139,37 @@ static petra_status judge(checker *c, int64_t entry, item **awaited) {
   case PETRA_ACTION_EVALUATE:
   case PETRA_ACTION_KINDS:
     break;
+  }
+  return PETRA_OK;
+}
+
+/* Returns true if entry `i` of a step that begins with entry `first` does not fit to those before it: a step has at most
+ * one F, one B and the W of that B. */
+static bool breaks_step(const petra_schedule_entry *entries, int64_t first, int64_t i) {
+  const petra_action *a = &entries[i].action, *b = NULL;
+  for (int64_t e = first; e < i; e++) {
+    if (entries[e].action.kind == a->kind)
+      return true;
+    if (entries[e].action.kind == PETRA_ACTION_BACKWARD)
+      b = &entries[e].action;
+  }
+  if (a->kind == PETRA_ACTION_WEIGHT_GRADIENT)
+    return !b || b->stage != a->stage || b->microbatch != a->microbatch;
+  return a->kind > PETRA_ACTION_WEIGHT_GRADIENT;
+}
+
+/* Judges all actions of a step, which start together. */
+static petra_status judge_step(checker *c, int64_t first, item **awaited) {
+  const petra_schedule_entry *entries = c->schedule->entries;
+  PETRA_TRY(judge(c, first, awaited));
+  if (entries[first].joined && entries[first].action.kind > PETRA_ACTION_BACKWARD)
+    return petra_schedule_refuse(c->schedule, c->name, first, "only F, B and W can be joined, beginning with F or B");
+  for (int64_t i = first + 1; entries[i - 1].joined && !*awaited; i++) {
+    if (breaks_step(entries, first, i))
+      return petra_schedule_refuse(c->schedule, c->name, i,
+                                   "it is joined to other actions; expected at most one F, one B and the W of that B");
+    if (entries[i].action.kind != PETRA_ACTION_WEIGHT_GRADIENT)
+      PETRA_TRY(judge(c, i, awaited));
   }
   return PETRA_OK;
 }
@@ -189,12 +225,12 @@ static petra_status follow(checker *c) {
       if (!in_round(c, entry))
         waiters = &c->parked[c->schedule->entries[entry].round];
       else
-        PETRA_TRY(judge(c, entry, &awaited));
+        PETRA_TRY(judge_step(c, entry, &awaited));
       if (awaited)
         waiters = &awaited->waiter;
-      if (!waiters) {
-        c->place[d - 1]++;
-        perform(c, entry);
+      for (bool joined = !waiters; joined;) {
+        joined = c->schedule->entries[c->place[d - 1]].joined;
+        perform(c, c->place[d - 1]++);
       }
     }
     if (waiters) {
@@ -215,30 +251,35 @@ static petra_status find_deadlock(checker *c) {
     return PETRA_OK;
   item *awaited = NULL;
   char wanted[40], there[40];
-  PETRA_TRY(judge(c, c->place[d - 1], &awaited));
+  PETRA_TRY(judge_step(c, c->place[d - 1], &awaited));
   /* Then it is part of the circle. */
   for (int32_t i = 0; i < c->schedule->devices && in_round(c, awaited->entry); i++) {
     d = petra_schedule_device(c->schedule, awaited->entry);
-    PETRA_TRY(judge(c, c->place[d - 1], &awaited));
+    awaited = NULL;
+    PETRA_TRY(judge_step(c, c->place[d - 1], &awaited));
   }
   int32_t other = petra_schedule_device(c->schedule, awaited->entry);
-  petra_action_print(&awaited->action, wanted, sizeof wanted);
-  petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
+  petra_schedule_action_text(c->schedule, &awaited->action, wanted, sizeof wanted);
+  petra_schedule_action_text(c->schedule, &c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
   if (!in_round(c, awaited->entry))
     return petra_schedule_refuse(c->schedule, c->name, c->place[d - 1],
                                  "deadlock: it waits for %s, whose round comes after its own", wanted);
   return petra_schedule_refuse(c->schedule, c->name, c->place[d - 1],
-                               "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other,
-                               there);
+                               c->schedule->torch ? "deadlock: it waits for %s, but rank %d waits at %s before that"
+                                                  : "deadlock: it waits for %s, but device %d waits at %s before that",
+                               wanted, other - c->schedule->torch, there);
 }
 
 /* If W is split off, every B must have one. */
 static petra_status find_missing_weights(checker *c) {
+  char text[40];
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
     if (a->kind == PETRA_ACTION_BACKWARD && !find(c, a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch))
-      return petra_schedule_refuse(c->schedule, c->name, c->items[i].entry, "its weight gradient %dW%lld is missing",
-                                   a->stage, (long long)a->microbatch);
+      return petra_schedule_refuse(
+          c->schedule, c->name, c->items[i].entry, "its weight gradient %s is missing",
+          petra_schedule_action_text(
+              c->schedule, &(petra_action){a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch}, text, sizeof text));
   }
   return PETRA_OK;
 }

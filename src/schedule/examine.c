@@ -13,7 +13,7 @@ typedef struct forward_place {
 
 static void measure_stage(const petra_schedule *s, int32_t stage, forward_place *place, petra_schedule_distance *out) {
   const bool fused = petra_head_is_fused(stage, s->stages, s->split_head);
-  const int32_t device = (stage - 1) % s->devices;
+  const int32_t device = s->device_of[stage - 1] - 1;
   forward_place now = {0, 0};
   *out = (petra_schedule_distance){0, 0};
   for (int64_t i = s->first[device]; i < s->first[device + 1]; i++) {
@@ -63,11 +63,11 @@ static bool follows_on(const petra_schedule *s, const petra_program_ops *program
 
 static bool follows(const petra_schedule *s, const petra_program_ops *program, int64_t accumulate) {
   petra_program_options options = petra_schedule_options(s);
-  if (!program->next || (options.chunks > 1 && !program->chunked))
+  if (!program->next || program->write || !petra_program_has_layout(&options, program->layout))
     return false;
   /* If it exceeds M, no update comes; no position within a flush then exceeds an int (petra_flush_check). */
   options.accumulate = accumulate <= s->microbatches ? accumulate : s->microbatches + 1;
-  if (options.accumulate > INT32_MAX / 16 / options.chunks)
+  if (options.accumulate > INT32_MAX / 16 / (s->stages / s->devices))
     return false;
   for (int drain = 0; drain <= program->undrained; drain++) {
     int32_t device = 1;

@@ -11,6 +11,7 @@ libpetra_a_SOURCES += \
 	src/schedule/program_1f1b.c \
 	src/schedule/program_1f1b_async.c \
 	src/schedule/program_arrival.c \
+	src/schedule/program_dualpipe_v.c \
 	src/schedule/program_forward_locked.c \
 	src/schedule/program_gpipe.c \
 	src/schedule/program_interleaved.c \
@@ -19,5 +20,6 @@ libpetra_a_SOURCES += \
 	src/schedule/program_sequential.c \
 	src/schedule/program_zb_h1.c \
 	src/schedule/schedule.c src/schedule/schedule.h \
+	src/schedule/torch_csv.c \
 	src/schedule/version.c src/schedule/version.h
 EXTRA_DIST += src/schedule/README.md

@@ -39,8 +39,12 @@ static const petra_method methods[] = {
            "forward and backward alternate, with a flush (DAPPLE)"),
     PRESET("interleaved",        interleaved, LATEST, LATEST,  NONE,    GRAPH,
            "1f1b with several chunks of the network on every device (Megatron-LM)"),
+    PRESET("looped-bfs",         looped_bfs,  LATEST, LATEST,  NONE,    GRAPH,
+           "gpipe with several chunks of the network on every device (breadth-first)"),
     PRESET("zb-h1",              zb_h1,       LATEST, LATEST,  NONE,    GRAPH,
            "1f1b whose weight gradients fill the waiting time (zero bubble)"),
+    PRESET("dualpipe-v",         dualpipe_v,  LATEST, LATEST,  NONE,    GRAPH,
+           "two chunks on every device in a V; forwards overlap with backwards (DeepSeek-AI)"),
     PRESET("pipedream",          1f1b_async,  LATEST, STASHED, NONE,    GRAPH,
            "1f1b without a flush; backward with the weights of its forward"),
     PRESET("pipedream-2bw",      1f1b_async,  DOUBLE, DOUBLE,  NONE,    GRAPH,
@@ -70,7 +74,7 @@ static void expand(petra_method *method) {
   method->inverts = method->keep == PETRA_KEEP_NOTHING;
   method->recomputes = method->keep != PETRA_KEEP_GRAPH;
   method->split_head = program->split_head;
-  method->chunks = program->chunked ? 2 : 1;
+  method->chunks = program->layout == PETRA_LAYOUT_LOOP || program->layout == PETRA_LAYOUT_V ? 2 : 1;
 }
 
 int petra_method_count(void) {

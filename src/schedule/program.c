@@ -26,17 +26,32 @@ const petra_program_ops *petra_program_find(const char *name) {
   return NULL;
 }
 
-/* Every device holds stages that are `stages` / `chunks` apart. */
-static petra_status check_chunks(const petra_program_ops *program, const petra_program_options *options) {
+bool petra_program_has_layout(const petra_program_options *options, petra_layout layout) {
+  const int32_t devices = petra_program_devices(options);
+  if (layout == PETRA_LAYOUT_ANY)
+    return true;
+  if (options->stages % devices || (layout == PETRA_LAYOUT_SINGLE && options->stages != devices))
+    return false;
+  for (int32_t stage = 1; stage <= options->stages; stage++)
+    if (petra_program_device(options, stage) != petra_layout_device(layout, devices, stage))
+      return false;
+  return true;
+}
+
+static petra_status check_layout(const petra_program_ops *program, const petra_program_options *options) {
+  static const char *const expected[] = {[PETRA_LAYOUT_SINGLE] = "one stage on each device",
+                                         [PETRA_LAYOUT_LOOP] = "a loop",
+                                         [PETRA_LAYOUT_V] = "a V",
+                                         [PETRA_LAYOUT_ANY] = "any"};
   if (options->chunks < 0)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks per device; expected at least 1", program->name,
                       options->chunks);
-  if (options->chunks > 1 && !program->chunked)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks per device; expected 1; interleaved can have more",
-                      program->name, options->chunks);
   if (options->chunks > 1 && options->stages % options->chunks)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks per device; expected a multiple of %d stages",
                       program->name, options->stages, options->chunks, options->chunks);
+  if (!petra_program_has_layout(options, program->layout))
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages on %d devices in another layout; expected %s",
+                      program->name, options->stages, petra_program_devices(options), expected[program->layout]);
   return PETRA_OK;
 }
 
@@ -52,7 +67,7 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
   if (options->eval_every > 0 && options->batches < 1)
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1", program->name,
                       (long long)options->batches);
-  PETRA_TRY(check_chunks(program, options));
+  PETRA_TRY(check_layout(program, options));
   if (options->warmup > 0)
     PETRA_TRY(petra_program_1f1b.check(program, options));
   return program->check ? program->check(program, options) : PETRA_OK;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program: for every stage, the order of its actions. It knows no durations; the executor decides when an action
- * runs. An action waits for its messages, its engine and, on its own stage, by these rules:
+/* A program: for every device, the order of its actions. It knows no durations; the executor decides when an action
+ * runs. An action waits for its messages, its engine and, on its own device, by these rules:
  *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything
  *    before it;
  *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
  *    sequential, because two engines would otherwise let F run ahead within an accumulation. In a locked program this
- *    holds for the whole network: an action starts when everything of all earlier rounds has ended on every device.
+ *    holds for the whole network: an action starts when everything of all earlier rounds has ended on every device;
+ *  - joined actions are one step of a device with one engine: they start together, when all of them can, and end
+ *    together. A step has at most one F, one B and one W, the W of that B. F and B of a step overlap; B and W of a step
+ *    are a backward that is not split, in a program that splits others.
  * One program per file: program_NAME.c. */
 #pragma once
 
@@ -13,9 +16,23 @@
 
 #include <stdbool.h>
 
+/* The maximum number of actions in a step. */
+enum { PETRA_STEP_ACTIONS = 3 };
+
+/* The stages that a device may have. In a loop stage s is on device (s - 1) mod D + 1, in a V the second half goes back
+ * from device D to device 1, so that device 1 has the first and the last stage. */
+typedef enum petra_layout { PETRA_LAYOUT_SINGLE, PETRA_LAYOUT_LOOP, PETRA_LAYOUT_V, PETRA_LAYOUT_ANY } petra_layout;
+
+/* Returns the device, from 1, of a stage in a layout of `devices` devices. A V with more than two stages a device turns
+ * again at device 1. */
+static inline int32_t petra_layout_device(petra_layout layout, int32_t devices, int32_t stage) {
+  const int32_t place = (stage - 1) % devices;
+  return layout == PETRA_LAYOUT_V && (stage - 1) / devices % 2 == 1 ? devices - place : place + 1;
+}
+
 typedef struct petra_program_options {
   int32_t stages;       /* all of them */
-  int32_t chunks;       /* v: stages per device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
+  int32_t chunks;       /* v: stages per device (0 counts as 1), in a loop of stages / v devices, without `device_of` */
   int64_t microbatches; /* M: number that stage 1 reads */
   int64_t accumulate;   /* k: microbatches per flush in flush programs, else per update */
   bool drain;           /* undrained programs: run until every microbatch has come back */
@@ -31,9 +48,8 @@ typedef struct petra_program_options {
    * If the last stage has any, its head is split. Borrowed. */
   const int64_t *extra_delay;
   int32_t extra_delays;
-  const void *data; /* for a program that needs more, such as one read from a file */
-  /* If several stages share a device in another way than by chunks: the device of each stage, from 1, and the number of
-   * devices. NULL: by chunks. Borrowed. */
+  const void *data; /* for a program that needs more, such as orders that are written out (schedule.h). Borrowed. */
+  /* The device of each stage, from 1, and the number of devices. NULL: a loop of `chunks`. Borrowed. */
   const int32_t *device_of;
   int32_t devices;
 } petra_program_options;
@@ -43,6 +59,7 @@ typedef struct petra_cursor {
   int64_t round; /* a tick, or a microbatch; from 0 at the start of the program's own order */
   int step;      /* within the round */
   bool warm;     /* the warm-up has ended */
+  bool joined;   /* the action that was got last and the next one are in one step */
 } petra_cursor;
 
 /* The interval over which the time per microbatch is measured. */
@@ -66,6 +83,8 @@ typedef enum petra_program_moment {
   PETRA_MOMENT_CLOCK
 } petra_program_moment;
 
+typedef struct petra_schedule petra_schedule; /* schedule.h */
+
 /* A program and its facts. No program is recognised by its address; its users query the facts here. */
 typedef struct petra_program_ops {
   const char *name;
@@ -74,7 +93,7 @@ typedef struct petra_program_ops {
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
   bool split_head;     /* by default the last stage's F and B are two actions */
   bool split_backward; /* W is split from B */
-  bool chunked;        /* a device may hold several stages */
+  petra_layout layout; /* the stages of the devices */
   /* A round is that of the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
    * device may have no action in a round. */
   bool locked;
@@ -88,6 +107,10 @@ typedef struct petra_program_ops {
    * petra_program_next. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
+  /* Writes the order of one flush, with which `next` is petra_flush_list_next; else NULL. duration[s - 1] are the
+   * durations of the actions of stage s, in any unit. */
+  petra_status (*write)(const petra_program_options *options, const int64_t (*duration)[PETRA_ACTION_KINDS],
+                        petra_schedule **out);
   /* May be NULL; called by the functions of the same names below. */
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
@@ -108,7 +131,9 @@ typedef struct petra_program_ops {
   X(1f1b_async)                                                                                                        \
   X(forward_locked)                                                                                                    \
   X(interleaved)                                                                                                       \
-  X(zb_h1)
+  X(looped_bfs)                                                                                                        \
+  X(zb_h1)                                                                                                             \
+  X(dualpipe_v)
 
 #define PETRA_PROGRAM_DECLARE(name) extern const petra_program_ops petra_program_##name;
 PETRA_PROGRAM_LIST(PETRA_PROGRAM_DECLARE)
@@ -152,11 +177,20 @@ static inline int32_t petra_program_devices(const petra_program_options *options
   return options->chunks > 1 ? options->stages / options->chunks : options->stages;
 }
 
+/* Returns the number of stages on each device of a layout, rounded up. */
+static inline int32_t petra_program_chunks(const petra_program_options *options) {
+  const int32_t devices = petra_program_devices(options);
+  return (options->stages + devices - 1) / devices;
+}
+
 static inline int32_t petra_program_device(const petra_program_options *options, int32_t stage) {
   if (options->device_of)
     return options->device_of[stage - 1];
-  return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
+  return options->chunks > 1 ? petra_layout_device(PETRA_LAYOUT_LOOP, options->stages / options->chunks, stage) : stage;
 }
+
+/* Returns true if the devices have the stages of a layout; every table is PETRA_LAYOUT_ANY. */
+bool petra_program_has_layout(const petra_program_options *options, petra_layout layout);
 
 /* Returns true if the F and B of stage `stage` of `stages` are one action, named B: at the last stage, unless the head
  * is split. */

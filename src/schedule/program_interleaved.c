@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interleaved: 1f1b with v chunks a device: stage s is on device (s - 1) mod D + 1. Microbatches go in groups
- * of D: a device takes a group through its first chunk, then the same group through its second, and so on
- * (Narayanan et al., "Efficient large-scale language model training on GPU clusters"). The microbatches of a
- * flush are a multiple of D; a smaller last flush that is none does all its F first. */
+/* interleaved and looped-bfs: v chunks a device in a loop: stage s is on device (s - 1) mod D + 1.
+ *
+ * interleaved: 1f1b with chunks. Microbatches go in groups of D: a device takes a group through its first chunk, then
+ * the same group through its second, and so on (Narayanan et al., "Efficient large-scale language model training on GPU
+ * clusters"). The microbatches of a flush are a multiple of D; a smaller last flush that is none does all its F first.
+ *
+ * looped-bfs: gpipe with chunks. All microbatches of a flush are one group, and all F come first (Lamy-Poirier,
+ * "Breadth-first pipeline parallelism"). Every stage does its B in the order of microbatches, in which the other
+ * synchronous programs sum gradients. */
 #include "base/log.h"
 #include "schedule/program_order.h"
 
@@ -12,16 +17,17 @@ enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEMS };
 typedef struct place {
   int32_t devices, chunks, device;
   petra_flush flush;
+  int64_t group;        /* microbatches that go through a chunk together */
   int64_t total, ahead; /* passes of one kind on the device in this flush; how many F come before the first B */
 } place;
 
-static place place_of(const petra_program_options *options, int32_t device, int64_t round) {
-  place p = {
-      .devices = petra_program_devices(options), .chunks = options->chunks > 1 ? options->chunks : 1, .device = device};
+static place place_of(const petra_program_options *options, int32_t device, int64_t round, bool breadth_first) {
+  place p = {.devices = petra_program_devices(options), .chunks = petra_program_chunks(options), .device = device};
   p.flush = petra_flush_of(options, round);
   p.total = p.flush.count * p.chunks;
+  p.group = breadth_first ? p.flush.count : p.devices;
   p.ahead = 2 * ((int64_t)p.devices - device) + (int64_t)(p.chunks - 1) * p.devices;
-  if (p.ahead > p.total || p.flush.count % p.devices)
+  if (p.ahead > p.total || p.flush.count % p.devices || breadth_first)
     p.ahead = p.total;
   return p;
 }
@@ -29,12 +35,12 @@ static place place_of(const petra_program_options *options, int32_t device, int6
 /* Finds pass number `index` of the device: its stage and microbatch. The groups of a broken flush share what is
  * left. */
 static petra_action pass(const place *p, petra_action_kind kind, int64_t index) {
-  int64_t group = index / ((int64_t)p->devices * p->chunks), rest = index % ((int64_t)p->devices * p->chunks);
-  int64_t left = p->flush.count - group * p->devices, size = left < p->devices ? left : p->devices;
+  int64_t group = index / (p->group * p->chunks), rest = index % (p->group * p->chunks);
+  int64_t left = p->flush.count - group * p->group, size = left < p->group ? left : p->group;
   int32_t chunk = (int32_t)(rest / size);
   if (kind == PETRA_ACTION_BACKWARD)
     chunk = p->chunks - 1 - chunk;
-  return (petra_action){p->device + chunk * p->devices, kind, p->flush.first + group * p->devices + rest % size};
+  return (petra_action){p->device + chunk * p->devices, kind, p->flush.first + group * p->group + rest % size};
 }
 
 static bool in_slot(const petra_program_options *options, const place *p, int64_t slot, int item, petra_action *out) {
@@ -64,11 +70,11 @@ static bool after_slots(const petra_program_options *options, const place *p, in
   return item == 1 && petra_program_evaluates(options, last);
 }
 
-static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
-                 int64_t *round) {
+static bool next_of(const petra_program_options *options, int32_t device, petra_cursor *cursor, bool breadth_first,
+                    petra_action *out, int64_t *round) {
   *round = 0;
   while (cursor->round * options->accumulate < options->microbatches) {
-    const place p = place_of(options, device, cursor->round);
+    const place p = place_of(options, device, cursor->round, breadth_first);
     const int64_t slot = cursor->step / ITEMS, slots = p.total + p.ahead;
     const int item = cursor->step % ITEMS;
     if (slot == slots + p.chunks) {
@@ -80,6 +86,16 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
       return true;
   }
   return false;
+}
+
+static bool next_interleaved(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                             petra_action *out, int64_t *round) {
+  return next_of(options, device, cursor, false, out, round);
+}
+
+static bool next_looped_bfs(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                            petra_action *out, int64_t *round) {
+  return next_of(options, device, cursor, true, out, round);
 }
 
 static petra_status check(const petra_program_ops *program, const petra_program_options *options) {
@@ -95,6 +111,14 @@ static petra_status check(const petra_program_ops *program, const petra_program_
 const petra_program_ops petra_program_interleaved = {.name = "interleaved",
                                                      .moment = PETRA_MOMENT_WINDOW,
                                                      .split_head = true,
-                                                     .chunked = true,
-                                                     .next = next,
+                                                     .layout = PETRA_LAYOUT_LOOP,
+                                                     .next = next_interleaved,
                                                      .check = check};
+
+const petra_program_ops petra_program_looped_bfs = {.name = "looped-bfs",
+                                                    .moment = PETRA_MOMENT_WINDOW,
+                                                    .split_head = true,
+                                                    .layout = PETRA_LAYOUT_LOOP,
+                                                    .early_recompute = true,
+                                                    .next = next_looped_bfs,
+                                                    .check = petra_flush_check};

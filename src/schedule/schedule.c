@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "schedule/program_order.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   if (place >= schedule->first[device])
     return false;
   cursor->round++;
+  cursor->joined = schedule->entries[place].joined;
   *out = schedule->entries[place].action;
   *round = schedule->entries[place].round;
   return true;
@@ -26,57 +28,36 @@ static int64_t losses(const petra_program_options *options) {
   return ((const petra_schedule *)options->data)->losses;
 }
 
-/* A schedule under construction. */
-typedef struct builder {
-  petra_schedule *schedule;
-  int64_t entries, entries_max;
-  int64_t devices_max;
-  size_t bar; /* number of characters that end its rounds; 0: none has ended */
-} builder;
+/* --- construction --- */
 
-static petra_status add_entry(builder *b, petra_action action, int64_t round) {
+petra_status petra_schedule_builder_init(petra_schedule_builder *b) {
+  *b = (petra_schedule_builder){0};
+  return petra_allocate(&b->schedule, 1, sizeof *b->schedule);
+}
+
+void petra_schedule_builder_fini(petra_schedule_builder *b) {
+  petra_schedule_destroy(b->schedule);
+  b->schedule = NULL;
+}
+
+petra_status petra_schedule_add(petra_schedule_builder *b, petra_schedule_entry entry) {
   PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_max, b->entries + 1, sizeof *b->schedule->entries));
-  b->schedule->entries[b->entries++] = (petra_schedule_entry){action, round};
+  b->schedule->entries[b->entries++] = entry;
+  b->schedule->first[b->schedule->devices] = b->entries;
   return PETRA_OK;
 }
 
-/* Starts the next device with the next entry; its end is set as well, for now. */
-static petra_status add_device(builder *b) {
+petra_status petra_schedule_add_device(petra_schedule_builder *b) {
   PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_max, (int64_t)b->schedule->devices + 2,
                                 sizeof *b->schedule->first));
   b->schedule->first[b->schedule->devices++] = b->entries;
+  b->schedule->first[b->schedule->devices] = b->entries;
   return PETRA_OK;
-}
-
-/* Sets what follows from the entries. */
-static void finish(builder *b, const char *name) {
-  petra_schedule *s = b->schedule;
-  s->first[s->devices] = b->entries;
-  s->stages = s->devices; /* the last ones may have no action yet if a run ends undrained */
-  for (int64_t i = 0; i < b->entries; i++) {
-    const petra_action *a = &s->entries[i].action;
-    s->stages = a->stage > s->stages ? a->stage : s->stages;
-    s->split_backward |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
-    if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
-      s->microbatches = a->microbatch + 1;
-  }
-  int64_t passes[2] = {0, 0}; /* F and B of the last stage */
-  for (int64_t i = 0; i < b->entries; i++)
-    if (s->entries[i].action.stage == s->stages && s->entries[i].action.kind <= PETRA_ACTION_BACKWARD)
-      passes[s->entries[i].action.kind == PETRA_ACTION_BACKWARD]++;
-  s->split_head = passes[0] > 0;
-  s->losses = passes[!s->split_head];
-  s->program = (petra_program_ops){.name = name,
-                                   .losses = losses,
-                                   .split_backward = s->split_backward,
-                                   .chunked = true,
-                                   .locked = s->locked,
-                                   .next = next};
 }
 
 /* Checks the sizes by which the rest of the program allocates: every microbatch has actions of its own, and so has
  * every stage, unless its own line says that it has none yet. */
-static petra_status check_sizes(const builder *b, const char *name) {
+static petra_status check_sizes(const petra_schedule_builder *b, const char *name) {
   const petra_schedule *s = b->schedule;
   if (s->devices == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no device; expected lines such as '1: 1F0 1B0 1U0'", name);
@@ -90,8 +71,69 @@ static petra_status check_sizes(const builder *b, const char *name) {
         "%s: stages up to %d and microbatches up to %lld with only %lld actions; expected numbers without gaps, "
         "from stage 1 and microbatch 0",
         name, s->stages, (long long)s->microbatches - 1, (long long)b->entries);
-  if (s->stages % s->devices)
-    return petra_fail(PETRA_SCHEDULE, "%s: %d stages on %d devices; expected a multiple", name, s->stages, s->devices);
+  return PETRA_OK;
+}
+
+/* A stage is on the device that has its actions; in doubt on that of a loop. A stage without actions, which an undrained
+ * run does not reach, is in the loop as well. */
+static petra_status place_stages(petra_schedule *s, const char *name) {
+  int64_t *actions; /* per stage: on its device of the loop, and on the other device with its first action */
+  PETRA_TRY(petra_allocate(&s->device_of, (size_t)s->stages, sizeof *s->device_of));
+  PETRA_TRY(petra_allocate(&actions, 2 * (size_t)s->stages, sizeof *actions));
+  for (int32_t d = 1; d <= s->devices; d++)
+    for (int64_t i = s->first[d - 1]; i < s->first[d]; i++) {
+      const int32_t j = s->entries[i].action.stage - 1;
+      const bool loop = d == petra_layout_device(PETRA_LAYOUT_LOOP, s->devices, j + 1);
+      if (!loop && s->device_of[j] == 0)
+        s->device_of[j] = d;
+      actions[2 * j] += loop;
+      actions[2 * j + 1] += d == s->device_of[j];
+    }
+  for (int32_t j = 0; j < s->stages; j++) {
+    if (actions[2 * j] + actions[2 * j + 1] == 0 && s->stages % s->devices) {
+      petra_free(actions);
+      return petra_fail(PETRA_SCHEDULE, "%s: no device has an action of stage %d", name, j + 1);
+    }
+    if (actions[2 * j] >= actions[2 * j + 1])
+      s->device_of[j] = petra_layout_device(PETRA_LAYOUT_LOOP, s->devices, j + 1);
+  }
+  petra_free(actions);
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_finish(petra_schedule_builder *b, const char *name, petra_schedule **out) {
+  petra_schedule *s = b->schedule;
+  *out = NULL;
+  if (s->stages < s->devices)
+    s->stages = s->devices; /* the last ones may have no action yet if a run ends undrained */
+  for (int64_t i = 0; i < b->entries; i++) {
+    const petra_action *a = &s->entries[i].action;
+    s->stages = a->stage > s->stages ? a->stage : s->stages;
+    s->split_backward |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
+    if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
+      s->microbatches = a->microbatch + 1;
+  }
+  PETRA_TRY(check_sizes(b, name));
+  if (!s->device_of)
+    PETRA_TRY(place_stages(s, name));
+  int64_t passes[2] = {0, 0}; /* F and B of the last stage */
+  for (int64_t i = 0; i < b->entries; i++)
+    if (s->entries[i].action.stage == s->stages && s->entries[i].action.kind <= PETRA_ACTION_BACKWARD)
+      passes[s->entries[i].action.kind == PETRA_ACTION_BACKWARD]++;
+  s->split_head = passes[0] > 0;
+  s->losses = passes[!s->split_head];
+  s->program = (petra_program_ops){.name = "file",
+                                   .losses = s->flush ? NULL : losses,
+                                   .split_backward = s->split_backward,
+                                   .layout = PETRA_LAYOUT_ANY,
+                                   .locked = s->locked,
+                                   .next = s->flush ? petra_flush_list_next : next};
+  if (s->flush) {
+    s->program.moment = PETRA_MOMENT_WINDOW;
+    s->program.check = petra_flush_check;
+  }
+  b->schedule = NULL;
+  *out = s;
   return PETRA_OK;
 }
 
@@ -99,6 +141,7 @@ static petra_status check_sizes(const builder *b, const char *name) {
 typedef struct reader {
   const char *name, *at, *end;
   int64_t line;
+  size_t bar; /* number of characters that end its rounds; 0: none has ended */
 } reader;
 
 static bool blank(char c) {
@@ -126,21 +169,9 @@ static petra_status read_device(reader *r, int32_t expected) {
   return PETRA_OK;
 }
 
-static petra_status read_word(reader *r, builder *b, int64_t *round) {
+/* Reads one action of a word, which ends at a + or with the word. */
+static petra_status read_action(reader *r, petra_schedule_builder *b, size_t length, int64_t round, bool joined) {
   char word[48];
-  size_t length = 0;
-  while (r->at + length < r->end && !blank(r->at[length]) && r->at[length] != '\n' && r->at[length] != '#')
-    length++;
-  if (length > 0 && length <= 2 && *r->at == '|' && r->at[length - 1] == '|') {
-    if (b->bar && b->bar != length)
-      return petra_fail(PETRA_SCHEDULE, "%s:%lld: both | and ||; expected rounds of the devices or of the network",
-                        r->name, (long long)r->line);
-    b->bar = length;
-    b->schedule->locked = length == 2;
-    ++*round;
-    r->at += length;
-    return PETRA_OK;
-  }
   size_t kept = length < sizeof word ? length : sizeof word - 1;
   memcpy(word, r->at, kept);
   word[kept] = 0;
@@ -154,15 +185,40 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
                       petra_utf8_show(shown, sizeof shown, r->at, length), expected);
   }
   r->at += length;
-  return add_entry(b, action, *round);
+  return petra_schedule_add(b, (petra_schedule_entry){action, round, joined});
 }
 
-static petra_status read_lines(reader *r, builder *b) {
+static petra_status read_word(reader *r, petra_schedule_builder *b, int64_t *round) {
+  size_t length = 0, part;
+  while (r->at + length < r->end && !blank(r->at[length]) && r->at[length] != '\n' && r->at[length] != '#')
+    length++;
+  if (length > 0 && length <= 2 && *r->at == '|' && r->at[length - 1] == '|') {
+    if (r->bar && r->bar != length)
+      return petra_fail(PETRA_SCHEDULE, "%s:%lld: both | and ||; expected rounds of the devices or of the network",
+                        r->name, (long long)r->line);
+    r->bar = length;
+    b->schedule->locked = length == 2;
+    ++*round;
+    r->at += length;
+    return PETRA_OK;
+  }
+  const char *end = r->at + length;
+  for (;;) {
+    const char *plus = memchr(r->at, '+', (size_t)(end - r->at));
+    part = (size_t)((plus ? plus : end) - r->at);
+    PETRA_TRY(read_action(r, b, part, *round, plus != NULL));
+    if (!plus)
+      return PETRA_OK;
+    r->at++;
+  }
+}
+
+static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   for (; r->at < r->end; r->line++) {
     if (skip_blanks(r)) {
       int64_t round = 0;
       PETRA_TRY(read_device(r, b->schedule->devices + 1));
-      PETRA_TRY(add_device(b));
+      PETRA_TRY(petra_schedule_add_device(b));
       while (skip_blanks(r))
         PETRA_TRY(read_word(r, b, &round));
     }
@@ -178,60 +234,59 @@ bool petra_schedule_recognise(const char *text, size_t size) {
   const char *start = r.at;
   while (r.at < r.end && *r.at >= '0' && *r.at <= '9')
     r.at++;
-  return r.at > start && r.at < r.end && *r.at == ':';
+  return (r.at > start && r.at < r.end && *r.at == ':') || petra_torch_csv_recognise(text, size);
 }
 
 petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
-  builder b = {0};
+  petra_schedule_builder b;
   reader r = {.name = name, .at = text, .end = text + size, .line = 1};
-  petra_status status;
-  PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
-  PETRA_TRY_GOTO(status, read_lines(&r, &b), fail);
-  if (b.schedule->devices)
-    finish(&b, "file");
-  PETRA_TRY_GOTO(status, check_sizes(&b, name), fail);
-  *out = b.schedule;
-  return PETRA_OK;
-fail:
-  petra_schedule_destroy(b.schedule);
+  if (petra_torch_csv_recognise(text, size))
+    return petra_torch_csv_parse(name, text, size, out);
+  PETRA_TRY(petra_schedule_builder_init(&b));
+  petra_status status = read_lines(&r, &b);
+  if (status == PETRA_OK)
+    status = petra_schedule_finish(&b, name, out);
+  petra_schedule_builder_fini(&b);
   return status;
 }
 
-static petra_status record_device(builder *b, const petra_program_ops *program, const petra_program_options *options,
-                                  int32_t device) {
+static petra_status record_device(petra_schedule_builder *b, const petra_program_ops *program,
+                                  const petra_program_options *options, int32_t device) {
   petra_cursor cursor = {0};
   petra_action action;
   int64_t round, last = 0, rounds = 0;
   bool begun = false;
-  PETRA_TRY(add_device(b));
+  PETRA_TRY(petra_schedule_add_device(b));
   while (petra_program_next(program, options, device, &cursor, &action, &round)) {
     rounds += begun && round != last;
     begun = true;
     last = round;
-    PETRA_TRY(add_entry(b, action, program->locked ? round : rounds));
+    PETRA_TRY(petra_schedule_add(b, (petra_schedule_entry){action, program->locked ? round : rounds, cursor.joined}));
   }
   return PETRA_OK;
 }
 
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
                                    petra_schedule **out) {
-  builder b = {0};
+  petra_schedule_builder b;
   petra_status status;
   if (!program->next)
     return petra_fail(PETRA_UNSUPPORTED, "program %s has no order of its own: a stage takes what arrives first",
                       program->name);
   PETRA_TRY(petra_program_check(program, options));
-  PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
+  PETRA_TRY(petra_schedule_builder_init(&b));
   for (int32_t d = 1; d <= petra_program_devices(options); d++)
-    PETRA_TRY_GOTO(status, record_device(&b, program, options, d), fail);
+    PETRA_TRY_GOTO(status, record_device(&b, program, options, d), done);
   b.schedule->locked = program->locked;
-  finish(&b, program->name);
   b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
-  b.schedule->split_head = options->split_head;
-  *out = b.schedule;
-  return PETRA_OK;
-fail:
-  petra_schedule_destroy(b.schedule);
+  PETRA_TRY_GOTO(status, petra_allocate(&b.schedule->device_of, (size_t)options->stages, sizeof(int32_t)), done);
+  for (int32_t j = 0; j < options->stages; j++)
+    b.schedule->device_of[j] = petra_program_device(options, j + 1);
+  PETRA_TRY_GOTO(status, petra_schedule_finish(&b, program->name, out), done);
+  (*out)->split_head = options->split_head;
+  (*out)->program.name = program->name;
+done:
+  petra_schedule_builder_fini(&b);
   return status;
 }
 
@@ -239,14 +294,16 @@ petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
   for (int32_t d = 0; d < schedule->devices; d++) {
     fprintf(out, "%d:", d + 1);
     int64_t round = 0;
+    bool joined = false;
     for (int64_t i = schedule->first[d]; i < schedule->first[d + 1]; i++) {
       const petra_schedule_entry *entry = &schedule->entries[i];
       char text[40];
       petra_action_print(&entry->action, text, sizeof text);
       for (; schedule->locked && round < entry->round; round++)
         fputs(" ||", out);
-      fprintf(out, "%s %s", i > schedule->first[d] && round < entry->round ? " |" : "", text);
+      fprintf(out, "%s%c%s", i > schedule->first[d] && round < entry->round ? " |" : "", joined ? '+' : ' ', text);
       round = entry->round;
+      joined = entry->joined;
     }
     fputc('\n', out);
   }
@@ -265,6 +322,17 @@ int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry) {
   return low + 1;
 }
 
+const char *petra_schedule_action_text(const petra_schedule *schedule, const petra_action *action, char *text,
+                                       size_t size) {
+  petra_action_print(action, text, size);
+  if (schedule->torch)
+    snprintf(text, size, "%d%c%lld", action->stage - 1,
+             schedule->split_backward && action->kind == PETRA_ACTION_BACKWARD ? 'I'
+                                                                               : petra_action_letter(action->kind),
+             (long long)action->microbatch);
+  return text;
+}
+
 petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
                                    ...) {
   const int32_t device = petra_schedule_device(schedule, entry);
@@ -273,7 +341,9 @@ petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *n
   va_start(arguments, format);
   vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
-  petra_action_print(&schedule->entries[entry].action, text, sizeof text);
+  petra_schedule_action_text(schedule, &schedule->entries[entry].action, text, sizeof text);
+  if (schedule->torch)
+    return petra_fail(PETRA_SCHEDULE, "%s:%d: %s: %s", name, device, text, reason);
   return petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, device,
                     (long long)(entry - schedule->first[device - 1] + 1), text, reason);
 }
@@ -284,7 +354,8 @@ petra_program_options petra_schedule_options(const petra_schedule *schedule) {
     updates += schedule->entries[i].action.stage == 1 && schedule->entries[i].action.kind == PETRA_ACTION_UPDATE;
   int64_t accumulate = updates ? schedule->microbatches / updates : schedule->microbatches;
   return (petra_program_options){.stages = schedule->stages,
-                                 .chunks = schedule->stages / schedule->devices,
+                                 .device_of = schedule->device_of,
+                                 .devices = schedule->devices,
                                  .microbatches = schedule->microbatches,
                                  .accumulate = accumulate > 0 ? accumulate : 1,
                                  .drain = true,
@@ -296,6 +367,7 @@ petra_program_options petra_schedule_options(const petra_schedule *schedule) {
 void petra_schedule_destroy(petra_schedule *schedule) {
   if (!schedule)
     return;
+  petra_free(schedule->device_of);
   petra_free(schedule->first);
   petra_free(schedule->entries);
   petra_free(schedule);

@@ -7,7 +7,9 @@
  *
  * # begins a comment. | ends a round of the device (schedule/program.h); || ends a round of the whole network: nothing
  * after a device's n-th || starts until everything before the n-th || of every device has ended. A schedule uses only
- * one of the two. Stage s is on device (s - 1) mod D + 1. */
+ * one of the two. + joins actions to one step, "1F3+4B0". A stage is on the device that has its actions.
+ *
+ * The second form is the CSV of PyTorch's pipelining runtime (torch_csv.c), which has the order of one flush. */
 #pragma once
 
 #include "schedule/program.h"
@@ -17,23 +19,27 @@
 typedef struct petra_schedule_entry {
   petra_action action;
   int64_t round;
+  bool joined; /* it is in one step with the next entry */
 } petra_schedule_entry;
 
-typedef struct petra_schedule {
+struct petra_schedule {
   int32_t devices, stages;
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
   bool locked;                     /* its rounds end with || */
+  bool flush;                      /* it is the order of one flush, without U and E */
+  bool torch;                      /* it comes from the CSV of PyTorch, in whose form messages name actions */
   int64_t losses;                  /* passes of the last stage that compute a loss: its F or, without it, its B */
+  int32_t *device_of;              /* per stage, from 1 */
   int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
   petra_schedule_entry *entries;
   /* Runs the schedule, with the options of petra_schedule_options. Its moment is NONE until petra_schedule_find_moment
    * is called. */
   petra_program_ops program;
-} petra_schedule;
+};
 
-/* Returns true if the text is a schedule: its first line that is not blank or a comment begins with a number and
- * ':'. */
+/* Returns true if the text is a schedule: its first line that is not blank or a comment begins with a number and ':',
+ * or is a line of the CSV of PyTorch. */
 bool petra_schedule_recognise(const char *text, size_t size);
 
 /* Parses a schedule; `name` stands for the file in error lines. Errors: PETRA_SCHEDULE, logged as "NAME:LINE: ...". */
@@ -52,9 +58,37 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
 /* Prints one line per device. Errors: PETRA_IO if `out` cannot be written. */
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
 
-/* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", and returns PETRA_SCHEDULE. */
+/* A schedule under construction: its devices in order, with their entries. */
+typedef struct petra_schedule_builder {
+  petra_schedule *schedule;
+  int64_t entries, entries_max, devices_max;
+} petra_schedule_builder;
+
+petra_status petra_schedule_builder_init(petra_schedule_builder *builder);
+petra_status petra_schedule_add_device(petra_schedule_builder *builder);
+petra_status petra_schedule_add(petra_schedule_builder *builder, petra_schedule_entry entry);
+/* Sets what follows from the entries. *out is the schedule, or NULL after an error: PETRA_SCHEDULE, logged, for numbers
+ * with gaps. `name` stands for the file in error lines and is the name of the program. */
+petra_status petra_schedule_finish(petra_schedule_builder *builder, const char *name, petra_schedule **out);
+void petra_schedule_builder_fini(petra_schedule_builder *builder);
+
+/* The CSV of PyTorch, in torch_csv.c. A line is a rank, a cell an action such as 0F0, 0I0, 0W0, 0B0, or a pair
+ * (0F0;1B1)OVERLAP_F_B; empty cells and communication are skipped. Stages and ranks count from 0. */
+bool petra_torch_csv_recognise(const char *text, size_t size);
+petra_status petra_torch_csv_parse(const char *name, const char *text, size_t size, petra_schedule **out);
+
+/* Prints the schedule's F, B and W in that form. Errors: PETRA_SCHEDULE, logged, if the schedule is not synchronous,
+ * with all updates at its end; PETRA_IO. */
+petra_status petra_torch_csv_print(const petra_schedule *schedule, FILE *out);
+
+/* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", for a CSV "NAME:2: 1B0: reason", and
+ * returns PETRA_SCHEDULE. */
 petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
                                    ...) __attribute__((format(printf, 4, 5)));
+
+/* Writes the action as the file does, from which the schedule comes; 40 bytes are enough. Returns `text`. */
+const char *petra_schedule_action_text(const petra_schedule *schedule, const petra_action *action, char *text,
+                                       size_t size);
 
 /* Returns the device, from 1, that has the entry. */
 int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
