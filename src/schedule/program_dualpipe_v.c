@@ -3,9 +3,9 @@
  * backward of the other: they are one step. Towards the end W is split from B and fills the time in which the device
  * would wait (DeepSeek-AI, DualPipe, "cut in half"). The order is that of at least 2 D microbatches; those that a
  * smaller flush lacks are left out. */
-#include "schedule/program_order.h"
-
 #include "base/mem.h"
+#include "schedule/program_order.h"
+#include "schedule/schedule.h"
 
 /* The order of a device under construction. Its chunks are 0, on the way down the V, and 1, on the way up. */
 typedef struct writer {

@@ -2,7 +2,7 @@
 /* Common parts of programs: orders in slots, and in flushes, after which a stage comes to rest. */
 #pragma once
 
-#include "schedule/schedule.h"
+#include "schedule/program.h"
 
 /* Describes a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
  * E(evaluated) if it ends an epoch with an evaluation. Microbatches before the end of the warm-up (else 0) or from M on
@@ -53,12 +53,6 @@ static inline petra_flush petra_flush_of(const petra_program_options *options, i
  * last slot U. `ahead` and `behind` are at most n, so that no slot is empty; behind < 0: no W. */
 bool petra_flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
                       petra_cursor *cursor, petra_action *out, int64_t *round);
-
-/* `next` of a program whose options->data has the order of one flush of accumulate microbatches. A smaller last flush
- * leaves out the microbatches that it lacks. After the last action of a flush come U and E of each stage of the device;
- * any other E follows the step of its B. */
-bool petra_flush_list_next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
-                           petra_action *out, int64_t *round);
 
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, if a flush has too many positions for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);

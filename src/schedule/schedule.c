@@ -28,6 +28,69 @@ static int64_t losses(const petra_program_options *options) {
   return ((const petra_schedule *)options->data)->losses;
 }
 
+/* --- the order of one flush --- */
+
+/* Returns true if an entry of the list has an action in this flush: the last stage has no F if its head is fused. */
+static bool has_action(const petra_program_options *options, petra_flush flush, const petra_action *a) {
+  return a->microbatch < flush.count && !(a->kind == PETRA_ACTION_FORWARD && petra_program_fused(options, a->stage));
+}
+
+/* Gets U, then E, of a stage at the end of a flush whose last microbatch is `last`; returns false if there is none. */
+static bool end_of_flush(const petra_program_options *options, petra_flush flush, int32_t stage, int item,
+                         petra_action *out) {
+  const int64_t last = flush.first + flush.count - 1;
+  *out = (petra_action){stage, item == 0 ? PETRA_ACTION_UPDATE : PETRA_ACTION_EVALUATE, last};
+  return item == 0 ? flush.count == options->accumulate : petra_program_evaluates(options, last);
+}
+
+/* Returns true if E follows the step that entry `i` ends. */
+static bool evaluates_after(const petra_program_options *options, petra_flush flush, int64_t i, petra_action *out) {
+  const petra_schedule_entry *entries = ((const petra_schedule *)options->data)->entries;
+  for (bool more = true; more; i--) {
+    const petra_action *a = &entries[i].action;
+    *out = (petra_action){a->stage, PETRA_ACTION_EVALUATE, flush.first + a->microbatch};
+    if (a->kind == PETRA_ACTION_BACKWARD && a->microbatch < flush.count - 1 &&
+        petra_program_evaluates(options, out->microbatch))
+      return true;
+    more = i > 0 && entries[i - 1].joined;
+  }
+  return false;
+}
+
+/* The steps of the cursor: two for each entry, the action and the E after it, then two for each stage. */
+bool petra_flush_list_next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                           petra_action *out, int64_t *round) {
+  const petra_schedule *list = options->data;
+  const int64_t first = list->first[device - 1], end = 2 * (list->first[device] - first);
+  petra_flush flush;
+  *round = 0;
+  cursor->joined = false;
+  while (flush = petra_flush_of(options, cursor->round), flush.count > 0) {
+    while (cursor->step < end) {
+      const int64_t i = first + cursor->step / 2;
+      const petra_schedule_entry *entry = &list->entries[i];
+      if (cursor->step++ % 2 == 0) {
+        *out = entry->action;
+        out->microbatch += flush.first;
+        cursor->joined = entry->joined && has_action(options, flush, &entry[1].action);
+        if (has_action(options, flush, &entry->action))
+          return true;
+      } else if (!entry->joined && evaluates_after(options, flush, i, out)) {
+        return true;
+      }
+      cursor->joined = false;
+    }
+    while (cursor->step < end + 2 * (int64_t)list->stages) {
+      const int64_t place = cursor->step++ - end;
+      const int32_t stage = (int32_t)(place / 2) + 1;
+      if (list->device_of[stage - 1] == device && end_of_flush(options, flush, stage, (int)(place % 2), out))
+        return true;
+    }
+    *cursor = (petra_cursor){.round = cursor->round + 1};
+  }
+  return false;
+}
+
 /* --- construction --- */
 
 petra_status petra_schedule_builder_init(petra_schedule_builder *b) {

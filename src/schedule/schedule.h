@@ -81,6 +81,12 @@ petra_status petra_torch_csv_parse(const char *name, const char *text, size_t si
  * with all updates at its end; PETRA_IO. */
 petra_status petra_torch_csv_print(const petra_schedule *schedule, FILE *out);
 
+/* `next` of a program whose options->data has the order of one flush of accumulate microbatches. A smaller last flush
+ * leaves out the microbatches that it lacks. After the last action of a flush come U and E of each stage of the device;
+ * any other E follows the step of its B. */
+bool petra_flush_list_next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                           petra_action *out, int64_t *round);
+
 /* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", for a CSV "NAME:2: 1B0: reason", and
  * returns PETRA_SCHEDULE. */
 petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
