@@ -109,6 +109,15 @@ static int64_t step_ns(const petra_executor_virtual *executor, const petra_actio
   return whole_ns;
 }
 
+/* Tells the worker the parts of a step. */
+static void price_parts(petra_executor_virtual *executor, int first, int count) {
+  int64_t part_ns[PETRA_STEP_ACTIONS];
+  memcpy(part_ns, &executor->prices_ns[first], (size_t)count * sizeof *part_ns);
+  step_ns(executor, &executor->group[first], count, part_ns);
+  for (int i = 0; i < count; i++)
+    executor->results[first + i].priced_ns = part_ns[i];
+}
+
 /* Starts a step of `count` actions, or one action, on its engine. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *actions,
                            const petra_action_result *results, const int64_t *prices_ns, int count) {
@@ -179,6 +188,8 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
         PETRA_TRY(price(executor, engine, &executor->group[count], &executor->prices_ns[count]));
         executor->results[count] = (petra_action_result){-1, -1, .priced_ns = executor->prices_ns[count]};
       }
+      if (engine->running_count > 1)
+        price_parts(executor, count - engine->running_count, engine->running_count);
     }
   }
   executor->dirty_count = 0;

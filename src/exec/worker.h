@@ -12,7 +12,7 @@ typedef struct petra_worker petra_worker;
 typedef struct petra_action_result {
   int64_t version_read, version_written;
   int64_t measured_ns; /* real duration, which becomes the virtual one; 0: the executor prices it */
-  int64_t priced_ns;   /* duration by the executor's prices; an input of the worker */
+  int64_t priced_ns;   /* duration by the prices of the executor, in a step the part of it; an input of the worker */
 } petra_action_result;
 
 typedef struct petra_worker_ops {

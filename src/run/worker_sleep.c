@@ -176,10 +176,11 @@ static petra_status sleep_until(worker_sleep *w, int64_t until_ns) {
 }
 
 static petra_status record(worker_sleep *w, const petra_action *action, const petra_action_result *result,
-                           int64_t start_ns, int64_t end_ns) {
+                           int64_t price_ns, int64_t start_ns, int64_t end_ns) {
   const int64_t origin_ns = w->options.origin_ns;
-  petra_rank_times_add(w->options.times, action, start_ns - origin_ns, end_ns - origin_ns, end_ns - start_ns);
-  const petra_trace_row row = {*action, start_ns - origin_ns, end_ns - origin_ns, *result, 0};
+  petra_rank_times_add(w->options.times, action, start_ns - origin_ns, end_ns - origin_ns, price_ns);
+  const petra_trace_row row = {*action, start_ns - origin_ns, end_ns - origin_ns, *result,
+                               end_ns - start_ns - price_ns};
   return w->options.actions ? petra_action_log_add(w->options.actions, &row) : PETRA_OK;
 }
 
@@ -191,27 +192,43 @@ static petra_status send_results(worker_sleep *w, const petra_action *action, in
   return PETRA_OK;
 }
 
-static petra_status perform_one(worker_sleep *w, int64_t virtual_ns, const petra_action *action,
-                                petra_action_result *result) {
-  const int64_t price_ns = result->priced_ns;
-  int64_t *free_ns = &w->free_ns[petra_program_device(w->options.program, action->stage) - 1], there_ns;
-  PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, action, 1, result));
-  PETRA_TRY(take(w, action, &there_ns));
-  if (!here(w, action->stage))
+/* Performs an action, or the joined ones of a step, which start and end together. */
+static petra_status perform_step(worker_sleep *w, int64_t virtual_ns, const petra_action *actions, int count,
+                                 petra_action_result *results) {
+  int64_t *free_ns = &w->free_ns[petra_program_device(w->options.program, actions->stage) - 1], start_ns = *free_ns;
+  int64_t price_ns[PETRA_STEP_ACTIONS], sum_ns = 0;
+  for (int i = 0; i < count; i++) {
+    int64_t there_ns;
+    sum_ns += price_ns[i] = results[i].priced_ns;
+    PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
+    PETRA_TRY(take(w, &actions[i], &there_ns));
+    start_ns = there_ns > start_ns ? there_ns : start_ns;
+  }
+  if (!here(w, actions->stage))
     return PETRA_OK;
-  int64_t start_ns = there_ns > *free_ns ? there_ns : *free_ns;
   PETRA_TRY(sleep_until(w, start_ns));
   const int64_t from_ns = start_ns > w->waited_ns ? start_ns : w->waited_ns, now_ns = petra_clock_ns();
   start_ns += now_ns > from_ns ? now_ns - from_ns : 0; /* its own work since it last slept or waited */
-  *free_ns = start_ns + price_ns;
-  PETRA_TRY(record(w, action, result, start_ns, *free_ns));
-  return send_results(w, action, *free_ns);
+  *free_ns = start_ns + sum_ns;
+  for (int i = 0; i < count; i++) {
+    PETRA_TRY(record(w, &actions[i], &results[i], price_ns[i], start_ns, *free_ns));
+    PETRA_TRY(send_results(w, &actions[i], *free_ns));
+  }
+  return PETRA_OK;
 }
 
+/* A device has one engine, so its actions that start together are one step. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one((worker_sleep *)base, virtual_ns, &actions[i], &results[i]));
+  worker_sleep *w = (worker_sleep *)base;
+  for (int i = 0, joined; i < count; i += joined) {
+    const int32_t device = petra_program_device(w->options.program, actions[i].stage);
+    joined = 1;
+    while (joined < PETRA_STEP_ACTIONS && i + joined < count &&
+           petra_program_device(w->options.program, actions[i + joined].stage) == device)
+      joined++;
+    PETRA_TRY(perform_step(w, virtual_ns, &actions[i], joined, &results[i]));
+  }
   return PETRA_OK;
 }
 
