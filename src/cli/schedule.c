@@ -232,10 +232,15 @@ static void warn_without_backward(const petra_schedule *schedule) {
 
 static json_t *device_json(const petra_schedule *schedule, int32_t device) {
   json_t *list = json_array();
+  char step[PETRA_STEP_ACTIONS * 40];
+  size_t length = 0;
   for (int64_t i = schedule->first[device]; i < schedule->first[device + 1]; i++) {
-    char text[40];
-    petra_action_print(&schedule->entries[i].action, text, sizeof text);
-    petra_json_append(&list, json_string(text));
+    petra_action_print(&schedule->entries[i].action, step + length, sizeof step - length);
+    length = schedule->entries[i].joined ? strlen(step) + 1 : 0;
+    if (length > 0)
+      memcpy(step + length - 1, "+", 2);
+    else
+      petra_json_append(&list, json_string(step));
   }
   return list;
 }
