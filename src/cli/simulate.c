@@ -120,6 +120,20 @@ static const char *link_of(const petra_simulated *result) {
   return result->measured_link ? "profile" : "config";
 }
 
+static json_t *devices_json(const petra_simulated *result) {
+  const double available_ns = (double)result->figures.makespan_ns * (double)result->plan->config->cluster.engines;
+  json_t *devices = json_array();
+  for (int32_t d = 0; d < result->device_count; d++) {
+    const petra_device_counts *counts = &result->devices[d];
+    petra_json_append(&devices,
+                      json_pack("{s:i, s:o, s:I, s:I}", "device", (int)d + 1, "utilization",
+                                petra_json_real(available_ns > 0 ? (double)counts->busy_ns / available_ns : 0),
+                                "in_flight_max", (json_int_t)counts->in_flight_max, "kept_max",
+                                (json_int_t)counts->kept_max));
+  }
+  return devices;
+}
+
 /* For cluster.placement: prints the stages of each process and how busy it is. */
 static json_t *ranks_json(const petra_run_h5_simulation *f) {
   json_t *ranks = json_array();
@@ -154,7 +168,7 @@ static petra_status print_json(const petra_simulated *result) {
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
       "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
-      "s:o, s:s?}",
+      "s:o, s:s?, s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
@@ -166,7 +180,7 @@ static petra_status print_json(const petra_simulated *result) {
       "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config)));
+      petra_describe_message_precision(plan->config), "devices", devices_json(result)));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
