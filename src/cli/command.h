@@ -20,6 +20,7 @@ typedef struct petra_arguments {
   const char *output; /* --output; NULL if not given */
   const char *csv;    /* --csv; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
+  const char *chakra; /* --chakra; NULL if not given */
   bool json, quiet, gantt;
   const char *memory;      /* --memory; NULL if not given */
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
