@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "record/chakra_file.h"
 
+#include <stddef.h>
+
 petra_status petra_chakra_files_create(const char *directory, int32_t devices, const char *method, bool overwrite,
                                        petra_chakra_files **out) {
   (void)directory, (void)devices, (void)method, (void)overwrite, (void)out;
