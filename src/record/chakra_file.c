@@ -22,6 +22,8 @@ enum { BUFFERS = 1 << 26, BUFFER_MIN = 1 << 10, BUFFER_MAX = 1 << 16, LENGTH_BYT
 
 struct petra_chakra_files {
   char *directory;
+  char *path, *temporary; /* for the names of files, so that the end of a run needs no memory */
+  size_t path_size;
   int32_t devices, created;
   size_t size;     /* of a buffer */
   uint8_t *buffer; /* `devices` of them, one after the other */
@@ -33,65 +35,57 @@ typedef Petra__Chakra__Attribute attribute;
 
 /* --- names --- */
 
-/* Gets DIR/petra.N.et, or the temporary name of this file. */
-static petra_status name_file(const petra_chakra_files *files, int32_t device, bool temporary, char **out) {
-  char name[48];
-  snprintf(name, sizeof name, temporary ? ".petra.%d.et.tmp" : "petra.%d.et", device);
-  return petra_join_path(files->directory, name, out);
+/* Writes DIR/petra.N.et to files->path, and its temporary name to files->temporary. */
+static void name_file(petra_chakra_files *files, int32_t device) {
+  snprintf(files->path, files->path_size, "%s/petra.%d.et", files->directory, device);
+  snprintf(files->temporary, files->path_size, "%s/.petra.%d.et.tmp", files->directory, device);
 }
 
 /* Returns the device of a name petra.N.et; -1: the name is another one. */
-static int64_t device_of_name(const char *name) {
-  static const char start[] = "petra.";
-  char *end;
-  if (strncmp(name, start, sizeof start - 1) != 0 || strspn(name + sizeof start - 1, "0123456789") == 0)
-    return -1;
-  const long long device = strtoll(name + sizeof start - 1, &end, 10);
-  return strcmp(end, ".et") == 0 ? device : -1;
+static int32_t device_of_name(const char *name) {
+  char same[40];
+  const int device = strncmp(name, "petra.", 6) == 0 ? (int)strtol(name + 6, NULL, 10) : -1;
+  snprintf(same, sizeof same, "petra.%d.et", device);
+  return strcmp(name, same) == 0 ? device : -1;
 }
 
 /* Refuses a file of an earlier command without --overwrite, and what cannot be replaced. */
-static petra_status check_name(const petra_chakra_files *files, const char *name) {
+static petra_status check_name(petra_chakra_files *files, int32_t device) {
   struct stat about;
-  char *path;
-  PETRA_TRY(petra_join_path(files->directory, name, &path));
-  petra_status status = PETRA_OK;
-  if (lstat(path, &about) == 0 && !S_ISREG(about.st_mode))
-    status = petra_fail(PETRA_IO, "%s: cannot replace: not a regular file; expected another folder", path);
-  else if (!files->overwrite)
-    status = petra_fail(PETRA_USAGE,
-                        "--chakra: %s already exists; expected --overwrite to replace the files of an "
-                        "earlier simulation, or another folder",
-                        path);
-  petra_free(path);
-  return status;
+  name_file(files, device);
+  if (lstat(files->path, &about) == 0 && !S_ISREG(about.st_mode))
+    return petra_fail(PETRA_IO, "%s: cannot replace: not a regular file; expected another folder", files->path);
+  if (files->overwrite)
+    return PETRA_OK;
+  return petra_fail(PETRA_USAGE,
+                    "--chakra: %s already exists; expected --overwrite to replace the files of an earlier simulation, "
+                    "or another folder",
+                    files->path);
 }
 
-/* Calls `visit` for each file petra.N.et in the folder. */
-static petra_status visit_files(const petra_chakra_files *files,
-                                petra_status (*visit)(const petra_chakra_files *files, const char *name)) {
+/* Calls `visit` for the device of each file petra.N.et in the folder. */
+static petra_status visit_files(petra_chakra_files *files,
+                                petra_status (*visit)(petra_chakra_files *files, int32_t device)) {
   petra_status status = PETRA_OK;
   DIR *folder = opendir(files->directory);
   if (!folder)
     return petra_fail(PETRA_IO, "%s: cannot be read: %s", files->directory, strerror(errno));
-  for (const struct dirent *entry; status == PETRA_OK && (entry = readdir(folder));)
-    if (device_of_name(entry->d_name) >= 0)
-      status = visit(files, entry->d_name);
+  for (const struct dirent *entry; status == PETRA_OK && (entry = readdir(folder));) {
+    const int32_t device = device_of_name(entry->d_name);
+    if (device >= 0)
+      status = visit(files, device);
+  }
   closedir(folder);
   return status;
 }
 
 /* Removes a file of a device that this simulation does not have: ASTRA-sim reads as many files as its network has
  * devices. */
-static petra_status remove_left(const petra_chakra_files *files, const char *name) {
-  char *path;
-  if (device_of_name(name) < files->devices)
+static petra_status remove_left(petra_chakra_files *files, int32_t device) {
+  name_file(files, device);
+  if (device < files->devices || unlink(files->path) == 0)
     return PETRA_OK;
-  PETRA_TRY(petra_join_path(files->directory, name, &path));
-  const petra_status status =
-      unlink(path) == 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot be removed: %s", path, strerror(errno));
-  petra_free(path);
-  return status;
+  return petra_fail(PETRA_IO, "%s: cannot be removed: %s", files->path, strerror(errno));
 }
 
 /* --- content --- */
@@ -99,18 +93,17 @@ static petra_status remove_left(const petra_chakra_files *files, const char *nam
 /* Appends the buffer to its file; `create`: to a new file. */
 static petra_status flush(petra_chakra_files *files, int32_t device, bool create) {
   struct stat about;
-  char *path;
-  PETRA_TRY(name_file(files, device, true, &path));
-  int failure = 0, fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0666);
+  name_file(files, device);
+  int failure = 0,
+      fd = open(files->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0666);
   if (fd < 0 || fstat(fd, &about) != 0)
     failure = errno;
   else
     failure = petra_file_write_at(fd, files->buffer + (size_t)device * files->size, files->used[device], about.st_size);
   if (fd >= 0 && close(fd) != 0 && !failure)
     failure = errno;
-  petra_free(path);
   if (failure)
-    return petra_fail(PETRA_IO, "%s/petra.%d.et: cannot be written: %s", files->directory, device, strerror(failure));
+    return petra_fail(PETRA_IO, "%s: cannot be written: %s", files->path, strerror(failure));
   files->used[device] = 0;
   return PETRA_OK;
 }
@@ -194,6 +187,9 @@ petra_status petra_chakra_files_create(const char *directory, int32_t devices, c
   files->size = (size_t)(BUFFERS / devices);
   files->size = files->size < BUFFER_MIN ? BUFFER_MIN : files->size > BUFFER_MAX ? BUFFER_MAX : files->size;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&files->directory, directory), fail);
+  files->path_size = strlen(directory) + 40;
+  PETRA_TRY_GOTO(status, petra_allocate(&files->path, 1, files->path_size), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&files->temporary, 1, files->path_size), fail);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&files->buffer, (size_t)devices, files->size), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&files->used, (size_t)devices, sizeof *files->used), fail);
   PETRA_TRY_GOTO(status, petra_make_folder(directory), fail);
@@ -209,22 +205,14 @@ fail:
   return status;
 }
 
-static petra_status rename_file(const petra_chakra_files *files, int32_t device) {
-  char *temporary, *path = NULL;
-  PETRA_TRY(name_file(files, device, true, &temporary));
-  petra_status status = name_file(files, device, false, &path);
-  if (status == PETRA_OK && rename(temporary, path) != 0)
-    status = petra_fail(PETRA_IO, "%s: cannot be written: %s", path, strerror(errno));
-  petra_free(path);
-  petra_free(temporary);
-  return status;
-}
-
 petra_status petra_chakra_files_finish(petra_chakra_files *files) {
   for (int32_t d = 0; d < files->devices; d++)
     PETRA_TRY(flush(files, d, false));
-  for (int32_t d = 0; d < files->devices; d++)
-    PETRA_TRY(rename_file(files, d));
+  for (int32_t d = 0; d < files->devices; d++) {
+    name_file(files, d);
+    if (rename(files->temporary, files->path) != 0)
+      return petra_fail(PETRA_IO, "%s: cannot be written: %s", files->path, strerror(errno));
+  }
   files->created = 0;
   return visit_files(files, remove_left);
 }
@@ -233,13 +221,12 @@ void petra_chakra_files_destroy(petra_chakra_files *files) {
   if (!files)
     return;
   for (int32_t d = 0; d < files->created; d++) {
-    char *temporary;
-    if (name_file(files, d, true, &temporary) != PETRA_OK)
-      continue;
-    unlink(temporary);
-    petra_free(temporary);
+    name_file(files, d);
+    unlink(files->temporary);
   }
   petra_free(files->directory);
+  petra_free(files->path);
+  petra_free(files->temporary);
   petra_free(files->buffer);
   petra_free(files->used);
   petra_free(files);

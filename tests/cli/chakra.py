@@ -170,10 +170,9 @@ class Chakra(ProgramTest):
             for engines in (1, 2):
                 chosen = {**CLUSTER, **settings, "cluster.engines": engines}
                 with self.subTest(**chosen):
-                    devices = 4
                     shutil.rmtree(self.path("out"), ignore_errors=True)
                     files, result, spans = self.simulate(**chosen)
-                    self.assertEqual(len(files), devices)
+                    self.assertEqual(len(files), 4)
                     self.assertEqual(len(spans), result["actions"])
                     self.check_graph(files, spans, chosen, lambda stage: (stage - 1) % 4)
                     self.check_times(files, result, spans)
@@ -200,6 +199,16 @@ class Chakra(ProgramTest):
             self.assertGreater(after["makespan_ns"], 2 * before["makespan_ns"])
             for one, other in zip(fast, slow):
                 self.assertEqual(sorted(n.SerializeToString() for n in one), sorted(n.SerializeToString() for n in other))
+
+    def test_stages_of_one_device(self):
+        """Neighbours on one device exchange without messages."""
+        for settings in [{"method.name": "petra"}, {"method.name": "1f1b"}, {"method.name": "zb-h1"}]:
+            chosen = {**CLUSTER, **settings, "cluster.placement": [1, 3]}
+            with self.subTest(**chosen):
+                shutil.rmtree(self.path("out"), ignore_errors=True)
+                files, result, spans = self.simulate(**chosen)
+                self.check_graph(files, spans, chosen, lambda stage: int(stage > 1))
+                self.check_times(files, result, spans)
 
     def test_evaluations_and_processes(self):
         """A model with evaluations, which are no nodes; processes that have several stages."""
