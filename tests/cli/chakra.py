@@ -39,8 +39,9 @@ def messages():
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(found).file:
         pool.Add(file)
-    factory = message_factory.MessageFactory(pool)
-    return [factory.GetPrototype(pool.FindMessageTypeByName(f"petra.chakra.{name}")) for name in ("GlobalMetadata", "Node")]
+    # Since version 4.22 of the module a function makes the classes, before a method.
+    make = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+    return [make(pool.FindMessageTypeByName(f"petra.chakra.{name}")) for name in ("GlobalMetadata", "Node")]
 
 
 METADATA, NODE = messages()
