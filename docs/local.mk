@@ -12,7 +12,7 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 	  $(AWK) -v name=$(patsubst petra-%.1,%,$(@F)) -f $(srcdir)/docs/manual.awk >$@.tmp && mv -f $@.tmp $@
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
-	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
+	docs/execute.md docs/faq.md docs/formats.md docs/glossary.md docs/hdf5-schema.md \
 	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md \
 	docs/sweep.md docs/tutorial.md
 semanticsdir = $(docdir)/semantics

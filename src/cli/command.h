@@ -21,6 +21,7 @@ typedef struct petra_arguments {
   const char *csv;    /* --csv; NULL if not given */
   const char *format; /* --format; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
+  const char *chakra; /* --chakra; NULL if not given */
   bool json, quiet, gantt;
   const char *memory;      /* --memory; NULL if not given */
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */

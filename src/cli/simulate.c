@@ -322,6 +322,8 @@ static petra_status report(const petra_arguments *arguments, const petra_run *si
   PETRA_TRY(print_table(result));
   if (petra_run_directory(simulation))
     petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", petra_run_directory(simulation));
+  if (arguments->chakra)
+    petra_utf8_print(stdout, "written: %s/petra.N.et for each device N\n", arguments->chakra);
   return PETRA_OK;
 }
 
@@ -331,7 +333,7 @@ static petra_status fit(const petra_arguments *arguments, const petra_config *co
   if (!arguments->fit || !arguments->vary)
     return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
                       arguments->fit ? "--vary" : "--fit");
-  if (arguments->output || arguments->trace || arguments->memory || arguments->critical_path)
+  if (arguments->output || arguments->trace || arguments->chakra || arguments->memory || arguments->critical_path)
     return petra_fail(
         PETRA_USAGE,
         "--fit was given with an option of a single simulation; expected only --json or --quiet beside it");
@@ -348,6 +350,7 @@ static petra_status run(const petra_arguments *arguments) {
                                      .files = arguments->output != NULL,
                                      .output = arguments->output,
                                      .trace = arguments->trace,
+                                     .chakra = arguments->chakra,
                                      .command_line = arguments->command_line,
                                      .overwrite = arguments->overwrite,
                                      .memory = arguments->memory,
@@ -379,11 +382,11 @@ done:
 const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "simulates the time and memory of a method on a modelled cluster",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] "
-                 "[--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--chakra DIR] "
+                 "[--critical-path] [--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
     .help = "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the\n"
             "time per microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file\n"
-            "unless --output or --trace is given.\n"
+            "unless --output, --trace or --chakra is given.\n"
             "\n"
             "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation\n"
             "covers run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick\n"
@@ -408,6 +411,10 @@ const petra_command petra_command_simulate = {
             PETRA_OPTION("trace", "FILE", trace,
                          "writes a trace of every action for the viewers of Chrome and Perfetto; prints a line if it "
                          "may exceed 500 MB"),
+            PETRA_OPTION("chakra", "DIR", chakra,
+                         "writes MLCommons Chakra execution traces, the workloads of ASTRA-sim: DIR/petra.N.et for "
+                         "device N, counted from 0 (docs/formats.md). Existing files of these names are an error; "
+                         "--overwrite replaces them. Needs a build with protobuf-c."),
             PETRA_OPTION("critical-path", NULL, critical_path,
                          "prints the actions and messages that determine the makespan; stores every action in memory. "
                          "It prints the nanoseconds of forward, backward, weight gradient, update, and of "

@@ -39,6 +39,7 @@ typedef struct petra_run_options {
   /* For a simulation. */
   const char *memory; /* "measured", "paper" or "strict"; NULL: measured, if there is a model */
   bool critical_path;
+  const char *chakra;     /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
   bool times_alone;       /* memory is not counted */
   const petra_plan *plan; /* with its program and profile, borrowed; NULL: from the config */
   const int32_t *rank_of; /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
