@@ -178,6 +178,25 @@ class Chakra(ProgramTest):
                     self.check_graph(files, spans, chosen, lambda stage: (stage - 1) % 4)
                     self.check_times(files, result, spans)
 
+    def test_steps(self):
+        """The last action of a step has its time, and the messages of all of them leave when it ends."""
+        for overlap in 0, 0.5, 1:
+            chosen = {**CLUSTER, **INTERLEAVED, "method.name": "dualpipe-v", "cluster.overlap": overlap}
+            shutil.rmtree(self.path("out"), ignore_errors=True)
+            files, result, spans = self.simulate(**chosen)
+            self.assertEqual(len(spans), result["actions"])
+            self.check_graph(files, spans, chosen, lambda stage: stage - 1 if stage <= 4 else 8 - stage)
+            found = replay(files)
+            self.assertAlmostEqual(max(end for _, end in found.values()), result["makespan_ns"] / 1000, delta=1e-3)
+            for line in self.good_json("schedule", "-", *self.set_options(**{key.replace(".", "__"): value for key, value in chosen.items()}))["devices"]:
+                for step in line:
+                    last = step.split("+")[-1]
+                    if last in spans and step == last:
+                        self.assertAlmostEqual(found[last][0], spans[last][0], delta=1e-3, msg=step)
+                    elif last in spans:
+                        self.assertAlmostEqual(found[last][1], spans[last][1], delta=1e-3, msg=step)
+                        self.assertAlmostEqual(found[last][0], spans[step.split("+")[0]][0], delta=1e-3, msg=step)
+
     def test_random_durations(self):
         """Every action lasts another time; a duration is in whole microseconds, and no error of them adds up on a device."""
         r = random.Random(4)
