@@ -29,7 +29,12 @@ typedef struct petra_simulated {
   int64_t runaway;        /* the first microbatch beyond the bound; -1: none */
   const char *accounting; /* of the accounts */
   const petra_account *accounts; /* per stage; NULL without a model */
-  petra_critical_path path;      /* if it was requested */
+  /* Of each of `devices` devices: its account, NULL without a model; and the maximum number of microbatches that it
+   * keeps, summed over its stages at one moment. */
+  int32_t devices;
+  const petra_account *device_accounts;
+  const int64_t *device_kept_max;
+  petra_critical_path path; /* if it was requested */
 } petra_simulated;
 
 /* Returns the results of a simulation, after petra_run_go. */
