@@ -147,6 +147,8 @@ static void count_forward(petra_executor_virtual *executor, int32_t device, cons
     return;
   if (++dev->in_flight > executor->counts[device].in_flight_max)
     executor->counts[device].in_flight_max = dev->in_flight;
+  if (++dev->kept > executor->counts[device].kept_max)
+    executor->counts[device].kept_max = dev->kept;
   /* A microbatch is in flight from its forward at stage 1 to its backward there. */
   int64_t maximum = 2 * (2 * (int64_t)executor->options->stages - 1);
   if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->runaway < 0)
@@ -262,6 +264,8 @@ static petra_status end_action(petra_executor_virtual *executor, int32_t device,
     dev->passes++;
   if (row->action.kind == PETRA_ACTION_BACKWARD)
     dev->in_flight--;
+  dev->kept -= row->action.kind ==
+               (executor->settings.rule.split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD);
   if (executor->arrival)
     petra_arrival_ended(executor, &row->action);
   PETRA_TRY(send_results(executor, &row->action));

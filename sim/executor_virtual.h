@@ -41,6 +41,7 @@ typedef struct petra_device_counts {
   int64_t busy_ns; /* sum over its engines */
   int64_t actions;
   int64_t in_flight_max; /* microbatches with a forward but no backward yet, over its stages */
+  int64_t kept_max;      /* the same, but until the end of W if it is split from B */
 } petra_device_counts;
 
 /* Creates the executor, which copies the costs and the rest of `options`. */

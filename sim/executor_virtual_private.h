@@ -38,7 +38,7 @@ typedef struct petra_engine {
 typedef struct petra_device {
   petra_engine engines[PETRA_ENGINES];
   int64_t updates, passes, done; /* number that have ended: U; F, B and W; all */
-  int64_t in_flight;
+  int64_t in_flight, kept;
   bool dirty; /* in the list of devices to examine */
 } petra_device;
 

@@ -127,7 +127,7 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
 CLI_TESTS = \
   tests/cli/execute.py tests/cli/execute_ends.py tests/cli/report.py tests/cli/resume.py tests/cli/pages.py tests/cli/bad_input.py tests/cli/no_memory.py \
   tests/cli/damage.py tests/cli/usage.py tests/cli/execute_gpu.py tests/cli/simulate.py tests/cli/data.py tests/cli/sweep.py \
-  tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/random_runs.py tests/cli/probe.py \
+  tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py tests/cli/probe.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
   tests/cli/profile.py tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
   tests/cli/memory.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \

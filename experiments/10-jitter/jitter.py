@@ -76,7 +76,7 @@ def lags(kind, scale):
             with open(trace, encoding="utf-8") as file:
                 events = json.load(file)["traceEvents"]
         read = {(e["cat"], e["args"]["microbatch"]): e["args"]["version_read"] for e in events
-                if e["ph"] == "X" and e["pid"] == 1 and e["cat"] in "FB"}
+                if e["ph"] == "X" and e["args"]["stage"] == 1 and e["cat"] in "FB"}
         counts.update(version - read["F", m] for (letter, m), version in read.items() if letter == "B" and m >= 100)
     return counts
 

@@ -46,7 +46,7 @@ def lags_of(row, scale, factor, seed):
     counts = collections.Counter()
     forward = {}
     for event in sorted((e for e in events if e["ph"] == "X" and e["cat"] in "FBU"), key=lambda e: e["ts"]):
-        stage, kind, microbatch = event["pid"], event["cat"], event["args"]["microbatch"]
+        stage, kind, microbatch = event["args"]["stage"], event["cat"], event["args"]["microbatch"]
         if kind == "U":
             forward[stage, "updates"] = forward.get((stage, "updates"), 0) + 1
         elif kind == "F":

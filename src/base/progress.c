@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -16,13 +17,21 @@ static int64_t monotonic_clock(void *context) {
   return petra_clock_ns();
 }
 
+int petra_terminal_width(FILE *stream, int otherwise) {
+  const char *columns = getenv("COLUMNS");
+  const long given = columns ? strtol(columns, NULL, 10) : 0;
+  struct winsize window;
+  if (given > 0 && given <= INT16_MAX)
+    return (int)given;
+  return ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : otherwise;
+}
+
 void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style) {
   if (style == PETRA_PROGRESS_AUTO)
     style = isatty(fileno(stream)) ? PETRA_PROGRESS_TERMINAL : PETRA_PROGRESS_LINES;
   *progress = (petra_progress){.stream = stream, .style = style, .clock = monotonic_clock, .width = 80};
-  struct winsize window;
-  if (style == PETRA_PROGRESS_TERMINAL && ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
-    progress->width = window.ws_col;
+  if (style == PETRA_PROGRESS_TERMINAL)
+    progress->width = petra_terminal_width(stream, progress->width);
 }
 
 /* Formats ", 1:02:03 left" from the mean speed so far; "" if there is none yet. */

@@ -33,6 +33,10 @@ typedef struct petra_progress {
   char line[PETRA_PROGRESS_BYTES];
 } petra_progress;
 
+/* Returns the number of columns of the terminal that `stream` writes to, or `otherwise` if it is no terminal. The
+ * environment variable COLUMNS overrides both. */
+int petra_terminal_width(FILE *stream, int otherwise);
+
 /* Initialises the progress; there is nothing to release. End it with petra_progress_finish. */
 void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style);
 

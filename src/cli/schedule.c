@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "cli/command.h"
 #include "plan/plan.h"
 #include "plan/schedule_file.h"
@@ -15,7 +16,8 @@
 
 /* --- a chart of a schedule under unit costs: a row per device (two with two engines), a column per unit of time --- */
 
-enum { LINE = 120, MAX_CELLS = 100000 };
+/* The maximum number of characters in a line is the width of the terminal, within these limits. */
+enum { LINE = 120 /* if there is no terminal */, SHORTEST_LINE = 40, LONGEST_LINE = 1000, MAX_CELLS = 100000 };
 
 /* The action in a unit of time of one row. */
 typedef struct cell {
@@ -31,6 +33,7 @@ typedef struct chart {
   int32_t rows;
   int64_t units; /* of time; one more for updates at the very end */
   int width;     /* width of a cell */
+  int line;      /* maximum number of characters in a line */
   cell *cells;   /* NULL while only the time is measured */
 } chart;
 
@@ -72,7 +75,7 @@ static petra_status run_units(chart *c, bool recomputes) {
 
 static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FILE *out) {
   const cell *cells = c->cells + row * (c->units + 1);
-  char line[2 * LINE] = "";
+  char line[2 * LONGEST_LINE] = "";
   int used = 0;
   if (c->engines == 1)
     used = snprintf(line, sizeof line, "%4d", row + 1);
@@ -105,7 +108,7 @@ static void print_times(const chart *c, int64_t from, int64_t to, FILE *out) {
 }
 
 static petra_status draw(chart *c, FILE *out) {
-  int64_t columns = (LINE - 6) / (c->width + 1);
+  int64_t columns = (c->line - 6) / (c->width + 1);
   for (int64_t from = 0; from < c->units; from += columns) {
     int64_t to = from + columns < c->units ? from + columns : c->units;
     if (from > 0)
@@ -139,14 +142,20 @@ static int64_t least_units(const petra_schedule *s, int engines) {
   return maximum / engines;
 }
 
-/* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters per line. Refuses charts
- * like gantt_check, before it runs if the number of actions suffices to decide. */
+static int line_width(FILE *out) {
+  const int width = petra_terminal_width(out, LINE);
+  return width < SHORTEST_LINE ? SHORTEST_LINE : width > LONGEST_LINE ? LONGEST_LINE : width;
+}
+
+/* Runs the schedule on the virtual executor and draws it, in pieces as wide as the terminal. Refuses charts like
+ * gantt_check, before it runs if the number of actions suffices to decide. */
 static petra_status gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out) {
   chart c = {.schedule = schedule,
              .options = petra_schedule_options(schedule),
              .engines = engines,
              .rows = schedule->devices * engines,
-             .width = 1};
+             .width = 1,
+             .line = line_width(out)};
   PETRA_TRY(gantt_check(c.rows, least_units(schedule, engines)));
   PETRA_TRY(run_units(&c, recomputes));
   PETRA_TRY(gantt_check(c.rows, c.units));
@@ -232,10 +241,15 @@ static void warn_without_backward(const petra_schedule *schedule) {
 
 static json_t *device_json(const petra_schedule *schedule, int32_t device) {
   json_t *list = json_array();
+  char step[PETRA_STEP_ACTIONS * 40];
+  size_t length = 0;
   for (int64_t i = schedule->first[device]; i < schedule->first[device + 1]; i++) {
-    char text[40];
-    petra_action_print(&schedule->entries[i].action, text, sizeof text);
-    petra_json_append(&list, json_string(text));
+    petra_action_print(&schedule->entries[i].action, step + length, sizeof step - length);
+    length = schedule->entries[i].joined ? strlen(step) + 1 : 0;
+    if (length > 0)
+      memcpy(step + length - 1, "+", 2);
+    else
+      petra_json_append(&list, json_string(step));
   }
   return list;
 }
@@ -292,7 +306,8 @@ const petra_command petra_command_schedule = {
             "method.schedule.\n"
             "\n"
             "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes\n"
-            "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update.\n"
+            "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update. A line is as wide\n"
+            "as the terminal, or as COLUMNS in the environment says; elsewhere it has at most 120 characters.\n"
             "--json prints {\"devices\": [[\"1F0\", ...], ...]}.",
     .takes_config = true,
     .options =

@@ -98,7 +98,8 @@ static json_t *critical_json(const petra_simulated *result) {
 static json_t *stage_json(const petra_simulated *result, int32_t j) {
   const petra_run_h5_simulation *f = &result->figures;
   const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
-  json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "utilization",
+  json_t *object = json_pack("{s:i, s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "device",
+                             (int)petra_program_device(&result->plan->program, j + 1), "utilization",
                              petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
                              (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
                              (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
@@ -117,6 +118,20 @@ static const char *link_of(const petra_simulated *result) {
   if (result->figures.ranks == 0)
     return NULL;
   return result->measured_link ? "profile" : "config";
+}
+
+static json_t *devices_json(const petra_simulated *result) {
+  const double available_ns = (double)result->figures.makespan_ns * (double)result->plan->config->cluster.engines;
+  json_t *devices = json_array();
+  for (int32_t d = 0; d < result->device_count; d++) {
+    const petra_device_counts *counts = &result->devices[d];
+    petra_json_append(&devices,
+                      json_pack("{s:i, s:o, s:I, s:I}", "device", (int)d + 1, "utilization",
+                                petra_json_real(available_ns > 0 ? (double)counts->busy_ns / available_ns : 0),
+                                "in_flight_max", (json_int_t)counts->in_flight_max, "kept_max",
+                                (json_int_t)counts->kept_max));
+  }
+  return devices;
 }
 
 /* For cluster.placement: prints the stages of each process and how busy it is. */
@@ -153,7 +168,7 @@ static petra_status print_json(const petra_simulated *result) {
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
       "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
-      "s:o, s:s?}",
+      "s:o, s:s?, s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
@@ -165,11 +180,14 @@ static petra_status print_json(const petra_simulated *result) {
       "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config)));
+      petra_describe_message_precision(plan->config), "devices", devices_json(result)));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
   const petra_run_h5_simulation *f = &result->figures;
+  const petra_program_options *program = &result->plan->program;
+  if (petra_program_devices(program) < program->stages)
+    petra_table_cell(table, "%d", petra_program_device(program, j + 1));
   petra_table_cell(table, "%d", j + 1);
   petra_table_cell(table, "%.4f", f->utilization[j]);
   petra_table_cell(table, "%.4f", f->lag_mean[j]);
@@ -184,13 +202,15 @@ static void add_row(petra_table *table, int32_t j, const petra_simulated *result
 
 static petra_status print_stages(const petra_simulated *result) {
   static const petra_table_column columns[] = {
+      {"device", PETRA_TABLE_RIGHT}, /* only if a device has several stages */
       {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
       {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
       {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
-  int count = result->accounts ? 9 : 8;
-  int32_t stages = result->plan->program.stages;
+  const int32_t stages = result->plan->program.stages;
+  const bool shared = petra_program_devices(&result->plan->program) < stages;
+  const int count = (result->accounts ? 9 : 8) + shared;
   petra_table *table;
-  PETRA_TRY(petra_table_create(columns, count, &table));
+  PETRA_TRY(petra_table_create(columns + !shared, count, &table));
   for (int32_t j = 0; j < stages; j++) {
     if (stages > MAX_ROWS && j == END_ROWS) {
       for (int c = 0; c < count; c++)

@@ -83,8 +83,8 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
     plan->method.chunks = plan->stages / devices;
   if (!file && devices * plan->method.chunks != plan->stages)
     return petra_config_fail(config, "stages.devices",
-                             "%d devices for %d stages, but %s has %d on each; expected preset", devices, plan->stages,
-                             plan->method.name, plan->method.chunks);
+                             "%d device%s for %d stages, but %s has %d on each; expected preset", devices,
+                             devices == 1 ? "" : "s", plan->stages, plan->method.name, plan->method.chunks);
   petra_free(plan->device_of);
   PETRA_TRY(petra_allocate(&plan->device_of, (size_t)plan->stages, sizeof *plan->device_of));
   for (int32_t stage = 1; stage <= plan->stages; stage++) {

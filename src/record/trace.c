@@ -17,7 +17,8 @@ typedef struct end {
   char phase;
   int32_t stage;
   int thread;
-  int64_t time_ns, microbatch;
+  int64_t time_ns, earliest_ns; /* earliest: the start of the slice that an arrow begins or ends in */
+  int64_t microbatch;
 } end;
 
 /* The ends whose other end has not come yet. */
@@ -30,6 +31,7 @@ typedef struct trace {
   petra_observer base;
   petra_trace_observer_options options;
   int32_t stages;
+  bool shared; /* a device has several stages */
   char *path, *temporary;
   FILE *file;
   bool started;             /* an event has been written: a comma precedes the next one */
@@ -42,24 +44,67 @@ static petra_status check_written(const trace *t) {
   return ferror(t->file) ? petra_fail(PETRA_IO, "%s: cannot be written: %s", t->path, strerror(errno)) : PETRA_OK;
 }
 
-/* Begins an event: its phase, process and time. */
-static void begin(trace *t, char phase, int32_t stage, int64_t time_ns) {
-  fprintf(t->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", t->started ? ",\n" : "", phase, stage,
+static void begin_on_device(trace *t, char phase, int32_t device, int64_t time_ns) {
+  fprintf(t->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", t->started ? ",\n" : "", phase, device,
           (long long)(time_ns / 1000), (int)(time_ns % 1000));
   t->started = true;
 }
 
-static void name_stage(trace *t, int32_t stage) {
+/* Begins an event: its phase, the process of the stage's device, and its time. */
+static void begin(trace *t, char phase, int32_t stage, int64_t time_ns) {
+  begin_on_device(t, phase, petra_program_device(t->options.program, stage), time_ns);
+}
+
+/* Begins a counter of a stage. Its name includes the stage if its device may have others. */
+static void begin_counter(trace *t, int32_t stage, int64_t time_ns, const char *name) {
+  begin(t, 'C', stage, time_ns);
+  fputs(",\"name\":\"", t->file);
+  if (t->shared)
+    fprintf(t->file, "stage %d: ", stage);
+  fprintf(t->file, "%s\",\"args\":{", name);
+}
+
+/* Names a device's process after its stages: `stage`, next[stage - 1], and so on until 0. */
+static void name_stages(trace *t, int32_t device, int32_t stage, const int32_t *next) {
+  begin_on_device(t, 'M', device, 0);
+  fputs(",\"name\":\"process_name\",\"args\":{\"name\":\"", t->file);
+  if (t->shared)
+    fprintf(t->file, "device %d: ", device);
+  fprintf(t->file, "stage%s %d", next[stage - 1] ? "s" : "", stage);
+  for (int32_t more = next[stage - 1]; more; more = next[more - 1])
+    fprintf(t->file, ", %d", more);
+  fputs("\"}}", t->file);
+}
+
+static void name_device(trace *t, int32_t device, int32_t stage, const int32_t *next) {
   static const char *const threads[] = {
       [THREAD_FORWARD] = "F", [THREAD_BACKWARD] = "B", [THREAD_COMMUNICATION] = "communication"};
-  begin(t, 'M', stage, 0);
-  fprintf(t->file, ",\"name\":\"process_name\",\"args\":{\"name\":\"stage %d\"}}", stage);
-  begin(t, 'M', stage, 0);
-  fprintf(t->file, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", stage);
+  name_stages(t, device, stage, next);
+  begin_on_device(t, 'M', device, 0);
+  fprintf(t->file, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", device);
   for (int thread = THREAD_FORWARD; thread <= THREAD_COMMUNICATION; thread++) {
-    begin(t, 'M', stage, 0);
+    begin_on_device(t, 'M', device, 0);
     fprintf(t->file, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", thread, threads[thread]);
   }
+}
+
+static petra_status name_devices(trace *t) {
+  const int32_t devices = petra_program_devices(t->options.program);
+  int32_t *first, *next = NULL; /* of each device its first stage; of each stage the next one on its device; 0: none */
+  petra_status status;
+  PETRA_TRY(petra_allocate(&first, (size_t)devices, sizeof *first));
+  PETRA_TRY_GOTO(status, petra_allocate(&next, (size_t)t->stages, sizeof *next), done);
+  for (int32_t stage = t->stages; stage >= 1; stage--) {
+    int32_t *head = &first[petra_program_device(t->options.program, stage) - 1];
+    next[stage - 1] = *head;
+    *head = stage;
+  }
+  for (int32_t device = 1; device <= devices; device++)
+    name_device(t, device, first[device - 1], next);
+done:
+  petra_free(first);
+  petra_free(next);
+  return status;
 }
 
 /* --- messages --- */
@@ -72,9 +117,24 @@ static void write_end(trace *t, const end *e, int32_t to, bool backward) {
   const bool arrow = e->phase == 's' || e->phase == 'f';
   const long long id = (long long)((e->microbatch * (t->stages + 1) + to) * 2 + backward); /* one for each message */
   begin(t, e->phase, e->stage, e->time_ns);
-  fprintf(t->file, ",\"tid\":%d,\"cat\":\"%s\",\"name\":\"%s%s\",\"id\":%lld%s}", e->thread,
-          arrow ? "message" : "communication", backward ? "backward" : "forward", arrow ? "" : " message", id,
-          e->phase == 'f' ? ",\"bp\":\"e\"" : "");
+  fprintf(t->file, ",\"tid\":%d,\"cat\":\"%s\",\"name\":\"%s%s", e->thread, arrow ? "message" : "communication",
+          backward ? "backward" : "forward", arrow ? "" : " message");
+  if (!arrow && t->shared)
+    fprintf(t->file, " to stage %d", to);
+  fprintf(t->file, "\",\"id\":%lld%s}", id, e->phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+/* Writes both ends of an arrow or message. In an executed run, the action that uses a message may begin before the
+ * slice of its sender ends; the arrow then starts earlier in that slice. There is no arrow if the slice begins too
+ * late, because no viewer draws an arrow backwards in time, or if a slice takes no time, because arrows do not find it.
+ */
+static void write_ends(trace *t, end first, const end *second, int32_t to, bool backward) {
+  if (first.time_ns > second->time_ns)
+    first.time_ns = second->time_ns;
+  if (first.time_ns < first.earliest_ns || second->time_ns < second->earliest_ns)
+    return;
+  write_end(t, &first, to, backward);
+  write_end(t, second, to, backward);
 }
 
 /* Writes an end and its other one, if that exists; otherwise keeps it until then. */
@@ -87,8 +147,7 @@ static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, c
       continue;
     here->count--;
     memmove(&here->ends[i], &here->ends[i + 1], (size_t)(here->count - i) * sizeof *here->ends);
-    write_end(t, starts ? now : &other, to, backward);
-    write_end(t, starts ? &other : now, to, backward);
+    write_ends(t, starts ? *now : other, starts ? &other : now, to, backward);
     return PETRA_OK;
   }
   PETRA_TRY(petra_array_reserve(&here->ends, &here->capacity, here->count + 1, sizeof *here->ends));
@@ -96,10 +155,10 @@ static petra_status add_end(trace *t, waiting *all, int32_t to, bool backward, c
   return PETRA_OK;
 }
 
-/* Messages overlap under way, so they are asynchronous events of the receiver's process and no slices. */
+/* Messages overlap under way, so they are asynchronous events of the receiver's process and not slices. */
 static petra_status message(petra_observer *base, char phase, const petra_packet *packet, int64_t now_ns) {
   trace *t = (trace *)base;
-  const end now = {phase, packet->stage, THREAD_COMMUNICATION, now_ns, packet->microbatch};
+  const end now = {phase, packet->stage, THREAD_COMMUNICATION, now_ns, now_ns, packet->microbatch};
   if (packet->exchange) /* it has no end in the trace, which does not show replicas */
     return PETRA_OK;
   PETRA_TRY(add_end(t, t->onways, packet->stage, packet->backward, &now));
@@ -117,12 +176,13 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
 
 /* --- actions --- */
 
-/* Adds an arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
+/* Adds an arrow's start ('s') or end ('f'). Its time lies within the slice that it belongs to, or before that slice if
+ * the slice takes no time. */
 static petra_status arrow(trace *t, char phase, const petra_trace_row *row, int32_t to, bool backward) {
-  const int64_t inside_ns = phase == 'f' || row->end_ns == row->start_ns ? row->start_ns : row->end_ns - 1;
+  const int64_t inside_ns = phase == 'f' && row->end_ns > row->start_ns ? row->start_ns : row->end_ns - 1;
   const int thread = row->action.kind == PETRA_ACTION_FORWARD ? THREAD_FORWARD : THREAD_BACKWARD;
   return add_end(t, t->arrows, to, backward,
-                 &(end){phase, row->action.stage, thread, inside_ns, row->action.microbatch});
+                 &(end){phase, row->action.stage, thread, inside_ns, row->start_ns, row->action.microbatch});
 }
 
 static petra_status arrows(trace *t, const petra_trace_row *row, bool fused) {
@@ -146,8 +206,8 @@ static void count_in_use(trace *t, const petra_trace_row *row, bool fused) {
   if (fused || (kind != PETRA_ACTION_FORWARD && !ends))
     return;
   *held += ends ? -1 : 1;
-  begin(t, 'C', row->action.stage, row->end_ns);
-  fprintf(t->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}", (long long)*held);
+  begin_counter(t, row->action.stage, row->end_ns, "held between F and B");
+  fprintf(t->file, "\"microbatches\":%lld}}", (long long)*held);
 }
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
@@ -159,9 +219,11 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   if (a->kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule. */
     return PETRA_OK;
   begin(t, 'X', a->stage, row->start_ns);
-  fprintf(t->file, ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld",
-          a->kind == PETRA_ACTION_FORWARD ? THREAD_FORWARD : THREAD_BACKWARD, (long long)(duration_ns / 1000),
-          (int)(duration_ns % 1000), kind, a->stage, kind, (long long)a->microbatch, (long long)a->microbatch);
+  fprintf(
+      t->file,
+      ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"stage\":%d,\"microbatch\":%lld",
+      a->kind == PETRA_ACTION_FORWARD ? THREAD_FORWARD : THREAD_BACKWARD, (long long)(duration_ns / 1000),
+      (int)(duration_ns % 1000), kind, a->stage, kind, (long long)a->microbatch, a->stage, (long long)a->microbatch);
   if (row->result.version_read >= 0)
     fprintf(t->file, ",\"version_read\":%lld", (long long)row->result.version_read);
   if (row->result.version_written >= 0)
@@ -185,8 +247,8 @@ static petra_status write_memory(trace *t, int32_t stage, int64_t now_ns) {
   if (memcmp(bytes, reported->bytes, PETRA_MEMORY_WORKSPACE * sizeof *bytes) == 0)
     return PETRA_OK;
   *reported = *now;
-  begin(t, 'C', stage, now_ns);
-  fprintf(t->file, ",\"name\":\"memory (bytes)\",\"args\":{\"model\":%lld",
+  begin_counter(t, stage, now_ns, "memory (bytes)");
+  fprintf(t->file, "\"model\":%lld",
           (long long)(bytes[PETRA_MEMORY_PARAMETERS] + bytes[PETRA_MEMORY_GRADIENTS] + bytes[PETRA_MEMORY_MOMENTUM] +
                       bytes[PETRA_MEMORY_STATISTICS]));
   for (int c = PETRA_MEMORY_INPUT_BUFFER; c < PETRA_MEMORY_WORKSPACE; c++)
@@ -207,9 +269,9 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 
 /* --- the file --- */
 
-/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 440 bytes, with a message that takes
- * time 650, with the memory of its stage 250 more; a U takes 110. */
-enum { PASS_BYTES = 650, UPDATE_BYTES = 110, MEMORY_BYTES = 250 };
+/* Expected size of a trace. Measured: an F or B with its arrows and counters takes 450 bytes, with a message that takes
+ * time 660, with the memory of its stage 250 more; a U takes 120. */
+enum { PASS_BYTES = 660, UPDATE_BYTES = 120, MEMORY_BYTES = 250 };
 static const double large_bytes = 500e6;
 
 /* Warns of a trace that will be large: viewers fail above some hundred MB, and disks are full. */
@@ -233,6 +295,7 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   t->base.ops = &ops;
   t->options = *options;
   t->stages = options->program->stages;
+  t->shared = petra_program_devices(options->program) < t->stages;
   PETRA_TRY_GOTO(status, petra_allocate(&t->held, (size_t)t->stages, sizeof *t->held), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&t->arrows, channels(t), sizeof *t->arrows), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&t->onways, channels(t), sizeof *t->onways), fail);
@@ -244,8 +307,7 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   if (!t->file)
     PETRA_TRY_GOTO(status, petra_fail(PETRA_IO, "%s: cannot be made: %s", t->path, strerror(errno)), fail);
   fprintf(t->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-  for (int32_t s = 1; s <= t->stages; s++)
-    name_stage(t, s);
+  PETRA_TRY_GOTO(status, name_devices(t), fail);
   warn_large(options);
   *out = &t->base;
   return PETRA_OK;

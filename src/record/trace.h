@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An observer that writes a trace for the viewers of Chrome and Perfetto (JSON in the Trace Event Format) during a run.
- * The trace has one process per stage, with the threads F, B (for B, W and U) and communication; arrows from an action
- * to the action that uses its message, except for messages still under way when the run ends; and two counters, of the
- * microbatches that a stage holds between F and B and of its memory. Times are nanoseconds of the virtual clock, given
- * as microseconds with three decimals. The file appears at `path` when it is complete. */
+ * The trace has one process per device, named after its stages, with the threads F, B (for B, W and U) and
+ * communication. It has arrows from an action to the action that uses its message, if the trace has both and both take
+ * time; and two counters for each stage, of the microbatches that it holds between F and B and of its memory. Times are
+ * nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at `path` when it is
+ * complete. */
 #pragma once
 
 #include "base/mem.h"

@@ -308,6 +308,8 @@ static petra_status measure(petra_run *run) {
     busy_ns += (double)petra_rank_times_busy_ns(&s->times[PETRA_PROFILE_MEAN], j + 1);
   figures->makespan_ns = makespan_ns;
   figures->actions = petra_executor_virtual_actions(run->executor);
+  result->devices = petra_executor_virtual_counts(run->executor);
+  result->device_count = petra_program_devices(petra_rank_simulation_options(run->rank_simulation));
   figures->microbatches = run->plan.program.microbatches;
   figures->time_per_microbatch_s = time_per_microbatch_s(run, makespan_ns);
   if (available_ns > 0)

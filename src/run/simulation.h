@@ -7,6 +7,7 @@
 #include "distributed/rank_times.h"
 #include "run/run.h"
 #include "schedule/schedule.h"
+#include "sim/executor_virtual.h"
 #include "sim/observer_critical.h"
 
 /* The attribute `backend` in the log of a simulated run, which distinguishes it from others before /simulate is
@@ -22,6 +23,9 @@ typedef struct petra_simulated {
    * are sent by the stage over links: with chunks, none within a device. With replicas all figures are of one, because
    * they are alike. */
   petra_run_h5_simulation figures;
+  /* Per device, or with cluster.placement per rank, from 0. */
+  const petra_device_counts *devices;
+  int32_t device_count;
   bool measured_link;            /* durations of messages between ranks come from the profile */
   bool interval;                 /* the profile has quartiles */
   const petra_rank_times *times; /* by petra_profile_statistic: the mean and, with an interval, the quartiles */

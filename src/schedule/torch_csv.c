@@ -155,6 +155,9 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
       if (c.length > 0)
         PETRA_TRY(add_action(r, b, &a, false));
     }
+    const int32_t d = b->schedule->devices;
+    if (b->schedule->first[d] == b->schedule->first[d - 1])
+      return petra_fail(PETRA_SCHEDULE, "%s:%lld: rank %d has no F, B, I or W", r->name, (long long)r->line, d - 1);
   }
   return PETRA_OK;
 }

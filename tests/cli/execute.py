@@ -198,7 +198,7 @@ class Execute(Ranks):
             longer = [*options, "--set", "run.epochs=4", "--set", "run.trace_actions=false"]
             self.assertEqual(self.execute(2, *COMMON, *longer, "--output", "emulated", "--quiet", "--resume", "--trace", "rest.json"),
                              (0, "", []), method)
-            self.assertIn(b'"ph":"X"', self.read("rest.json"))
+            self.assertGreater(self.arrows("rest.json"), 0)
             for folder in "one", "many", "emulated":
                 shutil.rmtree(self.path(folder))
 

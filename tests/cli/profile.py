@@ -62,7 +62,7 @@ class Profile(ProgramTest):
         stages = {}
         for event in json.loads(self.read("t.json"))["traceEvents"]:
             if event["ph"] == "X":
-                kinds = stages.setdefault(event["pid"], {})
+                kinds = stages.setdefault(event["args"]["stage"], {})
                 took = round(1e3 * event["dur"])
                 self.assertEqual(kinds.setdefault(event["cat"], took), took)
         return [stages[stage] for stage in sorted(stages)], found

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the program share: a folder of their own, running ./petra, and small data sets."""
 
+import bisect
+import collections
 import fcntl
 import json
 import os
@@ -13,6 +15,7 @@ import unittest
 PETRA = os.path.abspath("./petra")
 # Compute threads that wait for one another must not keep other tests from the cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
+os.environ.pop("COLUMNS", None)  # charts have the width that they have without a terminal
 
 # A network and a set small enough for a run of a fraction of a second.
 SMALL = """\
@@ -74,6 +77,34 @@ class ProgramTest(unittest.TestCase):
     def read(self, name):
         with open(self.path(name), "rb") as file:
             return file.read()
+
+    def arrows(self, name):
+        """Checks the arrows of a trace as a viewer would look at them: every arrow and every message under way has one start and one
+        end, not before it; an arrow begins and ends within a slice of its track; no slices of a track overlap, because viewers would
+        not draw them. Returns the number of arrows."""
+        tracks, times = collections.defaultdict(list), {phase: {} for phase in "sfbe"}
+        events = json.loads(self.read(name))["traceEvents"]
+        ns = lambda time: round(1000 * time)  # noqa: E731
+        for event in events:
+            if event["ph"] == "X":
+                tracks[event["pid"], event["tid"]].append((ns(event["ts"]), ns(event["ts"] + event["dur"])))
+            elif event["ph"] in times:
+                self.assertNotIn(event["id"], times[event["ph"]])
+                times[event["ph"]][event["id"]] = ns(event["ts"])
+        for slices in tracks.values():
+            slices.sort()
+            for (_, end), (start, _) in zip(slices, slices[1:]):
+                self.assertLessEqual(end, start)
+        for first, second in "sf", "be":
+            self.assertEqual(times[first].keys(), times[second].keys())
+            for key, time in times[first].items():
+                self.assertLessEqual(time, times[second][key])
+        for event in events:
+            if event["ph"] in "sf":
+                slices, time = tracks[event["pid"], event["tid"]], ns(event["ts"])
+                place = bisect.bisect_right(slices, (time, float("inf"))) - 1
+                self.assertTrue(place >= 0 and slices[place][0] <= time < slices[place][1], event)
+        return len(times["s"])
 
     def unseal(self, name):
         """Overwrites the seal: what is read now is a file that others made."""

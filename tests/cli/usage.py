@@ -6,7 +6,9 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import h5py
@@ -74,6 +76,28 @@ class Schedule(ProgramTest):
                          ["time 0              5",
                           "   1 F0 F1       B0 ..    B1 ..|",
                           "   2    F0 B0 .. F1 B1 ..|"])
+
+    def test_chart_is_as_wide_as_the_terminal(self):
+        def widest(columns, **environment):
+            """The longest line on a terminal of so many columns."""
+            reader, terminal = os.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            with self.start("schedule", "small.yaml", "--gantt", stdout=terminal, env={**os.environ, **environment}) as process:
+                os.close(terminal)
+                text = b""
+                try:
+                    while more := os.read(reader, 4096):
+                        text += more
+                except OSError:  # the terminal has closed
+                    pass
+            os.close(reader)
+            self.assertEqual(process.returncode, 0)
+            return max(len(line) for line in text.decode().splitlines())
+        for columns, least, most in (80, 74, 79), (50, 44, 49), (20, 34, 39), (0, 112, 119):
+            self.assertIn(widest(columns), range(least, most + 1), columns)
+        self.assertIn(widest(200, COLUMNS="60"), range(54, 60))
+        self.assertEqual(widest(80, COLUMNS="0"), widest(80))
+        self.assertEqual(widest(80, COLUMNS="wide"), widest(80))
 
     def test_chart_that_no_screen_holds(self):
         self.write("a.schedule", "1: " + " ".join(f"1F{m} 1B{m}" for m in range(60000)) + "\n")
