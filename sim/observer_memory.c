@@ -49,7 +49,7 @@ static void apply_to(petra_account *account, const petra_memory_change *change, 
 
 /* Returns the account of the device of a stage; NULL: there is none. */
 static petra_account *device_account(const memory_observer *observer, int32_t stage) {
-  return observer->devices ? &observer->devices[observer->options.device_of[stage - 1]] : NULL;
+  return observer->devices ? &observer->devices[petra_program_device(observer->options.program, stage) - 1] : NULL;
 }
 
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
@@ -214,9 +214,11 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);
   PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
-  if (options->device_of)
-    PETRA_TRY_GOTO(status, petra_allocate(&observer->devices, (size_t)options->devices, sizeof *observer->devices),
-                   fail);
+  if (options->program)
+    PETRA_TRY_GOTO(
+        status,
+        petra_allocate(&observer->devices, (size_t)petra_program_devices(options->program), sizeof *observer->devices),
+        fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)

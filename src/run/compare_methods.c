@@ -88,9 +88,9 @@ static void take(const petra_simulated *result, petra_method_figures *out) {
   out->bubble_fraction = f->bubble_fraction;
   for (int32_t j = 0; j < out->stages; j++)
     out->lag_max = f->lag_max[j] > out->lag_max ? f->lag_max[j] : out->lag_max;
-  for (int32_t d = 0; d < result->devices; d++) {
-    if (result->device_kept_max[d] > out->kept_max)
-      out->kept_max = result->device_kept_max[d];
+  for (int32_t d = 0; d < result->device_count; d++) {
+    if (result->devices[d].kept_max > out->kept_max)
+      out->kept_max = result->devices[d].kept_max;
     if (result->device_accounts && result->device_accounts[d].total_peak_bytes > out->peak_bytes)
       out->peak_bytes = result->device_accounts[d].total_peak_bytes;
   }

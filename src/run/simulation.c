@@ -12,14 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Counts the microbatches that the devices keep. */
-typedef struct kept_observer {
-  petra_observer base;
-  petra_worker_cost_options counting;
-  int32_t *device_of;      /* of each stage, from 0 */
-  int64_t *kept, *maximum; /* per device */
-} kept_observer;
-
 struct petra_simulation {
   const int32_t *rank_of; /* rank per stage; NULL: every device is a rank */
   int32_t *placement;     /* the same array, if it comes from cluster.placement */
@@ -27,7 +19,6 @@ struct petra_simulation {
   double *rank_busy;    /* per rank */
   petra_worker *worker; /* counts versions */
   petra_observer stops; /* a signal ends the simulation */
-  kept_observer kept;
   petra_rank_times times[PETRA_PROFILE_QUARTILE3 + 1];
   petra_memory_stage *memory;      /* per stage; NULL without a model */
   petra_time_bins *samples;        /* NULL unless they are written */
@@ -89,46 +80,6 @@ static petra_status watch_clock(petra_run *run) {
   return PETRA_OK;
 }
 
-/* F keeps a microbatch until B, or until W if it is split from B; a fused head keeps it during its B. */
-static void count_kept(kept_observer *observer, const petra_action *action) {
-  const petra_worker_cost_options *counting = &observer->counting;
-  const int32_t device = observer->device_of[action->stage - 1];
-  int64_t *kept = &observer->kept[device], during = *kept;
-  if (petra_head_is_fused(action->stage, counting->stages, counting->split_head))
-    during += action->kind == PETRA_ACTION_BACKWARD;
-  else if (action->kind == PETRA_ACTION_FORWARD)
-    during = ++*kept;
-  else if (action->kind == (counting->split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD))
-    --*kept;
-  if (during > observer->maximum[device])
-    observer->maximum[device] = during;
-}
-
-static petra_status count_started(petra_observer *base, int64_t now_ns, const petra_action *actions,
-                                  const petra_action_result *results, int count) {
-  (void)now_ns, (void)results;
-  for (int i = 0; i < count; i++)
-    count_kept((kept_observer *)base, &actions[i]);
-  return PETRA_OK;
-}
-
-static petra_status watch_devices(petra_run *run) {
-  static const petra_observer_ops ops = {.started = count_started};
-  petra_simulation *s = run->simulation;
-  const petra_program_options *options = petra_rank_simulation_options(run->rank_simulation);
-  s->result.devices = petra_program_devices(options);
-  s->kept.base.ops = &ops;
-  s->kept.counting = petra_worker_cost_of(&run->plan.method, &run->plan.program);
-  PETRA_TRY(petra_allocate(&s->kept.device_of, (size_t)run->plan.stages, sizeof *s->kept.device_of));
-  PETRA_TRY(petra_allocate(&s->kept.kept, (size_t)s->result.devices, 2 * sizeof *s->kept.kept));
-  s->kept.maximum = s->kept.kept + s->result.devices;
-  s->result.device_kept_max = s->kept.maximum;
-  for (int32_t j = 0; j < run->plan.stages; j++)
-    s->kept.device_of[j] = petra_program_device(options, j + 1) - 1;
-  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, &s->kept.base);
-  return PETRA_OK;
-}
-
 static petra_status watch_critical_path(petra_run *run) {
   petra_simulation *s = run->simulation;
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)run->plan.stages, sizeof *s->critical_stage_ns));
@@ -171,9 +122,8 @@ static petra_status watch_memory(petra_run *run) {
   petra_simulation *s = run->simulation;
   petra_memory_observer_options options = {.stages = run->plan.stages,
                                            .stage = s->memory,
-                                           .counting = s->kept.counting,
-                                           .device_of = s->kept.device_of,
-                                           .devices = s->result.devices};
+                                           .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
+                                           .program = petra_rank_simulation_options(run->rank_simulation)};
   if (!s->memory)
     return PETRA_OK;
   if (run->options.files)
@@ -198,7 +148,6 @@ static petra_status prepare(petra_run *run) {
   if (!run->options.times_alone)
     PETRA_TRY(plan_memory(run));
   PETRA_TRY(watch_clock(run));
-  PETRA_TRY(watch_devices(run));
   PETRA_TRY(watch_memory(run));
   if (run->options.critical_path)
     PETRA_TRY(watch_critical_path(run));
@@ -368,8 +317,6 @@ static void destroy(petra_run *run) {
   petra_critical_destroy(s->critical);
   for (int i = 0; i <= PETRA_PROFILE_QUARTILE3; i++)
     petra_rank_times_fini(&s->times[i]);
-  petra_free(s->kept.device_of);
-  petra_free(s->kept.kept);
   petra_free(s->critical_stage_ns);
   petra_free(s->memory);
   petra_free(s->reals);
