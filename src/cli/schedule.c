@@ -23,6 +23,7 @@ enum { LINE = 120 /* if there is no terminal */, SHORTEST_LINE = 40, LONGEST_LIN
 typedef struct cell {
   petra_action action;
   bool busy, begins, update; /* update: an update ends at the beginning of this unit */
+  bool joined;               /* the action is in one step with the one before it */
 } cell;
 
 typedef struct chart {
@@ -59,6 +60,12 @@ static petra_status keep_row(petra_observer *base, const petra_trace_row *row) {
   cell *cells = c->cells + line * (c->units + 1);
   if (row->action.kind == PETRA_ACTION_UPDATE)
     cells[row->end_ns].update = true;
+  if (row->start_ns < row->end_ns && cells[row->start_ns].busy) { /* the other actions of a step; W belongs to its B */
+    cell *second = &cells[row->start_ns + 1];
+    if (row->action.kind != PETRA_ACTION_WEIGHT_GRADIENT && row->start_ns + 1 < row->end_ns)
+      *second = (cell){.action = row->action, .busy = true, .begins = true, .joined = true, .update = second->update};
+    return PETRA_OK;
+  }
   for (int64_t t = row->start_ns; t < row->end_ns; t++) {
     cells[t].action = row->action;
     cells[t].busy = true;
@@ -87,7 +94,11 @@ static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FI
       label(c, &cells[t].action, text, sizeof text);
     else if (cells[t].busy)
       memset(text, '.', (size_t)c->width); /* the array is zeroed */
-    used += snprintf(line + used, sizeof line - (size_t)used, "%c%-*s", cells[t].update ? '|' : ' ', c->width, text);
+    used += snprintf(line + used, sizeof line - (size_t)used, "%c%-*s",
+                     cells[t].update   ? '|'
+                     : cells[t].joined ? '+'
+                                       : ' ',
+                     c->width, text);
   }
   if (to == c->units && cells[to].update)
     used += snprintf(line + used, sizeof line - (size_t)used, "|");
