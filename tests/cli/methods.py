@@ -42,16 +42,19 @@ class Methods(ProgramTest):
         self.assertEqual(len(found["stages"]), row["stages"])
         self.assertEqual(row["device_kept_max"], row["kept_max"] * row["devices"] / row["stages"])
         self.assertIsNone(row["reason"])
-        of_device = {}
-        for stage in found["stages"]:
-            of_device.setdefault(stage["device"], []).append(stage)
-        self.assertEqual(len(of_device), row["devices"])
-        for figure, key in ("kept_max", lambda stage: stage["kept_max"]), ("peak_bytes", lambda stage: stage["peak_bytes"].get("total")):
-            if row[figure] is None:
-                continue
-            each = [[key(stage) for stage in stages] for stages in of_device.values()]
-            self.assertGreaterEqual(row[figure], max(max(one) for one in each), (figure, row))
-            self.assertLessEqual(row[figure], max(sum(one) for one in each), (figure, row))
+        self.assertEqual(len(found["devices"]), row["devices"])
+        self.assertEqual(row["kept_max"], max(device["kept_max"] for device in found["devices"]), row)
+        self.assertEqual(row["peak_bytes"], max(device["peak_bytes"] for device in found["devices"]) if found["accounting"] else None, row)
+
+    def check_peaks(self, found):
+        """The peak of a device is at most the sum of those of its stages, which come at different moments."""
+        below = 0
+        for device in found["devices"]:
+            peaks = [stage["peak_bytes"]["total"] for stage in found["stages"] if stage["device"] == device["device"]]
+            self.assertGreater(device["peak_bytes"], max(peaks) if len(peaks) > 1 else peaks[0] - 1)
+            self.assertLessEqual(device["peak_bytes"], sum(peaks))
+            below += device["peak_bytes"] < sum(peaks)
+        self.assertEqual(below > 0, len(found["stages"]) > len(found["devices"]))
 
     def test_equal_stages(self):
         self.write("c.yaml", EQUAL)
@@ -89,8 +92,7 @@ class Methods(ProgramTest):
             cut = ["--set", f"stages.count={rows[name]['stages']}", "--set", "cluster.cost.model=roofline"]
             found = self.simulated("c.yaml", rows[name], *cut)
             self.check_row(rows[name], found)
-            if rows[name]["stages"] == 4:
-                self.assertEqual(rows[name]["peak_bytes"], max(stage["peak_bytes"]["total"] for stage in found["stages"]))
+            self.check_peaks(found)
         # One block per stage: the ten devices cannot have two stages each.
         rows = self.rows("c.yaml", "--set", "stages.partition=block", "--set", "stages.count=0")
         self.assertEqual((rows["1f1b"]["devices"], rows["dualpipe-v"]["kept_max"]), (10, None))
