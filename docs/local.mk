@@ -14,7 +14,7 @@ dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/formats.md docs/glossary.md docs/hdf5-schema.md \
 	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md \
-	docs/sweep.md docs/tutorial.md
+	docs/sweep.md docs/tutorial.md docs/which-schedule.md
 semanticsdir = $(docdir)/semantics
 dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
 	docs/semantics/gradient-fidelity.md docs/semantics/guarantees.md docs/semantics/memory.md \
@@ -53,13 +53,13 @@ EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/methods/train.yaml scripts/method_table \
 	docs/methods/1f1b.md docs/methods/README.md docs/methods/approximate-input.md docs/methods/backprop.md \
 	docs/methods/checkpoint.md docs/methods/ddg.md docs/methods/delayed-reversible.md docs/methods/delayed.md \
-	docs/methods/dsp.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
-	docs/methods/interleaved.md docs/methods/petra-arrival.md docs/methods/petra.md docs/methods/pipedream-2bw.md \
+	docs/methods/dsp.md docs/methods/dualpipe-v.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
+	docs/methods/interleaved.md docs/methods/looped-bfs.md docs/methods/petra-arrival.md docs/methods/petra.md docs/methods/pipedream-2bw.md \
 	docs/methods/pipedream.md docs/methods/reversible.md docs/methods/zb-h1.md
 
 # docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorials train for
 # minutes, and have a target of their own.
-REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/methods/*.md
+REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/which-schedule.md docs/methods/*.md
 regen-docs: petra$(EXEEXT)
 	./petra$(EXEEXT) train --help-config-markdown >config.md.new
 	mv -f config.md.new $(srcdir)/docs/config.md

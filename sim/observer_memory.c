@@ -14,6 +14,7 @@ typedef struct memory_observer {
   petra_worker *counting;
   const petra_stage_counts *counts;
   petra_account *accounts;
+  petra_account *devices; /* per device; NULL: they have no accounts */
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
     petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
@@ -35,6 +36,22 @@ static int64_t larger(int64_t a, int64_t b) {
 }
 
 /* Applies a change to an account, including its peaks. `touched` has a bit for each category that it touches. */
+static void apply_to(petra_account *account, const petra_memory_change *change, unsigned touched) {
+  account->total_peak_bytes = larger(account->total_peak_bytes, account->total_bytes + change->total_peak);
+  for (int c = 0; touched >> c; c++) {
+    if (!(touched >> c & 1))
+      continue;
+    account->peak_bytes[c] = larger(account->peak_bytes[c], account->bytes[c] + change->peak[c]);
+    account->bytes[c] += change->bytes[c];
+    account->total_bytes += change->bytes[c];
+  }
+}
+
+/* Returns the account of the device of a stage; NULL: there is none. */
+static petra_account *device_account(const memory_observer *observer, int32_t stage) {
+  return observer->devices ? &observer->devices[petra_program_device(observer->options.program, stage) - 1] : NULL;
+}
+
 static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_memory_change *change,
                   unsigned touched) {
   petra_account *account = &observer->accounts[stage - 1];
@@ -44,26 +61,25 @@ static void apply(memory_observer *observer, int32_t stage, int64_t now_ns, cons
   if (observer->options.samples) {
     highest = *account;
     highest.total_bytes += change->total_peak;
+    for (int c = 0; touched >> c; c++)
+      highest.bytes[c] += change->peak[c];
   }
-  account->total_peak_bytes = larger(account->total_peak_bytes, account->total_bytes + change->total_peak);
-  for (int c = 0; touched >> c; c++) {
-    if (!(touched >> c & 1))
-      continue;
-    int64_t peak = account->bytes[c] + change->peak[c];
-    account->peak_bytes[c] = larger(account->peak_bytes[c], peak);
-    account->bytes[c] += change->bytes[c];
-    account->total_bytes += change->bytes[c];
-    if (observer->options.samples)
-      highest.bytes[c] = peak;
-  }
+  apply_to(account, change, touched);
+  if (observer->devices)
+    apply_to(device_account(observer, stage), change, touched);
   if (observer->options.samples)
     sample(observer, stage, now_ns, &highest);
+}
+
+static void add(memory_observer *observer, int32_t stage, petra_memory_category category, int64_t bytes) {
+  petra_account_add(&observer->accounts[stage - 1], category, bytes);
+  petra_account_add(device_account(observer, stage), category, bytes);
 }
 
 static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &observer->options.stage[stage - 1];
   const petra_stage_counts *counts = &observer->counts[stage - 1];
-  petra_account *account = &observer->accounts[stage - 1];
+  const petra_account *account = &observer->accounts[stage - 1];
   if (about->input_bytes == 0 && about->version_bytes == 0 && about->copy_bytes == 0)
     return;
   int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0), versions = about->version_bytes * counts->stash;
@@ -71,10 +87,10 @@ static void count(memory_observer *observer, int32_t stage, int64_t now_ns) {
     versions += about->copy_bytes;
   /* Contributions of measured changes to these categories stay: they come with input_bytes 0. */
   if (about->input_bytes)
-    petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER,
-                      about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
-  petra_account_add(account, PETRA_MEMORY_WEIGHT_BUFFER,
-                    about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions - account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
+    add(observer, stage, PETRA_MEMORY_INPUT_BUFFER,
+        about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
+  add(observer, stage, PETRA_MEMORY_WEIGHT_BUFFER,
+      about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions - account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
   if (observer->options.samples)
     sample(observer, stage, now_ns, account);
 }
@@ -93,7 +109,6 @@ static bool lets_go(const memory_observer *observer, const petra_memory_shared *
 static void release_of(memory_observer *observer, int32_t owner, int acting, int64_t now_ns, const petra_action *action,
                        petra_memory_until now) {
   const petra_memory_stage *about = &observer->options.stage[owner - 1];
-  petra_account *account = &observer->accounts[owner - 1];
   for (int i = 0; i < about->shared_count; i++) {
     const petra_memory_shared *shared = &about->shared[i];
     bool last = shared->until[acting] == now;
@@ -101,9 +116,9 @@ static void release_of(memory_observer *observer, int32_t owner, int acting, int
       last = last && lets_go(observer, shared, owner, place, action, now);
     if (!last)
       continue;
-    petra_account_add(account, shared->category, -shared->bytes);
+    add(observer, owner, shared->category, -shared->bytes);
     if (observer->options.samples)
-      sample(observer, owner, now_ns, account);
+      sample(observer, owner, now_ns, &observer->accounts[owner - 1]);
   }
 }
 
@@ -199,10 +214,15 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);
   PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
+  if (options->program)
+    PETRA_TRY_GOTO(
+        status,
+        petra_allocate(&observer->devices, (size_t)petra_program_devices(options->program), sizeof *observer->devices),
+        fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-      petra_account_add(&observer->accounts[j], (petra_memory_category)c, stage->base[c]);
+      add(observer, (int32_t)j + 1, (petra_memory_category)c, stage->base[c]);
     for (int w = 0; w < PETRA_MEMORY_WHENS; w++)
       for (int k = 0; k < PETRA_ACTION_KINDS; k++)
         for (int n = 0; n < PETRA_MEMORY_NEIGHBOURS; n++)
@@ -225,12 +245,17 @@ void petra_memory_observer_destroy(petra_observer *base) {
   for (int32_t j = 0; j < observer->options.stages; j++)
     for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
       petra_microbatch_set_fini(&observer->stage[j].done[until]);
+  petra_free(observer->devices);
   petra_free(observer->accounts);
   petra_free(observer);
 }
 
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer) {
   return ((const memory_observer *)observer)->accounts;
+}
+
+const petra_account *petra_memory_observer_devices(const petra_observer *observer) {
+  return ((const memory_observer *)observer)->devices;
 }
 
 struct petra_time_bins {

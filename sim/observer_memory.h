@@ -94,6 +94,8 @@ typedef struct petra_memory_observer_options {
   int32_t stages;
   const petra_memory_stage *stage; /* `stages` of them, borrowed */
   petra_worker_cost_options counting;
+  const petra_program_options
+      *program;             /* has the devices, which then have accounts too; NULL: they have none. Borrowed */
   petra_time_bins *samples; /* rows are stages, columns the categories and then their sum; NULL: none. Borrowed */
 } petra_memory_observer_options;
 
@@ -102,3 +104,7 @@ void petra_memory_observer_destroy(petra_observer *observer);
 
 /* Returns the accounts: per stage, the current bytes and the peaks so far. */
 const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
+
+/* Returns the accounts of the devices; NULL without `program`. The peak of a device is at most the sum of those of its
+ * stages, which may come at different moments. */
+const petra_account *petra_memory_observer_devices(const petra_observer *observer);

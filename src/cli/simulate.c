@@ -125,11 +125,12 @@ static json_t *devices_json(const petra_simulated *result) {
   json_t *devices = json_array();
   for (int32_t d = 0; d < result->device_count; d++) {
     const petra_device_counts *counts = &result->devices[d];
-    petra_json_append(&devices,
-                      json_pack("{s:i, s:o, s:I, s:I}", "device", (int)d + 1, "utilization",
-                                petra_json_real(available_ns > 0 ? (double)counts->busy_ns / available_ns : 0),
-                                "in_flight_max", (json_int_t)counts->in_flight_max, "kept_max",
-                                (json_int_t)counts->kept_max));
+    petra_json_append(
+        &devices,
+        json_pack("{s:i, s:o, s:I, s:I, s:o}", "device", (int)d + 1, "utilization",
+                  petra_json_real(available_ns > 0 ? (double)counts->busy_ns / available_ns : 0), "in_flight_max",
+                  (json_int_t)counts->in_flight_max, "kept_max", (json_int_t)counts->kept_max, "peak_bytes",
+                  result->device_accounts ? json_integer(result->device_accounts[d].total_peak_bytes) : json_null()));
   }
   return devices;
 }

@@ -2,6 +2,7 @@
 # src/run: a run: opened, run to its end, closed; its folder.
 libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
+	src/run/compare_methods.c src/run/compare_methods.h \
 	src/run/estimate.c src/run/estimate.h \
 	src/run/existing_run.c \
 	src/run/folder.c src/run/folder.h \

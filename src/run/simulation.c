@@ -143,7 +143,8 @@ static petra_status watch_memory(petra_run *run) {
   petra_simulation *s = run->simulation;
   petra_memory_observer_options options = {.stages = run->plan.stages,
                                            .stage = s->memory,
-                                           .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program)};
+                                           .counting = petra_worker_cost_of(&run->plan.method, &run->plan.program),
+                                           .program = petra_rank_simulation_options(run->rank_simulation)};
   if (!s->memory)
     return PETRA_OK;
   if (run->options.files)
@@ -152,6 +153,7 @@ static petra_status watch_memory(petra_run *run) {
   PETRA_TRY(petra_memory_observer_create(&options, &s->memory_observer));
   PETRA_OBSERVERS_ADD(petra_observer, &run->observers, s->memory_observer);
   s->result.accounts = petra_memory_observer_accounts(s->memory_observer);
+  s->result.device_accounts = petra_memory_observer_devices(s->memory_observer);
   run->account = account_of;
   return PETRA_OK;
 }

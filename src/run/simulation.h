@@ -32,8 +32,9 @@ typedef struct petra_simulated {
   double host_busy;       /* share of the makespan in which the busiest host issues actions; NaN: there are no hosts */
   int64_t runaway;        /* the first microbatch beyond the bound; -1: none */
   const char *accounting; /* of the accounts */
-  const petra_account *accounts; /* per stage; NULL without a model */
-  petra_critical_path path;      /* if it was requested */
+  const petra_account *accounts;        /* per stage; NULL without a model */
+  const petra_account *device_accounts; /* per device, the same */
+  petra_critical_path path;             /* if it was requested */
 } petra_simulated;
 
 /* Returns the results of a simulation, after petra_run_go. */

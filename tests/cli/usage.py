@@ -40,8 +40,8 @@ class Help(ProgramTest):
 
     def test_methods_and_info(self):
         names = [method["name"] for method in self.good_json("methods")["methods"]]
-        self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1",
-                                 "pipedream", "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input",
+        self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "looped-bfs",
+                                 "zb-h1", "dualpipe-v", "pipedream", "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input",
                                  "petra", "petra-arrival"])
         text = self.good("methods").splitlines()
         self.assertEqual([line.split()[0] for line in text[1:]], names)
@@ -111,7 +111,7 @@ class Schedule(ProgramTest):
 
     def test_options(self):
         self.bad(2, "petra train takes no --gantt; see petra train --help", "train", "small.yaml", "--gantt")
-        self.bad(2, "petra methods takes no --set", "methods", "--set", "run.seed=1")
+        self.bad(2, "petra info takes no --set", "info", "--set", "run.seed=1")
         self.bad(2, "--json takes no value", "inspect", "small.yaml", "--json=yes")
         self.bad(2, "unknown option --jason", "inspect", "small.yaml", "--jason")
         self.bad(2, "--trace needs a value", "train", "small.yaml", "--trace")
