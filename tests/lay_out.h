@@ -23,6 +23,7 @@ static inline void lay_out(const petra_program_ops *program, petra_program_optio
   if (!program->write)
     return;
   petra_schedule_destroy(written);
-  ck_assert_int_eq(program->write(options, (const int64_t(*)[PETRA_ACTION_KINDS])duration, &written), PETRA_OK);
+  const petra_order_costs costs = {.duration = (const int64_t(*)[PETRA_ACTION_KINDS])duration};
+  ck_assert_int_eq(program->write(options, &costs, &written), PETRA_OK);
   options->data = written;
 }

@@ -6,9 +6,10 @@
 #include "base/rng.h"
 #include "schedule/schedule.h"
 
-static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe,      &petra_program_1f1b,
-                                                          &petra_program_zb_h1,      &petra_program_interleaved,
-                                                          &petra_program_looped_bfs, &petra_program_dualpipe_v};
+static const petra_program_ops *const flush_programs[] = {
+    &petra_program_gpipe,      &petra_program_1f1b,           &petra_program_zb_h1,     &petra_program_interleaved,
+    &petra_program_looped_bfs, &petra_program_zb_h2,          &petra_program_zb_v,      &petra_program_v_half,
+    &petra_program_v_min,      &petra_program_interleaved_zb, &petra_program_dualpipe_v};
 enum { FLUSH_PROGRAMS = sizeof flush_programs / sizeof *flush_programs };
 
 /* Several flushes, the last one broken, evaluations anywhere, one and two engines: nothing waits for ever, no

@@ -104,6 +104,20 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
 
 /* --- an order that is written by the costs of the stages --- */
 
+/* Returns the longest time of a message between two devices, alone. */
+static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) {
+  const petra_fabric_options *fabric = &cluster->executor.fabric;
+  int64_t longest = 0;
+  for (int32_t stage = 1; stage < plan->stages; stage++) {
+    const petra_stage_cost *cost = &cluster->costs[cluster->executor.cost_count == 1 ? 0 : stage - 1];
+    const int32_t from = petra_program_device(&plan->program, stage) - 1,
+                  to = petra_program_device(&plan->program, stage + 1) - 1;
+    const int64_t ns = fabric->latency_ns + petra_fabric_alone_ns(fabric, from, to, cost->forward_bytes);
+    longest = from != to && ns > longest ? ns : longest;
+  }
+  return longest;
+}
+
 static petra_status write_order(petra_plan *plan) {
   const petra_program_ops *program = plan->method.program;
   int64_t(*duration)[PETRA_ACTION_KINDS] = NULL;
@@ -116,11 +130,13 @@ static petra_status write_order(petra_plan *plan) {
   petra_status status = petra_cluster_init(&cluster, plan);
   if (status == PETRA_OK)
     status = petra_allocate(&duration, (size_t)plan->stages, sizeof *duration);
-  for (int32_t j = 0; j < plan->stages && status == PETRA_OK; j++)
-    petra_cost_durations(&cluster.costs[cluster.executor.cost_count == 1 ? 0 : j], &cluster.executor.rule,
-                         j == plan->stages - 1, duration[j]);
-  if (status == PETRA_OK)
-    status = program->write(&plan->program, (const int64_t(*)[PETRA_ACTION_KINDS])duration, &plan->flush);
+  if (status == PETRA_OK) {
+    for (int32_t j = 0; j < plan->stages; j++)
+      petra_cost_durations(&cluster.costs[cluster.executor.cost_count == 1 ? 0 : j], &cluster.executor.rule,
+                           j == plan->stages - 1, duration[j]);
+    const petra_order_costs costs = {(const int64_t(*)[PETRA_ACTION_KINDS])duration, message_ns(plan, &cluster)};
+    status = program->write(&plan->program, &costs, &plan->flush);
+  }
   plan->program.data = plan->flush;
   petra_free(duration);
   petra_cluster_fini(&cluster);

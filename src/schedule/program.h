@@ -85,6 +85,12 @@ typedef enum petra_program_moment {
 
 typedef struct petra_schedule petra_schedule; /* schedule.h */
 
+/* Costs by which a program chooses an order, in any one unit. */
+typedef struct petra_order_costs {
+  const int64_t (*duration)[PETRA_ACTION_KINDS]; /* of the actions of each stage, from 0 */
+  int64_t message;                               /* of a message between two devices */
+} petra_order_costs;
+
 /* A program and its facts. No program is recognised by its address; its users query the facts here. */
 typedef struct petra_program_ops {
   const char *name;
@@ -107,10 +113,8 @@ typedef struct petra_program_ops {
    * petra_program_next. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
-  /* Writes the order of one flush, with which `next` is petra_flush_list_next; else NULL. duration[s - 1] are the
-   * durations of the actions of stage s, in any unit. */
-  petra_status (*write)(const petra_program_options *options, const int64_t (*duration)[PETRA_ACTION_KINDS],
-                        petra_schedule **out);
+  /* Writes the order of one flush, with which `next` is petra_flush_list_next; else NULL. */
+  petra_status (*write)(const petra_program_options *options, const petra_order_costs *costs, petra_schedule **out);
   /* May be NULL; called by the functions of the same names below. */
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
@@ -133,6 +137,11 @@ typedef struct petra_program_ops {
   X(interleaved)                                                                                                       \
   X(looped_bfs)                                                                                                        \
   X(zb_h1)                                                                                                             \
+  X(zb_h2)                                                                                                             \
+  X(zb_v)                                                                                                              \
+  X(v_half)                                                                                                            \
+  X(v_min)                                                                                                             \
+  X(interleaved_zb)                                                                                                    \
   X(dualpipe_v)
 
 #define PETRA_PROGRAM_DECLARE(name) extern const petra_program_ops petra_program_##name;
