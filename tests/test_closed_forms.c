@@ -2,6 +2,7 @@
 /* The closed forms of the programs (docs/semantics/methods.md): time, lags, what is kept, on the virtual executor
  * with the worker that counts, over grids of J stages, M microbatches and k per update, with costs that share
  * no factor. The forms of lockstep with a fused head are in test_executor. */
+#include "lay_out.h"
 #include "program_run.h"
 
 /* Of M, where all of them take minutes under the sanitizer. */
@@ -142,6 +143,38 @@ START_TEST(interleaved_time) {
               EXPECT(device_counts[d].in_flight_max, smaller(2 * (devices - d) + (v - 1) * devices + 1, m * v),
                      "interleaved in flight", &options);
           }
+}
+END_TEST
+
+/* As interleaved, for every M >= J: a device does all F of a stage, then those of its next stage. */
+START_TEST(breadth_first_time) {
+  for (int32_t devices = 1; devices <= STAGES_MAX; devices++)
+    for (int32_t v = 2; v <= 3; v++)
+      for (int64_t m = devices; m <= MICROBATCHES_MAX; m += v == 2 ? M_STEP : 7)
+        for (int c = 0; c < COSTS; c++) {
+          const costs *x = &coprime[c];
+          petra_program_options options = flush_of(devices * v, m, true);
+          options.chunks = v;
+          EXPECT(time_of(&petra_program_looped_bfs, &options, x, false, 1),
+                 (m * v + devices - 1) * (x->forward + x->backward), "looped-bfs", &options);
+          for (int32_t d = 1; d <= devices; d++)
+            EXPECT(device_counts[d].in_flight_max, m * v, "looped-bfs in flight", &options);
+        }
+}
+END_TEST
+
+/* Two stages on each of D devices in a V, M >= 2 D, F = Bi = W = 1 and nothing overlapped: 6 M + 2 (D - 1). A device
+ * keeps up to 2 D + 1 microbatches of its stages. */
+START_TEST(dualpipe_v_time) {
+  for (int32_t devices = 1; devices <= STAGES_MAX; devices++)
+    for (int64_t m = 2 * devices; m <= MICROBATCHES_MAX; m += M_STEP) {
+      petra_program_options options = flush_of(2 * devices, m, true);
+      lay_out(&petra_program_dualpipe_v, &options);
+      EXPECT(time_of(&petra_program_dualpipe_v, &options, &unit, false, 1), 6 * m + 2 * (devices - 1), "dualpipe-v",
+             &options);
+      for (int32_t d = 1; d <= devices; d++)
+        EXPECT(device_counts[d].kept_max, 2 * devices + 1, "dualpipe-v keeps", &options);
+    }
 }
 END_TEST
 
@@ -471,6 +504,8 @@ int main(void) {
                                 one_f_one_b_time,
                                 zero_bubble_time,
                                 interleaved_time,
+                                breadth_first_time,
+                                dualpipe_v_time,
                                 asynchronous_time_and_lags,
                                 versions_of_a_double_buffer,
                                 forward_locked_time_and_lags,

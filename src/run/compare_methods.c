@@ -94,7 +94,7 @@ static void take(const petra_simulated *result, petra_method_figures *out) {
     if (result->device_accounts && result->device_accounts[d].total_peak_bytes > out->peak_bytes)
       out->peak_bytes = result->device_accounts[d].total_peak_bytes;
   }
-  out->device_kept_max = (double)out->kept_max * out->devices / out->stages;
+  out->device_kept_max = (double)out->kept_max * result->device_count / out->stages;
 }
 
 static petra_status simulate(const comparison *c, petra_method_figures *out) {

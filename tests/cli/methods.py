@@ -71,14 +71,23 @@ class Methods(ProgramTest):
         self.assertEqual(self.rows("c.yaml", *loop), rows)
 
     def test_unit_costs(self):
-        """Four devices, k = 8: the closed forms, and what the devices keep."""
-        rows = self.rows("-", "--set", "method.accumulate=8", stdin=b"cluster: {stages: 4}\n")
-        for name, time, kept in (("gpipe", 3 * 11 / 8, 8), ("1f1b", 3 * 11 / 8, 4), ("zb-h1", 3 + 3 / 8, 4), ("interleaved", 3 * (16 + 3) / 16, 11),
-                                 ("looped-bfs", 3 * (16 + 3) / 16, 16), ("backprop", 12, 1), ("petra", 4, 7), ("delayed", 3, 7)):
-            self.assertEqual((rows[name]["time_per_microbatch_s"], rows[name]["kept_max"]), (time, kept), name)
-        for name, row in rows.items():
-            self.assertEqual(row["exact"], row["lag_max"] == 0, name)
-        self.assertEqual(self.rows("-", "--set", "method.accumulate=8", "--set", "method.name=zb-h1", stdin=b"cluster: {stages: 4}\n"), rows)
+        """The table of docs/which-schedule.md: time per microbatch, microbatches kept by the fullest device, largest lag."""
+        for devices, k in (4, 8), (2, 4), (3, 12), (8, 16), (4, 16):
+            idle, full = (devices - 1) / k, 2 * devices - 1
+            late, later = -(-(devices - 1) // k), -(-2 * (devices - 1) // k)
+            table = {"gpipe": (3 + 3 * idle, k, 0), "1f1b": (3 + 3 * idle, devices, 0), "interleaved": (3 + 1.5 * idle, devices + (devices - 1) / 2, 0),
+                     "looped-bfs": (3 + 1.5 * idle, k, 0), "zb-h1": (3 + idle, devices, 0), "dualpipe-v": (3 + idle, devices + 0.5, 0),
+                     "gpipe-checkpoint": (4 + 4 * idle, k, 0), "backprop": (3 * devices, 1, 0), "checkpoint": (4 * devices - 1, 1, 0),
+                     "reversible": (4 * devices - 1, 1, 0), "pipedream": (3, devices, late), "pipedream-2bw": (3, devices, 1),
+                     "delayed": (3, full, later), "dsp": (4, full, later), "petra": (4, full, later), "delayed-reversible": (4, full, later),
+                     "approximate-input": (4, full, later), "ddg": (devices + 2, devices, late), "fr": (devices + 3, devices, late)}
+            rows = self.rows("-", "--set", f"method.accumulate={k}", stdin=b"cluster: {stages: %d}\n" % devices)
+            for name, (time, kept, lag) in table.items():
+                self.assertAlmostEqual(rows[name]["time_per_microbatch_s"], time, 9, (name, devices, k))
+                self.assertEqual((rows[name]["device_kept_max"], rows[name]["lag_max"]), (kept, lag), (name, devices, k))
+            for name, row in rows.items():
+                self.assertEqual(row["exact"], row["lag_max"] == 0, name)
+        self.assertEqual(self.rows("-", "--set", "method.accumulate=16", "--set", "method.name=zb-h1", stdin=b"cluster: {stages: 4}\n"), rows)
         # Three stages per device in a loop; a V has two.
         self.write("c.yaml", "method: {name: interleaved, chunks: 3, accumulate: 8}\ncluster: {stages: 12}\n")
         rows = self.rows("c.yaml")

@@ -101,6 +101,9 @@ class Placement(ProgramTest):
             free, *expected, bytes_of = self.trace("free", *options)
             placed, *found, _ = self.trace("placed", *options, "--set", f"cluster.placement={[1] * 10}")
             self.assertEqual(found, expected)
+            for run in placed, free:
+                for device, stage in zip(run["devices"], run["stages"]):
+                    self.assertEqual(device.pop("peak_bytes"), stage["peak_bytes"]["total"])
             self.without_buffers(placed, bytes_of)
             totals = [sum(stage["peak_bytes"]["total"] for stage in run["stages"]) for run in (placed, free)]
             (self.assertEqual if method == "petra" else self.assertGreater)(*totals, method)
