@@ -237,6 +237,17 @@ class Run:
         return columns
 
     @property
+    def devices(self):
+        """The device of each stage, from 1, of a run that recorded its actions; [] if every device has one stage."""
+        with self._open() as file:
+            return file["trace/actions/stage"].attrs.get("devices", []) if "trace/actions" in file else []
+
+    def stage_labels(self, stages):
+        """Labels for stages: "5", or "5 (device 1)" if devices have several."""
+        devices = self.devices
+        return [f"{stage} (device {devices[stage - 1]})" if len(devices) >= stage else str(stage) for stage in stages]
+
+    @property
     def actions(self):
         return optional("pandas").DataFrame(self.action_columns())
 

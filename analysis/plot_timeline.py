@@ -50,9 +50,9 @@ def select(actions, first_s, last_s, stages):
 
 
 def overlaps(actions):
-    """Returns whether any stage does two things at once."""
+    """Returns whether any stage does two things at once; the W of a step is within its B."""
     for stage in numpy.unique(actions["stage"]):
-        mine = (actions["stage"] == stage) & (actions["end_ns"] > actions["start_ns"])
+        mine = (actions["stage"] == stage) & (actions["end_ns"] > actions["start_ns"]) & (actions["kind"] != "W")
         order = numpy.argsort(actions["start_ns"][mine], kind="stable")
         start, end = actions["start_ns"][mine][order], actions["end_ns"][mine][order]
         if (start[1:] < numpy.maximum.accumulate(end)[:-1]).any():
@@ -112,7 +112,7 @@ def details(actions, limits_ns, columns, two):
             (low + (ticks % columns + 0.5) * column, stages[ticks // columns]))
 
 
-def draw(actions, limits, title, clock="virtual"):
+def draw(actions, limits, title, clock="virtual", labels=None):
     plt = common.pyplot()
     from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
@@ -153,6 +153,8 @@ def draw(actions, limits, title, clock="virtual"):
         handles.append(Patch(color="none", label="(narrow columns: share of the time by kind)"))
     axes.set_ylim(stages[-1] + 0.62, stages[0] - 0.62)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=40))
+    if labels:
+        axes.yaxis.set_major_formatter(lambda stage, _: labels([int(stage)])[0])
     axes.set_xlabel(f"{clock} time ({unit})")
     axes.set_ylabel("stage")
     axes.set_title(common.drawn(title), loc="left")
@@ -202,7 +204,9 @@ def main():
     last = arguments.last if arguments.last is not None else max(1e-9 * actions["end_ns"].max(), first + 1e-9)
     if last <= first:
         common.fail(f"--from {first:g} --to {last:g}: expected an end after the beginning")
-    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage", petra_runs.Run(path).clock()), arguments.output)
+    run = petra_runs.Run(path)
+    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage", run.clock(), run.stage_labels),
+                arguments.output)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,10 @@ def axis(title, **more):
     return {"title": {"text": title}, "automargin": True, **more}
 
 
-def stage_axis(stages, most=24, **more):
+def stage_axis(stages, most=24, labels=None, **more):
     """Puts ticks at stages and not between them."""
-    return axis("stage", tickvals=stages[::-(-len(stages) // most)], **more)
+    some = slice(None, None, -(-len(stages) // most))
+    return axis("stage", tickvals=stages[some], **({"ticktext": labels[some]} if labels else {}), **more)
 
 
 def layout(x, y, **more):
@@ -235,7 +236,7 @@ def memory(runs):
 
 # --- timeline ---
 
-def timeline_view(actions, clock):
+def timeline_view(actions, clock, labels):
     """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its pixels allow (`detail` in report_page.js)."""
     first, last = int(actions["start_ns"].min()), int(actions["end_ns"].max())
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
@@ -255,7 +256,7 @@ def timeline_view(actions, clock):
     stages = numpy.unique(actions["stage"]).tolist()
     low, high = (1e-9 * time / size for time in (first, max(last, first + 1)))
     found = view(traces, x=axis(f"{clock} time ({unit})", range=[low, high]),
-                 y=stage_axis(stages, range=[stages[-1] + 0.62, stages[0] - 0.62]),
+                 y=stage_axis(stages, labels=labels(stages), range=[stages[-1] + 0.62, stages[0] - 0.62]),
                  barmode="overlay", bargap=0, dragmode="zoom", height=max(320, min(900, 160 + 22 * len(stages))))
     two = plot_timeline.overlaps(actions)
     found["actions"] = {"unit": unit, "start": rounded(1e-9 * actions["start_ns"] / size, 12), "end": rounded(1e-9 * actions["end_ns"] / size, 12),
@@ -269,11 +270,11 @@ def timeline(runs):
     recorded = {run: found for run in runs for found in [report_data.windows(run)] if found}
     figures = []
     for run, parts in recorded.items():
-        views = {str(w): timeline_view(actions, run.run.clock()) for w, actions in enumerate(parts.values())}
+        views = {str(w): timeline_view(actions, run.run.clock(), run.run.stage_labels) for w, actions in enumerate(parts.values())}
         part_names = ["the whole run"] if len(parts) == 1 else [f"the {part} of the run" for part in parts]
         figures.append(figure(f"{run.name}: what each stage did when" + ("" if len(parts) == 1 else f", in a window of {report_data.MOST_BARS} actions"),
                               views, [control("window", part_names)]))
-    return section("timeline", "Timeline", "A row is a stage, a gap is time in which it waits; if a stage does two things at once, forward is the upper "
+    return section("timeline", "Timeline", "A row is a stage, a gap is time in which it or its device waits for something; if devices have several stages, a label names the device; if a stage does two things at once, forward is the upper "
                    "half of its row. Actions too narrow for a bar each share columns: a colour is as high as the part of the column's time that its "
                    f"kind takes. Drag to zoom in until each has its bar, double-click for the whole. Of a run of more than {report_data.MOST_BARS} "
                    "actions as many are shown from its beginning, its middle and its end.", figures, "no actions in the log (run.trace_actions: true)",

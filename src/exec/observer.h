@@ -14,6 +14,11 @@ typedef struct petra_trace_row {
   int64_t shared_ns; /* the part of its time that counts for the other actions of its step */
 } petra_trace_row;
 
+/* Returns the start of an action in logs and traces: W of a step is shown within its B, at the end. */
+static inline int64_t petra_trace_row_start_ns(const petra_trace_row *row) {
+  return row->start_ns + (row->action.kind == PETRA_ACTION_WEIGHT_GRADIENT ? row->shared_ns : 0);
+}
+
 typedef struct petra_observer petra_observer;
 
 /* Each function may be NULL. `now_ns` is the executor's clock. */

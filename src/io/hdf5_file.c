@@ -209,6 +209,10 @@ int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value) {
   return put_attribute(object, name, H5T_STD_I32LE, H5T_NATIVE_INT32, -1, &value);
 }
 
+int petra_hdf5_put_i32s(int64_t object, const char *name, const int32_t *values, int count) {
+  return put_attribute(object, name, H5T_STD_I32LE, H5T_NATIVE_INT32, count, values);
+}
+
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
   return put_attribute(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, -1, &value);
 }

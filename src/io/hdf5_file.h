@@ -121,6 +121,7 @@ int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *te
 int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count);
 int petra_hdf5_put_reals(int64_t object, const char *name, const double *values, int count);
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
+int petra_hdf5_put_i32s(int64_t object, const char *name, const int32_t *values, int count);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
 /* Reads attributes of the root. PETRA_DATA: missing or of another type, a text of over 16 MiB. */

@@ -14,7 +14,7 @@ struct petra_action_log {
   petra_trace_row *rows; /* added rows; under the virtual clock those not written yet; end -1: running */
   int64_t count, capacity;
   int64_t written; /* number of rows before these */
-  /* Under the virtual clock, per stage: number of the row of its F, and of its other action, in progress. */
+  /* Under the virtual clock, per stage: numbers of the rows of its F, its W and its other action in progress. */
   int64_t *running;
 };
 
@@ -38,7 +38,8 @@ petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *
 /* --- under the virtual clock --- */
 
 static int64_t *running_of(petra_action_log *log, const petra_action *action) {
-  return &log->running[2 * (action->stage - 1) + (action->kind != PETRA_ACTION_FORWARD)];
+  const int line = action->kind == PETRA_ACTION_FORWARD ? 0 : action->kind == PETRA_ACTION_WEIGHT_GRADIENT ? 1 : 2;
+  return &log->running[PETRA_STEP_ACTIONS * (action->stage - 1) + line];
 }
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
@@ -58,6 +59,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   if (at < 0 || at >= log->count || log->rows[at].action.microbatch != row->action.microbatch ||
       log->rows[at].action.kind != row->action.kind)
     return petra_fail(PETRA_INTERNAL, "stage %d: an action ends that did not start", row->action.stage);
+  log->rows[at].start_ns = petra_trace_row_start_ns(row);
   log->rows[at].end_ns = row->end_ns;
   while (done < log->count && log->rows[done].end_ns >= 0)
     PETRA_TRY(write_row(log->run_h5, &log->rows[done++]));
@@ -79,7 +81,8 @@ petra_status petra_action_log_create(const petra_program_options *program, petra
   log->base.ops = &ops;
   log->program = program;
   log->run_h5 = run_h5;
-  petra_status status = petra_allocate(&log->running, 2 * (size_t)program->stages, sizeof *log->running);
+  petra_status status =
+      petra_allocate(&log->running, PETRA_STEP_ACTIONS * (size_t)program->stages, sizeof *log->running);
   if (status != PETRA_OK)
     petra_action_log_destroy(log);
   else

@@ -337,17 +337,25 @@ static bool put_about(hid_t file, const petra_run_h5_about *about) {
          petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
-/* Names the numbers in the column of kinds of /trace/actions. */
-static bool create_actions(petra_run_h5 *log) {
+/* HDF5 stores attributes of at most 64 KiB in the usual way. */
+enum { ATTRIBUTE_STAGES = 15000 };
+
+/* Names the numbers in the columns of stages and kinds of /trace/actions. */
+static bool create_actions(petra_run_h5 *log, const petra_run_h5_about *about) {
   petra_columns *actions = &log->groups[PETRA_RUN_H5_ACTIONS];
   if (log->group_count <= PETRA_RUN_H5_ACTIONS)
     return true;
   if (!petra_hdf5_put_group(log->file, "trace") || !create_columns(actions, log->file))
     return false;
-  for (int c = 0; c < actions->group->count; c++)
-    if (strcmp(actions->group->columns[c].name, "kind") == 0)
-      return petra_hdf5_put_texts(actions->sets[c], "kinds", petra_run_h5_kinds, PETRA_RUN_H5_KINDS) >= 0;
-  return false;
+  bool done = true;
+  for (int c = 0; c < actions->group->count; c++) {
+    const char *name = actions->group->columns[c].name;
+    if (strcmp(name, "kind") == 0)
+      done &= petra_hdf5_put_texts(actions->sets[c], "kinds", petra_run_h5_kinds, PETRA_RUN_H5_KINDS) >= 0;
+    else if (strcmp(name, "stage") == 0 && about->device_of && about->stages <= ATTRIBUTE_STAGES)
+      done &= petra_hdf5_put_i32s(actions->sets[c], "devices", about->device_of, about->stages) >= 0;
+  }
+  return done;
 }
 
 /* Stores the descriptor of the open file. */
@@ -400,7 +408,8 @@ static bool create_file(petra_run_h5 *log, const char *name, const petra_run_h5_
          petra_hdf5_put_group(log->file, petra_run_h5_stage_group.name) &&
          create_columns(&log->groups[PETRA_RUN_H5_TRAIN], log->file) &&
          create_columns(&log->groups[PETRA_RUN_H5_EPOCH], log->file) && petra_hdf5_put_group(log->file, "memory") &&
-         create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
+         create_actions(log, about) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
+         H5Fget_filesize(log->file, size) >= 0;
 }
 
 static petra_status allocate_log(const char *path, const petra_run_h5_about *about, petra_run_h5 **out) {

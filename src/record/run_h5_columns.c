@@ -94,7 +94,7 @@ static const petra_column stage_columns[] = {
 static const petra_column action_columns[] = {
     COLUMN(petra_run_h5_action, start_ns, I64, "ns", "virtual time of the start"),
     COLUMN(petra_run_h5_action, end_ns, I64, "ns", "virtual time of the end"),
-    COLUMN(petra_run_h5_action, stage, I32, "1", "number of the stage, from 1"),
+    COLUMN(petra_run_h5_action, stage, I32, "1", "number of the stage, from 1; if devices have several stages, the attribute `devices` has the device of each stage"),
     COLUMN(petra_run_h5_action, kind, I32, "1", "index in the attribute `kinds`: `F`, `B`, `W`, `U`, `E`; on the virtual clock an E (evaluation) takes no time"),
     COLUMN(petra_run_h5_action, microbatch, I64, "1", "number of the microbatch, from 0; for U the last one that it covers, for E the last one of the epoch"),
     COLUMN(petra_run_h5_action, version_read, I64, "1", "version of the weights that the action uses, as a number of updates. For U, W and E, and for F and B that read the latest weights, it is the number of updates before the action. For B with `backward_weights: stashed` it is the version of its F. For F with `forward_weights: double_buffer` it is an older version"),

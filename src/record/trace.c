@@ -215,10 +215,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   const petra_action *a = &row->action;
   const char kind = petra_action_letter(a->kind);
   const bool fused = petra_program_fused(t->options.program, a->stage);
-  /* The W of a step is shown within its B, at the end. */
-  const bool within = a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
-  const int64_t start_ns = within ? row->start_ns + row->shared_ns : row->start_ns,
-                duration_ns = row->end_ns - start_ns;
+  const int64_t start_ns = petra_trace_row_start_ns(row), duration_ns = row->end_ns - start_ns;
   if (a->kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule. */
     return PETRA_OK;
   begin(t, 'X', a->stage, start_ns);

@@ -140,6 +140,8 @@ petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, pe
   about->samples = petra_sample_kind_of(plan->config);
   about->seed = (uint64_t)plan->config->run.seed;
   about->actions = plan->config->run.trace_actions;
+  about->stages = plan->stages;
+  about->device_of = petra_program_devices(&plan->program) < plan->stages ? plan->program.device_of : NULL;
   petra_status status = petra_run_h5_create(path, about, &folder->run_h5);
   petra_free(path);
   return status == PETRA_OK ? petra_folder_write_config(folder->path, folder->config, folder->config_size) : status;
