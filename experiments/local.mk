@@ -181,3 +181,16 @@ EXTRA_DIST += experiments/25-longer-under-delay/README.md \
 	experiments/25-longer-under-delay/longer.png \
 	experiments/25-longer-under-delay/longer.py \
 	experiments/25-longer-under-delay/rates.yaml
+EXTRA_DIST += experiments/26-orders-of-pytorch/README.md \
+	experiments/26-orders-of-pytorch/orders.py \
+	experiments/26-orders-of-pytorch/orders.csv \
+	experiments/26-orders-of-pytorch/DualPipeV-16.csv \
+	experiments/26-orders-of-pytorch/DualPipeV-8.csv \
+	experiments/26-orders-of-pytorch/Interleaved1F1B-16.csv \
+	experiments/26-orders-of-pytorch/Interleaved1F1B-8.csv \
+	experiments/26-orders-of-pytorch/InterleavedZeroBubble-16.csv \
+	experiments/26-orders-of-pytorch/InterleavedZeroBubble-8.csv \
+	experiments/26-orders-of-pytorch/LoopedBFS-16.csv \
+	experiments/26-orders-of-pytorch/LoopedBFS-8.csv \
+	experiments/26-orders-of-pytorch/ZBVZeroBubble-16.csv \
+	experiments/26-orders-of-pytorch/ZBVZeroBubble-8.csv

@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations  # noqa: E402
 
-# The schedule of PyTorch, and the method of petra that has its place.
+# The schedules of PyTorch, and the method of petra in place of each.
 PEERS = {"Interleaved1F1B": "interleaved", "LoopedBFS": "looped-bfs", "InterleavedZeroBubble": "interleaved-zb",
          "ZBVZeroBubble": "zb-v", "DualPipeV": "dualpipe-v"}
 DEVICES, STAGES, FLUSHES = 4, 8, (8, 16)
@@ -33,9 +33,9 @@ def export():
                 csv.writer(file, lineterminator="\n").writerows(orders)
 
 
-def simulate(method, microbatches, *options):
-    found = simulations.petra("simulate", "-", "--set", f"cluster.stages={STAGES}", "--set", f"method.name={method}", "--set",
-                              f"method.accumulate={microbatches}", "--set", f"run.max_microbatches={microbatches}", *options)
+def simulate(method, microbatches, **more):
+    found = simulations.simulate("-", {"cluster.stages": STAGES, "method.name": method, "method.accumulate": microbatches,
+                                       "run.max_microbatches": microbatches, **more})
     return found["makespan_s"], found["bubble_fraction"], max(device["kept_max"] for device in found["devices"])
 
 
@@ -45,15 +45,16 @@ def main():
     rows = []
     for schedule, method in PEERS.items():
         for microbatches in FLUSHES:
-            theirs = simulate("gpipe", microbatches, "--set", f"method.schedule={path_of(schedule, microbatches)}")
-            rows.append([schedule, method, microbatches, *theirs, *simulate(method, microbatches)])
-    names = ["PyTorch", "petra", "microbatches", "its time (s)", "its bubble", "its kept", "time (s)", "bubble", "kept"]
-    with open(os.path.join(HERE, "orders.csv"), "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([names, *rows])
-    print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
-    for row in rows:
-        print("| " + " | ".join(f"{value:.4f}" if index % 3 == 1 and index > 3 else f"{value:g}" if isinstance(value, float) else
-                                str(value) for index, value in enumerate(row)) + " |")
+            row = {"pytorch": schedule, "petra": method, "microbatches": microbatches}
+            for whose, found in (("pytorch", simulate("gpipe", microbatches, **{"method.schedule": path_of(schedule, microbatches)})),
+                                 ("petra", simulate(method, microbatches))):
+                row.update({f"{whose}_{name}": value for name, value in zip(("time_s", "bubble", "kept"), found)})
+            rows.append(row)
+    simulations.write_table(os.path.join(HERE, "orders.csv"), rows)
+    simulations.markdown(["PyTorch", "petra", "microbatches", "time: PyTorch", "petra", "bubble: PyTorch", "petra", "kept: PyTorch", "petra"],
+                         [[row["pytorch"], f"`{row['petra']}`", row["microbatches"],
+                           *[f"{row[f'{whose}_{name}']:{form}}" for name, form in (("time_s", "g"), ("bubble", ".4f"), ("kept", "d"))
+                             for whose in ("pytorch", "petra")]] for row in rows])
 
 
 main()

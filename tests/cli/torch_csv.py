@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CSV of PyTorch's pipelining runtime, the devices of the stages, and joined actions."""
 
-import json
+import os
 
 from program import ProgramTest, main
 
@@ -15,6 +15,7 @@ V_TEXT = """\
 2: 2F0 3F0 2F1 3F1 3B0+3W0 3B1+3W1 2B0+2W0 2B1+2W1
 """
 FOUR = ["--set", "cluster.stages=4", "--set", "method.name=1f1b", "--set", "method.accumulate=2", "--set", "run.max_microbatches=2"]
+PYTORCH = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "experiments/26-orders-of-pytorch")
 SYNCHRONOUS = {"gpipe", "gpipe-checkpoint", "1f1b", "zb-h1"}
 
 
@@ -74,6 +75,29 @@ class TorchCsv(ProgramTest):
             busy = sum(stage["utilization"] for stage in found["stages"]) * found["makespan_s"]
             self.assertAlmostEqual(busy, work)
             self.assertAlmostEqual(found["bubble_fraction"], 1 - work / (2 * found["makespan_s"]))
+
+    def test_orders_of_pytorch(self):
+        """Each can be simulated, and petra's own is as fast and keeps no more."""
+        for peer, method in (("Interleaved1F1B", "interleaved"), ("LoopedBFS", "looped-bfs"), ("InterleavedZeroBubble", "interleaved-zb"),
+                             ("ZBVZeroBubble", "zb-v"), ("DualPipeV", "dualpipe-v")):
+            for k in 8, 16:
+                options = ["--set", "cluster.stages=8", "--set", f"method.accumulate={k}", "--set", f"run.max_microbatches={k}"]
+                theirs = self.good_json("simulate", "-", *options, "--set", f"method.schedule={PYTORCH}/{peer}-{k}.csv", "--set",
+                                        "method.name=gpipe")
+                own = self.good_json("simulate", "-", *options, "--set", f"method.name={method}")
+                self.assertLessEqual(own["makespan_ns"], theirs["makespan_ns"], (peer, k))
+                kept = [max(device["kept_max"] for device in found["devices"]) for found in (own, theirs)]
+                self.assertLessEqual(kept[0], kept[1], (peer, k))
+
+    def test_training_in_orders_of_pytorch(self):
+        options = ["--quiet", "--set", "stages.partition=balanced", "--set", "stages.count=8", "--set", "method.accumulate=8", "--set",
+                   "run.max_microbatches=12", "--set", "run.epochs=2"]
+        self.good("train", "small.yaml", *options, "--set", "method.name=gpipe", "--output", "a")
+        for peer in "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "LoopedBFS":
+            self.good("train", "small.yaml", *options, "--set", "method.name=1f1b", "--set", f"method.schedule={PYTORCH}/{peer}-8.csv",
+                      "--output", "b")
+            same = self.read("a/weights.h5") == self.read("b/weights.h5")
+            self.assertEqual(same, peer != "LoopedBFS", peer)
 
     def test_bad_files(self):
         for text, line in (
