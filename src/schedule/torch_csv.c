@@ -23,7 +23,7 @@ typedef struct reader {
   bool split; /* the file has an I or a W */
 } reader;
 
-/* One cell without its blanks. */
+/* One cell without its blanks and quotes. */
 typedef struct cell {
   const char *text;
   size_t length;
@@ -34,6 +34,8 @@ static cell trim(const char *text, const char *end) {
     text++;
   while (end > text && isspace((unsigned char)end[-1]))
     end--;
+  if (end - text >= 2 && *text == '"' && end[-1] == '"')
+    text++, end--;
   return (cell){text, (size_t)(end - text)};
 }
 
@@ -184,10 +186,11 @@ bool petra_torch_csv_recognise(const char *text, size_t size) {
 
 petra_status petra_torch_csv_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
   petra_schedule_builder b;
-  const cell whole = trim(text, text + size); /* a blank line is no rank at the end */
-  reader r = {.name = name, .at = text, .end = whole.text + whole.length, .split = has_split(text, text + size)};
+  reader r = {.name = name, .at = text, .end = text + size, .split = has_split(text, text + size)};
   PETRA_TRY(petra_schedule_builder_init(&b));
   b.schedule->flush = b.schedule->torch = true;
+  while (r.end > text && isspace((unsigned char)r.end[-1])) /* a blank line is no rank at the end */
+    r.end--;
   petra_status status = read_lines(&r, &b);
   if (status == PETRA_OK)
     status = petra_schedule_finish(&b, name, out);

@@ -57,8 +57,12 @@ class TorchCsv(ProgramTest):
         self.assertLessEqual(SYNCHRONOUS | {"interleaved", "looped-bfs", "dualpipe-v", "backprop"}, names)
 
     def test_pairs(self):
+        plain = V.replace('"', "")
+        quoted = "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in plain.split("\n") if line)
+        for text in V, plain, V.replace("\n", "\r\n") + "\r\n", quoted:
+            self.write("v.csv", text)
+            self.assertEqual(self.good("schedule", "v.csv"), V_TEXT)
         self.write("v.csv", V.replace('"', ""))
-        self.assertEqual(self.good("schedule", "v.csv"), V_TEXT)
         self.write("v.schedule", V_TEXT)
         self.assertEqual(self.good("schedule", "v.schedule"), V_TEXT)
         found = [self.good_json("simulate", "-", *FOUR, "--set", "method.schedule=v.csv", "--set", f"cluster.overlap={overlap}")
