@@ -75,9 +75,9 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
     /* U, and then E, wait for running actions, and nothing starts before they have ended. */
     return engine == petra_engine_of(executor, PETRA_ACTION_UPDATE) && !dev->engines[0].busy && !dev->engines[1].busy;
   }
-  if (dev->engines[0].busy && dev->engines[0].running[0].action.kind == PETRA_ACTION_UPDATE)
+  if (dev->engines[0].busy && dev->engines[0].running.action.kind == PETRA_ACTION_UPDATE)
     return false;
-  if (dev->engines[1].busy && dev->engines[1].running[0].action.kind == PETRA_ACTION_UPDATE)
+  if (dev->engines[1].busy && dev->engines[1].running.action.kind == PETRA_ACTION_UPDATE)
     return false;
   /* The only pass of a fused head counts as B. */
   bool may_forward = engine == petra_engine_of(executor, fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);

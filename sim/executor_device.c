@@ -5,7 +5,7 @@
 #include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they query */
 
 void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader) {
-  petra_step *counters = &reader->reading;
+  petra_counters *counters = &reader->reading;
   petra_action action;
   int64_t round;
   bool joined = false;
@@ -16,8 +16,10 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
       counters->round_start = counters->order;
     }
     bool ours = petra_engine_of(executor, action.kind) == engine;
-    if (ours && !joined)
-      reader->next = *counters;
+    if (ours && !joined) {
+      reader->next.before = *counters;
+      reader->next.count = 0;
+    }
     if (ours)
       reader->next.action[reader->next.count++] = action;
     reader->waiting |= ours;
@@ -46,7 +48,7 @@ static bool fed(const petra_executor_virtual *executor, const petra_action *acti
 }
 
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step) {
-  if (device->done < step->round_start)
+  if (device->done < step->before.round_start)
     return false;
   for (int i = 0; i < step->count; i++)
     if (!fed(executor, &step->action[i]))
@@ -55,11 +57,11 @@ bool petra_device_ready(const petra_executor_virtual *executor, const petra_devi
   case PETRA_ACTION_FORWARD:
   case PETRA_ACTION_BACKWARD:
   case PETRA_ACTION_WEIGHT_GRADIENT:
-    return device->updates >= step->updates_before;
+    return device->updates >= step->before.updates_before;
   case PETRA_ACTION_UPDATE:
-    return device->passes >= step->passes_before && petra_exchange_done(executor, step->action[0].stage);
+    return device->passes >= step->before.passes_before && petra_exchange_done(executor, step->action[0].stage);
   case PETRA_ACTION_EVALUATE:
-    return device->done >= step->order;
+    return device->done >= step->before.order;
   case PETRA_ACTION_KINDS:
     break;
   }

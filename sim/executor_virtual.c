@@ -90,12 +90,14 @@ static petra_status price(const petra_executor_virtual *executor, const petra_en
 static int64_t step_ns(const petra_executor_virtual *executor, const petra_action *actions, int count,
                        int64_t *part_ns) {
   int64_t sum_ns[2] = {0, 0}, whole_ns; /* of B and W; of F */
+  if (count == 1)
+    return part_ns[0];
   for (int i = 0; i < count; i++)
     if (__builtin_add_overflow(sum_ns[actions[i].kind == PETRA_ACTION_FORWARD], part_ns[i],
                                &sum_ns[actions[i].kind == PETRA_ACTION_FORWARD]))
       return INT64_MAX;
   const bool shorter = sum_ns[1] < sum_ns[0];
-  int64_t hidden_ns = count > 1 ? llround(executor->settings.overlap * (double)sum_ns[shorter]) : 0;
+  int64_t hidden_ns = llround(executor->settings.overlap * (double)sum_ns[shorter]);
   if (__builtin_add_overflow(sum_ns[0], sum_ns[1] - hidden_ns, &whole_ns))
     return INT64_MAX;
   for (int i = 0; i < count && hidden_ns > 0; i++) {
@@ -132,7 +134,7 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
     return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
                       (long long)(LATEST_NS / 1000000000));
   for (int i = 0; i < count; i++)
-    engine->running[i] =
+    *(i == 0 ? &engine->running : &executor->device[device].joined[i - 1]) =
         (petra_trace_row){actions[i], executor->now_ns, end_ns, results[i], .shared_ns = duration_ns - part_ns[i]};
   executor->counts[device].busy_ns += duration_ns;
   const petra_event event = {
@@ -171,7 +173,7 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
       if (executor->arrival) {
         if (!petra_arrival_choose(executor, device, e, action))
           continue;
-        engine->running[0].action = *action;
+        engine->running.action = *action;
       } else {
         if (!engine->waiting || !petra_device_ready(executor, dev, &engine->next))
           continue;
@@ -282,8 +284,9 @@ static petra_status end_step(petra_executor_virtual *executor, const petra_event
   mark_dirty(executor, event->stage);
   if (executor->parked)
     PETRA_TRY(count_round(executor, event->stage, event->detail));
-  for (int i = 0; i < engine->running_count; i++)
-    PETRA_TRY(end_action(executor, event->stage, &engine->running[i]));
+  PETRA_TRY(end_action(executor, event->stage, &engine->running));
+  for (int i = 1; i < engine->running_count; i++)
+    PETRA_TRY(end_action(executor, event->stage, &executor->device[event->stage].joined[i - 1]));
   return PETRA_OK;
 }
 

@@ -13,25 +13,30 @@ typedef struct petra_hosts petra_hosts; /* executor_host.c */
 
 enum { PETRA_ENGINES = 2 };
 
-/* An action, or joined ones, with the counts of the actions before it. */
-typedef struct petra_step {
-  petra_action action[PETRA_STEP_ACTIONS];
-  int count;
+/* The counts of the actions before one. */
+typedef struct petra_counters {
   int64_t order;                         /* its position in the device's order */
   int64_t updates_before, passes_before; /* number of U; number of F, B and W before it */
   int64_t round_start;                   /* position of the first action of its round */
+} petra_counters;
+
+/* An action, or joined ones. */
+typedef struct petra_step {
+  petra_counters before;
+  int count;
+  petra_action action[PETRA_STEP_ACTIONS];
 } petra_step;
 
 /* An engine reads the device's order, skips the other engine's actions and stops at its own. */
 typedef struct petra_engine {
   petra_cursor cursor;
-  petra_step reading; /* counters of the reader; its actions are unused */
+  petra_counters reading;
   int64_t round;
   petra_step next;
   bool waiting, busy;
-  bool parked;     /* the round of its next action has not begun (locked programs) */
-  int64_t free_ns; /* when its last action ended */
-  petra_trace_row running[PETRA_STEP_ACTIONS];
+  bool parked;             /* the round of its next action has not begun (locked programs) */
+  int64_t free_ns;         /* when its last action ended */
+  petra_trace_row running; /* the first action of its step; petra_device.joined has the others */
   int running_count;
 } petra_engine;
 
@@ -40,6 +45,7 @@ typedef struct petra_device {
   int64_t updates, passes, done; /* number that have ended: U; F, B and W; all */
   int64_t in_flight, kept;
   bool dirty; /* in the list of devices to examine */
+  petra_trace_row joined[PETRA_STEP_ACTIONS - 1];
 } petra_device;
 
 /* --- the executor --- */

@@ -97,7 +97,7 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
                                stage, found, file ? config->method.schedule : plan->method.name, required);
     plan->device_of[stage - 1] = found;
   }
-  plan->program.device_of = plan->device_of;
+  plan->program.device_of = devices < plan->stages || layout == PETRA_LAYOUT_ANY ? plan->device_of : NULL;
   plan->program.devices = devices;
   return PETRA_OK;
 }
