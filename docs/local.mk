@@ -47,6 +47,8 @@ EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 	docs/adr/0023-sequences-and-functions.md \
 	docs/adr/0024-numbers-of-two-types.md \
 	docs/adr/0025-probes-where-the-weights-are.md \
+	docs/adr/0026-joined-actions-are-one-step.md \
+	docs/adr/0027-an-order-may-be-searched.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.
@@ -54,8 +56,9 @@ EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/me
 	docs/methods/1f1b.md docs/methods/README.md docs/methods/approximate-input.md docs/methods/backprop.md \
 	docs/methods/checkpoint.md docs/methods/ddg.md docs/methods/delayed-reversible.md docs/methods/delayed.md \
 	docs/methods/dsp.md docs/methods/dualpipe-v.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
-	docs/methods/interleaved.md docs/methods/looped-bfs.md docs/methods/petra-arrival.md docs/methods/petra.md docs/methods/pipedream-2bw.md \
-	docs/methods/pipedream.md docs/methods/reversible.md docs/methods/zb-h1.md
+	docs/methods/interleaved-zb.md docs/methods/interleaved.md docs/methods/looped-bfs.md docs/methods/petra-arrival.md docs/methods/petra.md \
+	docs/methods/pipedream-2bw.md docs/methods/pipedream.md docs/methods/reversible.md docs/methods/v-half.md docs/methods/v-min.md \
+	docs/methods/zb-h1.md docs/methods/zb-h2.md docs/methods/zb-v.md
 
 # docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorials train for
 # minutes, and have a target of their own.

@@ -17,11 +17,13 @@ sys.excepthook = common.one_line
 
 COLOURS, MARKERS = common.COLOURS, common.MARKERS
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
-WINE = "#882255"  # of Paul Tol's muted scheme
+WINE, OLIVE = "#882255", "#999933"  # of Paul Tol's muted scheme
 # Each method has one look in all figures: the colour shows its family, the marker the member.
 METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoint": (BLACK, "^"),
                 "gpipe": (GREEN, "o"), "gpipe-checkpoint": (GREEN, "s"),
-                "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"),
+                "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"), "looped-bfs": (SKY, "v"),
+                "zb-h2": (SKY, "D"), "interleaved-zb": (SKY, "P"),
+                "zb-v": (OLIVE, "o"), "v-half": (OLIVE, "s"), "v-min": (OLIVE, "^"), "dualpipe-v": (OLIVE, "D"),
                 "pipedream": (PINK, "o"), "pipedream-2bw": (PINK, "s"),
                 "ddg": (WINE, "o"), "fr": (WINE, "s"),
                 "delayed": (ORANGE, "o"), "dsp": (ORANGE, "s"),

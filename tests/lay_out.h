@@ -13,7 +13,8 @@ static inline void lay_out(const petra_program_ops *program, petra_program_optio
   static int64_t duration[LAID_OUT_MAX][PETRA_ACTION_KINDS];
   static petra_schedule *written;
   ck_assert_int_le(options->stages, LAID_OUT_MAX);
-  options->devices = options->stages / (program->layout == PETRA_LAYOUT_SINGLE ? 1 : 2);
+  const int32_t chunks = options->chunks > 0 ? options->chunks : 2;
+  options->devices = program->layout == PETRA_LAYOUT_SINGLE ? options->stages : options->stages / chunks;
   options->device_of = device_of;
   for (int32_t j = 0; j < options->stages; j++) {
     device_of[j] = petra_layout_device(program->layout, options->devices, j + 1);

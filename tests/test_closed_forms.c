@@ -178,6 +178,85 @@ START_TEST(dualpipe_v_time) {
 }
 END_TEST
 
+/* Expects that no device has kept more microbatches of its stages than `limit`, and if `exact` that one has kept that
+ * many. */
+static void expect_kept(const petra_program_options *options, int64_t limit, bool exact, const char *what) {
+  int64_t maximum = 0;
+  for (int32_t d = 1; d <= petra_program_devices(options); d++)
+    maximum = larger(maximum, device_counts[d].kept_max);
+  EXPECT(exact ? maximum : larger(maximum, limit), limit, what, options);
+}
+
+/* zb-h2 with F = Bi = W = 1: D - 1 for the start of a run. If M >= 2 D - 1, a further flush takes 3 M, else 2 D - 1 - M
+ * more. A device keeps up to 2 D - 1 microbatches. */
+START_TEST(zero_bubble_with_more_memory_time) {
+  for (int32_t devices = 1; devices <= 16; devices += devices < 8 ? 1 : 4)
+    for (int64_t m = devices; m <= 2 * devices + 20; m += m < 2 * devices + 2 ? 1 : 9)
+      for (int64_t flushes = 1; flushes <= 2; flushes++) {
+        const int64_t wait = larger(2 * devices - 1 - m, 0);
+        petra_program_options options = flush_of(devices, m * flushes, true);
+        options.accumulate = m;
+        lay_out(&petra_program_zb_h2, &options);
+        EXPECT(time_of(&petra_program_zb_h2, &options, &unit, false, 1),
+               3 * m * flushes + devices - 1 + wait * (flushes - 1), "zb-h2", &options);
+        expect_kept(&options, smaller(m, 2 * devices - 1), true, "zb-h2 keeps");
+      }
+}
+END_TEST
+
+/* zb-v with F = Bi = W = 1, two stages on each of D devices: D - 1 for the start of a run, and 6 M for each flush of
+ * M >= 2 D; a single flush of M >= D takes that long too. A device keeps up to 2 D microbatches of its stages. */
+START_TEST(zero_bubble_in_a_v_time) {
+  for (int32_t devices = 1; devices <= 16; devices += devices < 8 ? 1 : 4)
+    for (int64_t m = devices; m <= 2 * devices + 20; m += m < 2 * devices + 2 ? 1 : 9)
+      for (int64_t flushes = 1; flushes <= (m < 2 * devices ? 1 : 2); flushes++) {
+        petra_program_options options = flush_of(2 * devices, m * flushes, true);
+        options.accumulate = m;
+        lay_out(&petra_program_zb_v, &options);
+        EXPECT(time_of(&petra_program_zb_v, &options, &unit, false, 1), 6 * m * flushes + devices - 1, "zb-v",
+               &options);
+        expect_kept(&options, 2 * devices, true, "zb-v keeps");
+      }
+}
+END_TEST
+
+/* interleaved-zb with F = Bi = W = 1 and v stages on a device: 3 v M + D - 1 if D divides M, else at most D - 1 more. A
+ * device keeps up to v D microbatches of its stages. */
+START_TEST(interleaved_zero_bubble_time) {
+  for (int32_t devices = 1; devices <= 16; devices += devices < 8 ? 1 : 4)
+    for (int32_t v = 2; v <= 4; v++)
+      for (int64_t m = devices; m <= 3 * devices; m += m < devices + 2 ? 1 : smaller(3, larger(3 * devices - m, 1))) {
+        petra_program_options options = flush_of(v * devices, m, true);
+        options.chunks = v;
+        lay_out(&petra_program_interleaved_zb, &options);
+        const int64_t more =
+            time_of(&petra_program_interleaved_zb, &options, &unit, false, 1) - (3 * v * m + devices - 1);
+        ck_assert_int_ge(more, 0);
+        ck_assert_int_le(more, m % devices == 0 ? 0 : devices - 1);
+        expect_kept(&options, v * devices, m % devices == 0, "interleaved-zb keeps");
+      }
+}
+END_TEST
+
+/* v-half and v-min with F = Bi = W = 1 and M >= D: at most 6 M + 3 (D - 1) and 6 M + 4 D - 3; v-min with at least four
+ * devices and M >= 2 D takes 6 M + 4 D - 5, or 2 more if 3 divides D. A device keeps up to 2 floor((D + 2) / 2) and
+ * 2 floor((D + 4) / 3) microbatches of its stages. */
+START_TEST(less_memory_in_a_v_time) {
+  for (int32_t devices = 2; devices <= 16; devices += devices < 8 ? 1 : 4)
+    for (int64_t m = devices; m <= 2 * devices + 20; m += m < 2 * devices + 2 ? 1 : 9)
+      for (int minimum = 0; minimum < 2; minimum++) {
+        const petra_program_ops *program = minimum ? &petra_program_v_min : &petra_program_v_half;
+        petra_program_options options = flush_of(2 * devices, m, true);
+        lay_out(program, &options);
+        const int64_t idle = time_of(program, &options, &unit, false, 1) - 6 * m;
+        ck_assert_int_le(idle, minimum ? 4 * devices - 3 : 3 * (devices - 1));
+        if (minimum && devices >= 4 && m >= 2 * devices)
+          EXPECT(idle, 4 * devices - (devices % 3 == 0 ? 3 : 5), "v-min", &options);
+        expect_kept(&options, 2 * (minimum ? (devices + 4) / 3 : (devices + 2) / 2), true, program->name);
+      }
+}
+END_TEST
+
 /* Steady state F + B per microbatch, J - j + 1 in flight, lag ceil((J - j) / k). */
 START_TEST(asynchronous_time_and_lags) {
   static const int64_t factors[] = {1, 2, 4, 8};
@@ -506,6 +585,10 @@ int main(void) {
                                 interleaved_time,
                                 breadth_first_time,
                                 dualpipe_v_time,
+                                zero_bubble_with_more_memory_time,
+                                zero_bubble_in_a_v_time,
+                                interleaved_zero_bubble_time,
+                                less_memory_in_a_v_time,
                                 asynchronous_time_and_lags,
                                 versions_of_a_double_buffer,
                                 forward_locked_time_and_lags,

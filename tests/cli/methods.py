@@ -77,6 +77,7 @@ class Methods(ProgramTest):
             late, later = -(-(devices - 1) // k), -(-2 * (devices - 1) // k)
             table = {"gpipe": (3 + 3 * idle, k, 0), "1f1b": (3 + 3 * idle, devices, 0), "interleaved": (3 + 1.5 * idle, devices + (devices - 1) / 2, 0),
                      "looped-bfs": (3 + 1.5 * idle, k, 0), "zb-h1": (3 + idle, devices, 0), "dualpipe-v": (3 + idle, devices + 0.5, 0),
+                     "interleaved-zb": (3 + idle / 2, devices, 0),
                      "gpipe-checkpoint": (4 + 4 * idle, k, 0), "backprop": (3 * devices, 1, 0), "checkpoint": (4 * devices - 1, 1, 0),
                      "reversible": (4 * devices - 1, 1, 0), "pipedream": (3, devices, late), "pipedream-2bw": (3, devices, 1),
                      "delayed": (3, full, later), "dsp": (4, full, later), "petra": (4, full, later), "delayed-reversible": (4, full, later),
@@ -85,6 +86,11 @@ class Methods(ProgramTest):
             for name, (time, kept, lag) in table.items():
                 self.assertAlmostEqual(rows[name]["time_per_microbatch_s"], time, 9, (name, devices, k))
                 self.assertEqual((rows[name]["device_kept_max"], rows[name]["lag_max"]), (kept, lag), (name, devices, k))
+            # The pipeline fills once in a run of at least two updates, or devices idle at every update.
+            for name, time, kept in ("zb-h2", idle / 2, full), ("zb-v", idle / 4, devices), ("v-half", 1.5 * idle, devices // 2 + 1), (
+                    "v-min", (4 * devices - 3) / (2 * k), (devices + 1) // 3 + 1):
+                self.assertLessEqual(rows[name]["time_per_microbatch_s"], 3 + time + 1e-9, (name, devices, k))
+                self.assertEqual((rows[name]["device_kept_max"], rows[name]["lag_max"]), (kept, 0), (name, devices, k))
             for name, row in rows.items():
                 self.assertEqual(row["exact"], row["lag_max"] == 0, name)
         self.assertEqual(self.rows("-", "--set", "method.accumulate=16", "--set", "method.name=zb-h1", stdin=b"cluster: {stages: 4}\n"), rows)

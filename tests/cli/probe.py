@@ -103,8 +103,9 @@ class Probe(ProgramTest):
             for name in ["train/loss", "train/virtual_s", "epoch/train_loss", "memory/peak_bytes", "memory/total_peak_bytes"]:
                 self.assertEqual(one[name][:].tobytes(), other[name][:].tobytes(), name)
 
-    METHODS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1", "pipedream",
-               "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra"]
+    METHODS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2",
+               "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v", "pipedream", "pipedream-2bw", "ddg", "fr", "delayed", "dsp",
+               "delayed-reversible", "approximate-input", "petra"]
     # As many microbatches an epoch as above, of half the images, in a narrower network.
     ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4, "data__batch": 2,
            "data__limit": 48, "model__width": 1}

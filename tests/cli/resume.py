@@ -33,6 +33,9 @@ PERIODS = ["1", "3 microbatches", "7 microbatches", "0.003 minutes"]
 
 METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=checkpoint"], ["method.name=gpipe"],
            ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
+           ["method.name=looped-bfs"], ["method.name=zb-h2", "method.keep=input"], ["method.name=interleaved-zb", "probe.per_epoch=1"],
+           ["method.name=zb-v", "cluster.engines=2"], ["method.name=v-half"], ["method.name=v-min", "method.accumulate=5"],
+           ["method.name=dualpipe-v", "cluster.overlap=0.5"],
            ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp", "data.recalibrate=3"],
            ["method.name=delayed-reversible", "optim.name=adamw", "optim.lr=0.001"], ["method.name=approximate-input", "optim.name=lion", "optim.lr=0.0001", "optim.clip=0.5"],
            ["method.name=petra"], ["method.name=petra", "method.extra_delay=[5, 4, 2, 2]", "optim.name=muon", "optim.lr=0.01"],

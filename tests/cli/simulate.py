@@ -151,7 +151,7 @@ class Simulate(ProgramTest):
         """The versions that passes read and updates write are in the trace; durations scatter."""
         self.write("c.yaml", CLUSTER)
         methods = [m["name"] for m in json.loads(self.good("methods", "--json"))["methods"]]
-        self.assertGreaterEqual(len(methods), 20)
+        self.assertIn("petra", methods)
         overrides = [[f"method.name={m}"] + ["method.credit=6"] * (m == "petra-arrival") for m in methods]
         overrides += [["method.name=petra", "method.sync_period=5"], ["method.name=delayed", "method.keep=input"],
                       ["method.name=petra", "method.program=1f1b-async"], ["method.name=dsp", "method.head=split"],
