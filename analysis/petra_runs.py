@@ -245,7 +245,7 @@ class Run:
     def stage_labels(self, stages):
         """Labels for stages: "5", or "5 (device 1)" if devices have several."""
         devices = self.devices
-        return [f"{stage} (device {devices[stage - 1]})" if len(devices) >= stage else str(stage) for stage in stages]
+        return [f"{stage} (device {devices[stage - 1]})" if 0 < stage <= len(devices) else str(stage) for stage in stages]
 
     @property
     def actions(self):

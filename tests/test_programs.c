@@ -336,7 +336,7 @@ START_TEST(schedules_that_are_refused) {
        "s: device 1, action 2 (1U0): there is no backward of stage 1 since its last update"},
       {"1: 1B0 1U0 1U0\n", "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
       {"1: 1B0 1B1 1U0\n", "s: device 1, action 3 (1U0): the last backward before it is 1B1; expected 1U1"},
-      {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
+      {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): stage 1 still has to do 1 weight gradients (W)"},
       {"1: 1F0 2B0\n2: 2B1 2B2\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
       {"1: 1F0 4B0\n2: 2F0 3F0 4B1 4B2\n", "s: device 1, action 2 (4B0): stage 4 is on device 2"},
       {"1: 1F0+1F1\n", "s: device 1, action 2 (1F1): it is joined to other actions; expected at most one F"},

@@ -182,6 +182,10 @@ static petra_status gantt_print(const petra_schedule *schedule, bool recomputes,
  * microbatches coming back; an order in text is long enough for `petra simulate` to find a steady state in it. */
 enum { CHART_FILLINGS = 1, TEXT_FILLINGS = 2 };
 
+static bool writes_csv(const petra_arguments *arguments) {
+  return arguments->format && strcmp(arguments->format, "torch-csv") == 0;
+}
+
 /* The schedule to print. */
 typedef struct printed {
   petra_schedule *schedule;
@@ -189,16 +193,14 @@ typedef struct printed {
   int engines;
 } printed;
 
-static bool writes_csv(const petra_arguments *arguments) {
-  return arguments->format && strcmp(arguments->format, "torch-csv") == 0;
-}
-
 /* The CSV of PyTorch has the order of one flush. */
 static petra_status one_flush(const petra_config *config, petra_plan *plan) {
   if (plan->method.program->moment != PETRA_MOMENT_WINDOW)
-    return petra_config_fail(config, "method.name",
-                             "%s with --format torch-csv, which has no updates; expected a synchronous method",
-                             plan->method.name);
+    return petra_config_fail(
+        config, "method.name",
+        "%s updates between passes, which the CSV of --format torch-csv cannot express; expected a "
+        "synchronous method",
+        plan->method.name);
   if (!plan->schedule)
     plan->program.microbatches = plan->program.accumulate;
   return PETRA_OK;
@@ -231,14 +233,24 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
   const char *name = petra_schedule_file_name(arguments->input);
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "%s: a schedule has no keys for --set", name);
+  petra_schedule *flush;
   PETRA_TRY(petra_schedule_parse(name, text->text, text->size, &p->schedule));
-  return petra_schedule_check(p->schedule, name);
+  PETRA_TRY(petra_schedule_check(p->schedule, name));
+  if (!p->schedule->flush)
+    return PETRA_OK;
+  flush = p->schedule; /* a run adds the updates */
+  const petra_program_options options = petra_schedule_options(flush);
+  p->schedule = NULL;
+  petra_status status = petra_schedule_record(&flush->program, &options, &p->schedule);
+  petra_schedule_destroy(flush);
+  return status;
 }
 
 /* Refuses an order that ends too early: every figure would be wrong. */
 static void warn_without_backward(const petra_schedule *schedule) {
   int64_t microbatches = 0;
-  for (int64_t i = schedule->first[0]; i < schedule->first[1]; i++) {
+  const int64_t *first = &schedule->first[schedule->device_of[0] - 1];
+  for (int64_t i = first[0]; i < first[1]; i++) {
     const petra_action *action = &schedule->entries[i].action;
     if (action->stage == 1 && action->kind == PETRA_ACTION_BACKWARD)
       return;
@@ -278,6 +290,10 @@ static petra_status run(const petra_arguments *arguments) {
   if (!arguments->input)
     return petra_fail(
         PETRA_USAGE, "petra schedule needs a config or a schedule ('-' for standard input); see petra schedule --help");
+  if (arguments->format && !writes_csv(arguments) && strcmp(arguments->format, "text") != 0)
+    return petra_fail(PETRA_USAGE, "--format: unknown format '%s'; expected text or torch-csv", arguments->format);
+  if ((arguments->format != NULL) + arguments->gantt + arguments->json > 1)
+    return petra_fail(PETRA_USAGE, "--format, --gantt and --json: expected one of them");
   PETRA_TRY(petra_schedule_file_peek(arguments->input, &text));
   petra_status status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
   petra_free(text.text);
@@ -299,22 +315,23 @@ static petra_status run(const petra_arguments *arguments) {
 const petra_command petra_command_schedule = {
     .name = "schedule",
     .summary = "prints the schedule of a method, or checks one from a file",
-    .arguments = "CONFIG.yaml | FILE.schedule [--gantt] [--json]",
+    .arguments = "CONFIG.yaml | FILE.schedule | FILE.csv [--format text|torch-csv | --gantt | --json]",
     .help = "Prints the actions of each device in order, one line per device. The actions are:\n"
             "  2F0    forward of microbatch 0 at stage 2\n"
             "  2B0    backward\n"
             "  2W0    weight gradient, if it is separate from the backward\n"
             "  2U0    update; microbatch 0 is the last one that it covers\n"
             "  2E0    the evaluation uses the weights at this point\n"
+            "  +      joins actions to one step: 1F3+4B0 starts when both can start\n"
             "  |      end of a round: the next round begins after all actions before it\n"
             "  ||     end of a round of the whole network: actions after the n-th || of a device wait until every\n"
             "         device has completed the actions before its own n-th ||\n"
             "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the\n"
             "pipeline twice (--gantt: once), plus 8.\n"
             "\n"
-            "If the first line of the file or pipe begins with '1:', it is a schedule in this form. petra checks it,\n"
-            "and prints it if it can run; otherwise the error names the first wrong action. To run such a file, set\n"
-            "method.schedule.\n"
+            "If the first line of the file or pipe begins with '1:', it is a schedule in this form. If it begins with\n"
+            "an action such as 0F0, it is the CSV of PyTorch's pipelining runtime. petra checks it, and prints it if\n"
+            "it can run; otherwise the error names the first wrong action. To run such a file, set method.schedule.\n"
             "\n"
             "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes\n"
             "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update. A line is as wide\n"

@@ -72,7 +72,7 @@ petra_status petra_plan_read_order(petra_plan *plan) {
   plan->by_arrival = plan->method.program->arrival;
   plan->method.program = &s->program;
   plan->method.split_head = s->split_head;
-  plan->method.chunks = s->stages / s->devices;
+  plan->method.chunks = (s->stages + s->devices - 1) / s->devices;
   return PETRA_OK;
 }
 

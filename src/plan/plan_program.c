@@ -83,17 +83,20 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
     plan->method.chunks = plan->stages / devices;
   if (!file && devices * plan->method.chunks != plan->stages)
     return petra_config_fail(config, "stages.devices",
-                             "%d device%s for %d stages, but %s has %d on each; expected preset", devices,
+                             "%d device%s for %d stages, but %s needs %d on each; expected preset", devices,
                              devices == 1 ? "" : "s", plan->stages, plan->method.name, plan->method.chunks);
   petra_free(plan->device_of);
   PETRA_TRY(petra_allocate(&plan->device_of, (size_t)plan->stages, sizeof *plan->device_of));
   for (int32_t stage = 1; stage <= plan->stages; stage++) {
     const int32_t required = file ? file->device_of[stage - 1] : petra_layout_device(layout, devices, stage);
+    if (layout == PETRA_LAYOUT_SINGLE && config->stages.devices.word == PETRA_DEVICES_V + 1 && devices > 1)
+      return petra_config_fail(config, "stages.devices", "v, but %s has one stage on each device; expected preset",
+                               plan->method.name);
     const int32_t found = preset ? required : device_by_key(config, devices, stage);
     if (found != required)
       return petra_config_fail(config, "stages.devices",
                                file ? "stage %d is on device %d, but %s has it on device %d; expected preset"
-                                    : "stage %d would be on device %d, but %s has it on device %d; expected preset",
+                                    : "this puts stage %d on device %d, but %s needs it on device %d; expected preset",
                                stage, found, file ? config->method.schedule : plan->method.name, required);
     plan->device_of[stage - 1] = found;
   }
@@ -134,6 +137,8 @@ static petra_status write_order(petra_plan *plan) {
     for (int32_t j = 0; j < plan->stages; j++)
       petra_cost_durations(&cluster.costs[cluster.executor.cost_count == 1 ? 0 : j], &cluster.executor.rule,
                            j == plan->stages - 1, duration[j]);
+    if (!plan->program.split_head)
+      duration[plan->stages - 1][PETRA_ACTION_FORWARD] = 0; /* it is part of B */
     const petra_order_costs costs = {(const int64_t(*)[PETRA_ACTION_KINDS])duration, message_ns(plan, &cluster)};
     status = program->write(&plan->program, &costs, &plan->flush);
   }

@@ -19,9 +19,9 @@ typedef struct reader {
   int64_t join;          /* the last action of the other engine that the actions of this engine wait for */
 } reader;
 
-/* The node of an action whose result is still to be used. */
+/* The node of an action whose result is still to be used, and the node with which its step ends. */
 typedef struct result {
-  int64_t microbatch, node;
+  int64_t microbatch, node, end;
 } result;
 
 typedef struct results {
@@ -38,7 +38,8 @@ typedef struct chakra {
   petra_chakra_files *files;
   reader *readers;  /* per device: ENGINES of them */
   int64_t *rest_ns; /* per device: what its durations, in whole microseconds, have left out so far */
-  petra_action step[PETRA_STEP_ACTIONS]; /* the actions of a step that have ended before its last one */
+  petra_action step[PETRA_STEP_ACTIONS]; /* the actions of a step that have ended so far */
+  int64_t step_node[PETRA_STEP_ACTIONS];
   int step_count;
   int64_t finished; /* microbatches whose B has ended at stage 1 */
   results *unused;  /* per stage: USES of them */
@@ -116,19 +117,19 @@ static petra_status find(chakra *c, const petra_action *action, int64_t *positio
 
 /* --- results --- */
 
-static petra_status keep(chakra *c, int32_t stage, int use, int64_t microbatch, int64_t node) {
+static petra_status keep(chakra *c, int32_t stage, int use, int64_t microbatch, int64_t node, int64_t end) {
   results *here = &c->unused[USES * (stage - 1) + use];
   PETRA_TRY(petra_array_reserve(&here->list, &here->capacity, here->count + 1, sizeof *here->list));
-  here->list[here->count++] = (result){microbatch, node};
+  here->list[here->count++] = (result){microbatch, node, end};
   return PETRA_OK;
 }
 
-static petra_status take(chakra *c, int32_t stage, int use, int64_t microbatch, int64_t *node) {
+static petra_status take(chakra *c, int32_t stage, int use, int64_t microbatch, result *out) {
   results *here = &c->unused[USES * (stage - 1) + use];
   for (int64_t i = 0; i < here->count; i++) {
     if (here->list[i].microbatch != microbatch)
       continue;
-    *node = here->list[i].node;
+    *out = here->list[i];
     here->count--;
     memmove(&here->list[i], &here->list[i + 1], (size_t)(here->count - i) * sizeof *here->list);
     return PETRA_OK;
@@ -146,8 +147,8 @@ static void add_after(petra_chakra_node *node, int64_t id) {
   node->after[node->after_count++] = id;
 }
 
-/* Writes the two nodes of the message that `use` receives, from the node `producer` of stage `from`. */
-static petra_status write_message(chakra *c, const petra_action *use, int32_t from, int64_t producer,
+/* Writes the two nodes of the message that `use` receives, with the result of stage `from`. */
+static petra_status write_message(chakra *c, const petra_action *use, int32_t from, const result *sent_result,
                                   petra_chakra_node *compute) {
   const petra_executor_virtual_options *executor = c->options.executor;
   const petra_stage_cost *cost = &executor->costs[executor->cost_count == 1 ? 0 : from - 1];
@@ -156,9 +157,9 @@ static petra_status write_message(chakra *c, const petra_action *use, int32_t fr
   const int64_t stages = c->options.program_options->stages,
                 bytes = backward ? cost->backward_bytes : cost->forward_bytes;
   petra_chakra_node node = {.kind = PETRA_CHAKRA_SEND,
-                            .id = send_node(producer),
+                            .id = send_node(sent_result->node),
                             .after_count = 1,
-                            .after = {producer},
+                            .after = {sent_result->end},
                             .from = device_of(c, from),
                             .to = device_of(c, use->stage),
                             .tag = (int32_t)((use->microbatch * stages + use->stage - 1) * 2 + backward),
@@ -187,25 +188,25 @@ static petra_status add_data(chakra *c, const petra_action *action, bool fused, 
   const bool up = action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused),
              down = action->kind == PETRA_ACTION_BACKWARD && !fused;
   const int32_t from = stage + (up ? -1 : 1);
-  int64_t node = -1;
+  result found = {-1, -1, -1};
   if ((up && stage > 1) || (down && stage < stages)) {
-    PETRA_TRY(take(c, stage, up ? INPUT_FORWARD : INPUT_BACKWARD, action->microbatch, &node));
+    PETRA_TRY(take(c, stage, up ? INPUT_FORWARD : INPUT_BACKWARD, action->microbatch, &found));
     if (device_of(c, from) == device_of(c, stage))
-      add_after(compute, node);
+      add_after(compute, found.end);
     else
-      PETRA_TRY(write_message(c, action, from, node, compute));
+      PETRA_TRY(write_message(c, action, from, &found, compute));
   }
   if (down) {
-    PETRA_TRY(take(c, stage, OWN_FORWARD, action->microbatch, &node));
-    add_after(compute, node);
+    PETRA_TRY(take(c, stage, OWN_FORWARD, action->microbatch, &found));
+    add_after(compute, found.end);
   }
   if (action->kind == PETRA_ACTION_FORWARD && credit_of(c, stage) > 0 && action->microbatch >= credit_of(c, stage)) {
-    PETRA_TRY(take(c, stage, CREDIT, action->microbatch, &node));
-    add_after(compute, node);
+    PETRA_TRY(take(c, stage, CREDIT, action->microbatch, &found));
+    add_after(compute, found.end);
   }
   if (action->kind == PETRA_ACTION_WEIGHT_GRADIENT) {
-    PETRA_TRY(take(c, stage, OWN_BACKWARD, action->microbatch, &node));
-    add_after(compute, node);
+    PETRA_TRY(take(c, stage, OWN_BACKWARD, action->microbatch, &found));
+    add_after(compute, found.end);
   }
   return PETRA_OK;
 }
@@ -214,21 +215,21 @@ static petra_status add_data(chakra *c, const petra_action *action, bool fused, 
 static petra_status keep_own(chakra *c, const petra_action *action, int64_t node) {
   const int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD)
-    return keep(c, stage, OWN_FORWARD, action->microbatch, node);
+    return keep(c, stage, OWN_FORWARD, action->microbatch, node, node);
   if (action->kind == PETRA_ACTION_BACKWARD && c->options.executor->rule.split_backward)
-    PETRA_TRY(keep(c, stage, OWN_BACKWARD, action->microbatch, node));
+    PETRA_TRY(keep(c, stage, OWN_BACKWARD, action->microbatch, node, node));
   if (action->kind == PETRA_ACTION_BACKWARD && credit_of(c, stage) > 0)
-    return keep(c, stage, CREDIT, c->finished++ + credit_of(c, stage), node);
+    return keep(c, stage, CREDIT, c->finished++ + credit_of(c, stage), node, node);
   return PETRA_OK;
 }
 
-/* Keeps the node that ends an action, the last one of its step, for the stage that uses its result. */
-static petra_status keep_output(chakra *c, const petra_action *action, int64_t node) {
+/* Keeps the node of an action, and the last one of its step, for the stage that uses its result. */
+static petra_status keep_output(chakra *c, const petra_action *action, int64_t node, int64_t end) {
   const int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD && stage < c->options.program_options->stages)
-    return keep(c, stage + 1, INPUT_FORWARD, action->microbatch, node);
+    return keep(c, stage + 1, INPUT_FORWARD, action->microbatch, node, end);
   if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
-    return keep(c, stage - 1, INPUT_BACKWARD, action->microbatch, node);
+    return keep(c, stage - 1, INPUT_BACKWARD, action->microbatch, node, end);
   return PETRA_OK;
 }
 
@@ -263,9 +264,10 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   PETRA_TRY(add_data(c, action, petra_program_fused(c->options.program_options, action->stage), &node));
   PETRA_TRY(petra_chakra_files_add(c->files, device, &node));
   PETRA_TRY(keep_own(c, action, node.id));
-  c->step[c->step_count++] = *action;
+  c->step[c->step_count] = *action;
+  c->step_node[c->step_count++] = node.id;
   for (int i = 0; i < c->step_count && !joined; i++)
-    PETRA_TRY(keep_output(c, &c->step[i], node.id));
+    PETRA_TRY(keep_output(c, &c->step[i], c->step_node[i], node.id));
   c->step_count = joined ? c->step_count : 0;
   return PETRA_OK;
 }

@@ -17,9 +17,16 @@ typedef struct pace_writer {
   petra_run_h5_pace pace;
 } pace_writer;
 
+/* Returns true if no stage before stage `j`, from 0, is on its device. */
+static bool is_first_of_device(const petra_plan *plan, int32_t j) {
+  int32_t before = 0;
+  while (before < j && petra_program_device(&plan->program, before + 1) != petra_program_device(&plan->program, j + 1))
+    before++;
+  return before == j;
+}
+
 /* Fills the column of a run, measured or predicted. */
 static void put_column(pace_writer *p, petra_pace_column column, const petra_rank_times *times) {
-  const int32_t devices = petra_program_devices(&p->plan->program);
   const double span_ns = (double)petra_rank_times_span_ns(times);
   p->pace.microbatch_s[column] =
       petra_rank_times_microbatch_s(times, petra_program_time_of(p->plan->method.program, &p->plan->program));
@@ -28,7 +35,7 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
     for (int32_t j = 0; j < p->plan->stages; j++)
       if (p->placement->rank_of[j] == r) {
         busy_ns += (double)petra_rank_times_busy_ns(times, j + 1);
-        at_once += j < devices;
+        at_once += is_first_of_device(p->plan, j);
       }
     p->pace.busy[r][column] = span_ns > 0 ? busy_ns / (span_ns * (p->rehearsal ? at_once : 1)) : NAN;
   }

@@ -14,7 +14,7 @@ static const double UNPROFILED = 1 / 0.9; /* of petra_rank_simulation_high_s */
 
 /* The actions of one rank. */
 typedef struct order {
-  petra_action *actions;
+  petra_schedule_entry *actions;
   int64_t count, capacity;
 } order;
 
@@ -174,13 +174,20 @@ static petra_status set_variant(petra_rank_simulation *p, petra_profile_statisti
 
 /* --- the order --- */
 
+static int32_t device_in_plan(const petra_rank_simulation *p, const petra_action *action) {
+  return petra_program_device(&p->plan->program, action->stage);
+}
+
+/* A device that is alone in its rank does the actions that start together in one step. */
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   petra_rank_simulation *p = (petra_rank_simulation *)base;
   (void)now_ns;
   for (int i = 0; i < count; i++) {
     order *o = &p->orders[p->device_of[actions[i].stage - 1] - 1];
+    const bool joined = p->ranks == petra_program_devices(&p->plan->program) && p->cluster->executor.engines == 1 &&
+                        i + 1 < count && device_in_plan(p, &actions[i]) == device_in_plan(p, &actions[i + 1]);
     PETRA_TRY(petra_array_reserve(&o->actions, &o->capacity, o->count + 1, sizeof *o->actions));
-    o->actions[o->count++] = actions[i];
+    o->actions[o->count++] = (petra_schedule_entry){.action = actions[i], .joined = joined};
   }
   return PETRA_OK;
 }
@@ -193,7 +200,8 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   *round = 0;
   if (cursor->round >= o->count)
     return false;
-  *out = o->actions[cursor->round++];
+  cursor->joined = o->actions[cursor->round].joined;
+  *out = o->actions[cursor->round++].action;
   return true;
 }
 

@@ -2,6 +2,7 @@
 /* Checks that a schedule can run by following its orders without time. */
 #include "schedule/schedule.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -106,8 +107,8 @@ static petra_status check_update(checker *c, int64_t entry) {
     return petra_schedule_refuse(c->schedule, c->name, entry, "there is no backward of stage %d since its last update",
                                  a->stage);
   if (c->schedule->split_backward && s->weights < s->backs)
-    return petra_schedule_refuse(c->schedule, c->name, entry, "%lld weight gradients of stage %d are still to come",
-                                 (long long)(s->backs - s->weights), a->stage);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "stage %d still has to do %lld weight gradients (W)",
+                                 a->stage, (long long)(s->backs - s->weights));
   if (a->microbatch != s->last_back)
     return petra_schedule_refuse(c->schedule, c->name, entry,
                                  "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
@@ -297,6 +298,18 @@ static petra_status find_missing_evaluations(checker *c) {
   return PETRA_OK;
 }
 
+/* Checks that the order of a flush has all of its microbatches. */
+static petra_status find_missing_microbatches(checker *c) {
+  char text[40];
+  for (int64_t m = 0; c->schedule->flush && m < c->schedule->microbatches; m++)
+    if (!find(c, 1, fused(c, 1) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD, m))
+      return petra_fail(
+          PETRA_SCHEDULE, "%s: %s is missing; expected microbatches 0 to %lld", c->name,
+          petra_schedule_action_text(c->schedule, &(petra_action){1, PETRA_ACTION_FORWARD, m}, text, sizeof text),
+          (long long)c->schedule->microbatches - 1);
+  return PETRA_OK;
+}
+
 /* Counts the entries of every round and finds the first one. */
 static petra_status prepare_rounds(checker *c) {
   const petra_schedule *s = c->schedule;
@@ -338,7 +351,8 @@ petra_status petra_schedule_check(const petra_schedule *schedule, const char *na
   PETRA_TRY_GOTO(status, follow(&c), done);
   PETRA_TRY_GOTO(status, find_deadlock(&c), done);
   PETRA_TRY_GOTO(status, find_missing_weights(&c), done);
-  status = find_missing_evaluations(&c);
+  PETRA_TRY_GOTO(status, find_missing_evaluations(&c), done);
+  status = find_missing_microbatches(&c);
 done:
   petra_free(c.parked);
   petra_free(c.left);

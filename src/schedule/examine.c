@@ -204,6 +204,15 @@ petra_status petra_schedule_check_training(const petra_schedule *schedule, const
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
   for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
     PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
+  for (int32_t j = 0; j < schedule->stages && !schedule->flush; j++)
+    if (stages[j].backwards - stages[j].at_update >= demands->accumulate)
+      PETRA_TRY_GOTO(status,
+                     petra_fail(PETRA_SCHEDULE,
+                                "%s: stage %d: no update (U) after its last %lld backwards; expected one after each "
+                                "%lld of them (method.accumulate)",
+                                name, j + 1, (long long)(stages[j].backwards - stages[j].at_update),
+                                (long long)demands->accumulate),
+                     done);
   for (int32_t j = 0; j < schedule->stages; j++)
     if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches) {
       status = petra_fail(PETRA_SCHEDULE,

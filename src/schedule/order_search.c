@@ -33,6 +33,7 @@ typedef struct state {
   int64_t *forward, *backward;             /* per stage and microbatch: when the input is there */
   int64_t *forwards, *backwards, *weights; /* per stage: done so far */
   int64_t *now, *start, *kept, *place;     /* per device; place: position in the order */
+  int32_t *heap, *at; /* devices by `now`, then by number, the first one at the root; at: their places in the heap */
 } state;
 
 static petra_status init_state(const problem *p, state *s) {
@@ -41,6 +42,8 @@ static petra_status init_state(const problem *p, state *s) {
   PETRA_TRY(petra_allocate(&s->forward, 2 * passes, sizeof *s->forward));
   PETRA_TRY(petra_allocate(&s->forwards, 3 * (size_t)p->stages, sizeof *s->forwards));
   PETRA_TRY(petra_allocate(&s->now, 4 * (size_t)p->devices, sizeof *s->now));
+  PETRA_TRY(petra_allocate(&s->heap, 2 * (size_t)p->devices, sizeof *s->heap));
+  s->at = s->heap + p->devices;
   s->backward = s->forward + passes;
   s->backwards = s->forwards + p->stages;
   s->weights = s->backwards + p->stages;
@@ -58,6 +61,7 @@ static void reset_state(const problem *p, state *s) {
   for (int32_t d = 0; d < p->devices; d++) {
     s->start[d] = -1;
     s->place[d] = begin_of(p, d);
+    s->heap[d] = s->at[d] = d;
   }
 }
 
@@ -65,6 +69,7 @@ static void free_state(state *s) {
   petra_free(s->forward);
   petra_free(s->forwards);
   petra_free(s->now);
+  petra_free(s->heap);
 }
 
 static int64_t cost_of(const problem *p, const petra_action *a) {
@@ -101,9 +106,17 @@ typedef struct score {
   bool fits;              /* it keeps the limit */
 } score;
 
-/* Advances a device as far as its inputs are there; returns true if it did something. */
-static bool advance(const problem *p, state *s, const petra_action *actions, int32_t device, score *out) {
-  const int64_t end = begin_of(p, device + 1), from = s->place[device];
+/* Adds a device to the stack of those to advance, which uses the memory of the heap, if it is not in it. */
+static void push(state *s, int32_t *count, int32_t device) {
+  if (s->at[device] < 0)
+    s->heap[(*count)++] = device;
+  s->at[device] = 0;
+}
+
+/* Advances a device as far as its inputs are there, and adds those that wait for its messages to the stack. */
+static void advance(const problem *p, state *s, const petra_action *actions, int32_t device, int32_t *count,
+                    score *out) {
+  const int64_t end = begin_of(p, device + 1);
   for (; s->place[device] < end; s->place[device]++) {
     const petra_action *a = &actions[s->place[device]];
     const int64_t at = (a->stage - 1) * p->microbatches + a->microbatch;
@@ -120,18 +133,22 @@ static bool advance(const problem *p, state *s, const petra_action *actions, int
     out->fits &= s->kept[device] <= p->limit;
     s->kept[device] -= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
     s->now[device] = start + cost_of(p, a);
-    finish(p, s, a, s->now[device]);
+    const int32_t to = finish(p, s, a, s->now[device]);
+    if (to >= 0 && p->device[to] != device)
+      push(s, count, p->device[to]);
   }
-  return s->place[device] > from;
 }
 
 static score measure(const problem *p, state *s, const petra_action *actions) {
   score out = {.fits = true};
   reset_state(p, s);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int32_t d = 0; d < p->devices; d++)
-      moved |= advance(p, s, actions, d, &out);
+  int32_t count = p->devices;
+  for (int32_t d = 0; d < p->devices; d++)
+    s->at[d] = 0; /* all are in the stack */
+  while (count > 0) {
+    const int32_t device = s->heap[--count];
+    s->at[device] = -1;
+    advance(p, s, actions, device, &count, &out);
   }
   for (int32_t d = 0; d < p->devices; d++) {
     const int64_t span = s->now[d] - s->start[d];
@@ -214,6 +231,33 @@ static choice choose(const problem *p, state *s, const guide *g, int32_t device,
   return best;
 }
 
+static bool comes_before(const state *s, int32_t a, int32_t b) {
+  return s->now[a] < s->now[b] || (s->now[a] == s->now[b] && a < b);
+}
+
+static void put(state *s, int32_t place, int32_t device) {
+  s->heap[place] = device;
+  s->at[device] = place;
+}
+
+/* Sets when to look at a device. */
+static void set_now(const problem *p, state *s, int32_t device, int64_t now) {
+  int32_t place = s->at[device];
+  s->now[device] = now;
+  for (; place > 0 && comes_before(s, device, s->heap[(place - 1) / 2]); place = (place - 1) / 2)
+    put(s, place, s->heap[(place - 1) / 2]);
+  for (;;) {
+    int32_t child = 2 * place + 1;
+    if (child + 1 < p->devices && comes_before(s, s->heap[child + 1], s->heap[child]))
+      child++;
+    if (child >= p->devices || !comes_before(s, s->heap[child], device))
+      break;
+    put(s, place, s->heap[child]);
+    place = child;
+  }
+  put(s, place, device);
+}
+
 /* Writes an order; returns false if it would wait for ever. `next` are numbers of devices. */
 static bool schedule(const problem *p, state *s, const guide *g, int64_t *next, petra_action *out) {
   const int64_t passes = 3 * p->stages * p->microbatches;
@@ -222,18 +266,18 @@ static bool schedule(const problem *p, state *s, const guide *g, int64_t *next, 
     next[d] = begin_of(p, d);
   /* s->now: when to look at the device; s->start: the end of its last action. */
   for (int64_t done = 0; done < passes;) {
-    int32_t device = 0;
-    for (int32_t d = 1; d < p->devices; d++)
-      device = s->now[d] < s->now[device] ? d : device;
+    const int32_t device = s->heap[0];
     const int64_t now = s->now[device];
     if (now == NEVER)
       return false;
     const choice best = choose(p, s, g, device, now);
     if (best.class == 3 || (best.class == 2 && (best.soon - now) * 4 < g->hold * cost_of(p, &best.action))) {
-      s->now[device] = best.soon;
+      set_now(p, s, device, best.soon);
       continue;
     }
-    const int64_t end = s->now[device] = s->start[device] = now + cost_of(p, &best.action);
+    const int64_t end = now + cost_of(p, &best.action);
+    s->start[device] = end;
+    set_now(p, s, device, end);
     s->kept[device] += best.action.kind == PETRA_ACTION_FORWARD;
     s->kept[device] -= best.action.kind == PETRA_ACTION_WEIGHT_GRADIENT;
     s->place[device] += g->sequence && best.class < 2;
@@ -243,7 +287,8 @@ static bool schedule(const problem *p, state *s, const guide *g, int64_t *next, 
     if (to >= 0 && p->device[to] != device) {
       const int32_t d = p->device[to];
       const int64_t there = end + p->message, look = there > s->start[d] ? there : s->start[d];
-      s->now[d] = look < s->now[d] ? look : s->now[d];
+      if (look < s->now[d])
+        set_now(p, s, d, look);
     }
   }
   return true;
@@ -371,11 +416,11 @@ static petra_status init(order_search *s, const petra_order_search_options *opti
   const petra_program_options *program = options->options;
   problem *p = &s->p;
   *s = (order_search){.options = options,
-                .p = {.stages = program->stages,
-                      .devices = petra_program_devices(program),
-                      .microbatches = program->accumulate,
-                      .limit = options->limit,
-                      .device = device}};
+                      .p = {.stages = program->stages,
+                            .devices = petra_program_devices(program),
+                            .microbatches = program->accumulate,
+                            .limit = options->limit,
+                            .device = device}};
   const size_t stages = (size_t)p->stages;
   PETRA_TRY(petra_allocate(&p->f, 6 * stages, sizeof *p->f));
   p->b = p->f + stages;

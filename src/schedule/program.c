@@ -46,7 +46,7 @@ static petra_status check_layout(const petra_program_ops *program, const petra_p
   if (options->chunks < 0)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks per device; expected at least 1", program->name,
                       options->chunks);
-  if (options->chunks > 1 && options->stages % options->chunks)
+  if (options->chunks > 1 && !options->device_of && options->stages % options->chunks)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks per device; expected a multiple of %d stages",
                       program->name, options->stages, options->chunks, options->chunks);
   if (!petra_program_has_layout(options, program->layout))

@@ -226,8 +226,9 @@ static petra_status read_device(reader *r, int32_t expected) {
   char text[24];
   int length = snprintf(text, sizeof text, "%d:", expected);
   if (r->end - r->at < length || memcmp(r->at, text, (size_t)length) != 0)
-    return petra_fail(PETRA_SCHEDULE, "%s:%lld: expected the line of device %d, beginning with '%s'", r->name,
-                      (long long)r->line, expected, text);
+    return petra_fail(PETRA_SCHEDULE, "%s:%lld: expected the line of device %d, beginning with '%s'%s", r->name,
+                      (long long)r->line, expected, text,
+                      expected == 1 ? ", or the CSV of PyTorch, beginning with an action such as 0F0" : "");
   r->at += length;
   return PETRA_OK;
 }
@@ -290,7 +291,15 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   return PETRA_OK;
 }
 
+/* Windows programs may begin a text with a byte order mark. */
+static size_t mark_bytes(const char *text, size_t size) {
+  return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 bool petra_schedule_recognise(const char *text, size_t size) {
+  const size_t mark = mark_bytes(text, size);
+  text += mark;
+  size -= mark;
   reader r = {.at = text, .end = text + size};
   while (r.at < r.end && !skip_blanks(&r))
     r.at += r.at < r.end;
@@ -301,6 +310,9 @@ bool petra_schedule_recognise(const char *text, size_t size) {
 }
 
 petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
+  const size_t mark = mark_bytes(text, size);
+  text += mark;
+  size -= mark;
   petra_schedule_builder b;
   reader r = {.name = name, .at = text, .end = text + size, .line = 1};
   if (petra_torch_csv_recognise(text, size))

@@ -131,7 +131,7 @@ typedef struct petra_schedule_demands {
 } petra_schedule_demands;
 
 /* Checks that real stages can run the schedule: stage 1 reads the microbatches in the order of their numbers, from 0;
- * every U covers k of them; with a double buffer F reads the weights before the latest update or the latest; there is
+ * every U covers k of them, and none is missing; with a double buffer F reads the weights before the latest update or the latest; there is
  * an E at the end of each epoch with an evaluation, and no other. Errors: PETRA_SCHEDULE, logged as "NAME: device 2,
  * action 3 (2B0): reason". */
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,

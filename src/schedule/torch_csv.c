@@ -126,18 +126,19 @@ static petra_status read_pair(const reader *r, petra_schedule_builder *b, const 
   if (!end || (size_t)(c->text + c->length - end - 1) != sizeof overlap - 1 ||
       memcmp(end + 1, overlap, sizeof overlap - 1) != 0)
     return fail(r, c, expected);
-  while (at < end) {
+  for (int parts = 1;; parts++) {
     const char *semicolon = memchr(at, ';', (size_t)(end - at));
     const char *stop = semicolon ? semicolon : end;
     const cell part = trim(at, stop);
     action a;
     const char *wrong = read_action(&part, &a);
-    if (wrong || a.letter == 0)
+    if (wrong || a.letter == 0 || (!semicolon && parts == 1))
       return fail(r, c, expected);
     PETRA_TRY(add_action(r, b, &a, semicolon != NULL));
-    at = stop + (semicolon != NULL);
+    if (!semicolon)
+      return PETRA_OK;
+    at = stop + 1;
   }
-  return PETRA_OK;
 }
 
 static petra_status read_lines(reader *r, petra_schedule_builder *b) {
@@ -210,8 +211,13 @@ static int64_t print_step(const petra_schedule *s, int64_t i, FILE *out) {
   int64_t end = i;
   bool forward = false, weights = false;
   do {
-    forward |= s->entries[end].action.kind == PETRA_ACTION_FORWARD;
-    weights |= s->entries[end].action.kind == PETRA_ACTION_WEIGHT_GRADIENT;
+    const petra_action *a = &s->entries[end].action;
+    forward |= a->kind == PETRA_ACTION_FORWARD;
+    weights |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
+    if (a->kind == PETRA_ACTION_BACKWARD && petra_head_is_fused(a->stage, s->stages, s->split_head)) {
+      print_action(a, 'F', out);
+      fputc(',', out);
+    }
   } while (s->entries[end++].joined);
   const bool pair = forward && end > i + 1;
   const char back = weights || !s->split_backward ? 'B' : 'I';
@@ -223,10 +229,6 @@ static int64_t print_step(const petra_schedule *s, int64_t i, FILE *out) {
       continue; /* part of a B */
     if (begun)
       fputc(';', out);
-    if (a->kind == PETRA_ACTION_BACKWARD && petra_head_is_fused(a->stage, s->stages, s->split_head)) {
-      print_action(a, 'F', out);
-      fputc(',', out);
-    }
     print_action(a, a->kind == PETRA_ACTION_FORWARD ? 'F' : a->kind == PETRA_ACTION_WEIGHT_GRADIENT ? 'W' : back, out);
     begun = true;
   }
@@ -240,13 +242,17 @@ static bool is_pass(const petra_action *a) {
 }
 
 static petra_status check_flush(const petra_schedule *s) {
-  for (int32_t d = 0; d < s->devices; d++)
-    for (int64_t i = s->first[d] + 1; i < s->first[d + 1]; i++)
-      if (is_pass(&s->entries[i].action) && s->entries[i - 1].action.kind == PETRA_ACTION_UPDATE)
+  for (int32_t d = 0; d < s->devices; d++) {
+    bool updated = false;
+    for (int64_t i = s->first[d]; i < s->first[d + 1]; i++) {
+      updated |= s->entries[i].action.kind == PETRA_ACTION_UPDATE;
+      if (updated && is_pass(&s->entries[i].action))
         return petra_schedule_refuse(
             s, "--format torch-csv", i,
             "it comes after an update; the CSV has the order of one flush, with updates at its "
             "end");
+    }
+  }
   return PETRA_OK;
 }
 

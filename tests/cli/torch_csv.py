@@ -8,11 +8,11 @@ from program import ProgramTest, main
 # One flush of two microbatches on two ranks with two stages each, in a V.
 V = """\
 0F0,0F1,,3F0,"(3F1;3B0)OVERLAP_F_B",3B1,0I0,0I1,0W0,0W1
-1F0,2F0,1F1,2F1,2B0,"(2B1)OVERLAP_F_B",1B0,1B1
+1F0,2F0,1F1,2F1,2B0,2B1,1B0,1B1
 """
 V_TEXT = """\
-1: 1F0 1F1 4F0 4F1+4B0+4W0 4B1+4W1 1B0 1B1 1W0 1W1
-2: 2F0 3F0 2F1 3F1 3B0+3W0 3B1+3W1 2B0+2W0 2B1+2W1
+1: 1F0 1F1 4F0 4F1+4B0+4W0 4B1+4W1 1B0 1B1 1W0 1W1 1U1 4U1
+2: 2F0 3F0 2F1 3F1 3B0+3W0 3B1+3W1 2B0+2W0 2B1+2W1 2U1 3U1
 """
 FOUR = ["--set", "cluster.stages=4", "--set", "method.name=1f1b", "--set", "method.accumulate=2", "--set", "run.max_microbatches=2"]
 PYTORCH = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "experiments/26-orders-of-pytorch")
@@ -34,7 +34,7 @@ class TorchCsv(ProgramTest):
             if code == 0:
                 yield method["name"], options, text
             else:
-                self.assertRegex(error, r"\Apetra: (.*with --format torch-csv, which has no updates; expected a synchronous method"
+                self.assertRegex(error, r"\Apetra: (.* updates between passes, which the CSV of --format torch-csv cannot express; expected a synchronous method"
                                         r"|program arrival has no order of its own.*)\n\Z")
                 self.assertFalse(method["name"] in SYNCHRONOUS)
 
@@ -107,6 +107,10 @@ class TorchCsv(ProgramTest):
         for text, line in (
                 ("0F0,0B0,1X0\n", "b.csv:1: '1X0' is not an action; expected a stage, F, B, I or W, and a microbatch, such as 0F3"),
                 ("0F0\n1F0,1B0,(1F1;1B1)OVERLAP\n", "b.csv:2: '(1F1;1B1)OVERLAP' is not an action; expected a pair such as"),
+                ("0F0,0B0\n1F0,(1B0;)OVERLAP_F_B\n", "b.csv:2: '(1B0;)OVERLAP_F_B' is not an action; expected a pair such as"),
+                ("0F0,0B0\n1F0,(1B0)OVERLAP_F_B\n", "b.csv:2: '(1B0)OVERLAP_F_B' is not an action; expected a pair such as"),
+                ("0F0,0F2,0B0,0B2\n1F0,1B0,1F2,1B2\n", "b.csv: 0F1 is missing; expected microbatches 0 to 2"),
+                ("rank 0,0F0\n", "b.csv:1: expected the line of device 1, beginning with '1:', or the CSV of PyTorch"),
                 ("0F0,0B0\n1B0,1F1\n", "b.csv:2: 1B0: it comes without its forward 1F0"),
                 ("0F0,0B0\n1F0\n", "b.csv:1: 0B0: it needs 1B0, which no device does"),
                 ("0F0,1F0,0B0\n1B0\n", "b.csv:1: 1F0: stage 1 is on rank 1"),
@@ -115,8 +119,32 @@ class TorchCsv(ProgramTest):
                 ("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "b.csv:1: 0B0: deadlock: it waits for 1B0, but rank 1 waits at 1F1 before that"),
                 ("0F0,0B0\n\n1F0,1B0\n", "b.csv:2: rank 1 has no F, B, I or W")):
             self.write("b.csv", text)
-            self.bad(2, line, "schedule", "b.csv")
+            if text[0] != "r":  # as an argument it is taken for a config
+                self.bad(2, line, "schedule", "b.csv")
             self.bad(2, line, "simulate", "-", *FOUR, "--set", "method.schedule=b.csv")
+
+    def test_forms(self):
+        self.write("v.csv", "\ufeff" + V.replace('"', ""))
+        self.assertEqual(self.good("schedule", "v.csv"), V_TEXT)
+        for options, line in ((["--format", "csv"], "--format: unknown format 'csv'; expected text or torch-csv"),
+                              (["--format", "torch-csv", "--gantt"], "--format, --gantt and --json: expected one of them"),
+                              (["--gantt", "--json"], "--format, --gantt and --json: expected one of them")):
+            self.bad(2, line, "schedule", "v.csv", *options)
+        # The F of a fused last stage is written out, also if its B is in a step.
+        fused = self.good("schedule", "-", "--set", "cluster.stages=4", "--set", "method.name=dualpipe-v", "--set", "method.accumulate=4",
+                          "--set", "method.head=fused", "--format", "torch-csv")
+        self.write("f.csv", fused)
+        self.assertIn("3F1,(0F3;3B1)OVERLAP_F_B", fused)
+        self.good("schedule", "f.csv")
+        # Updates within the file.
+        self.write("e.schedule", "1: 1F0 1B0 1U0 1E0 1F1 1B1 1U1 1E1\n2: 2F0 2B0 2U0 2E0 2F1 2B1 2U1 2E1\n")
+        self.bad(2, "(1F1): it comes after an update", "schedule", "e.schedule", "--format", "torch-csv")
+
+    def test_missing_updates(self):
+        self.write("u.schedule", "1: 1F0 1F1 1B0 1B1 1U1\n2: 2F0 2B0 2F1 2B1\n")
+        self.bad(2, "u.schedule: stage 2: no update (U) after its last 2 backwards; expected one after each 2 of them", "train", "small.yaml",
+                 "--set", "stages.partition=balanced", "--set", "stages.count=2", "--set", "method.accumulate=2", "--set", "run.eval_every=0",
+                 "--set", "method.name=gpipe", "--set", "method.schedule=u.schedule", "--output", "no")
 
     def test_length_of_a_flush(self):
         self.write("v.csv", V.replace('"', ""))
@@ -150,16 +178,20 @@ class Devices(ProgramTest):
         v = ["simulate", "-", "--set", "method.name=dualpipe-v", "--set", "cluster.stages=8"]
         for devices, line in (("[1,2,3,4,4,3,2]", "7 numbers for 8 stages; expected one for each stage"),
                               ("[1,2,3,5,5,3,2,1]", "device 4 of 5 has no stage; expected devices from 1 without a gap"),
-                              ("[1,2,3,4,1,2,3,4]", "stage 5 would be on device 1, but dualpipe-v has it on device 4"),
-                              ("loop", "stage 5 would be on device 1, but dualpipe-v has it on device 4; expected preset"),
-                              ("[1,1,1,1,1,1,1,1]", "1 device for 8 stages, but dualpipe-v has 2 on each; expected preset")):
+                              ("[1,2,3,4,1,2,3,4]", "this puts stage 5 on device 1, but dualpipe-v needs it on device 4"),
+                              ("loop", "this puts stage 5 on device 1, but dualpipe-v needs it on device 4; expected preset"),
+                              ("[1,1,1,1,1,1,1,1]", "1 device for 8 stages, but dualpipe-v needs 2 on each; expected preset")):
             self.bad(2, f"stages.devices={devices}: {line}", *v, "--set", f"stages.devices={devices}")
-        self.bad(2, "stages.devices=v: stage 5 would be on device 4, but interleaved has it on device 1", "simulate", "-", "--set",
+        self.bad(2, "stages.devices=v: v, but 1f1b has one stage on each device; expected preset", "simulate", "-", "--set",
+                 "method.name=1f1b", "--set", "cluster.stages=8", "--set", "stages.devices=v")
+        self.bad(2, "stages.devices=v: this puts stage 5 on device 4, but interleaved needs it on device 1", "simulate", "-", "--set",
                  "method.name=interleaved", "--set", "cluster.stages=8", "--set", "stages.devices=v")
         self.bad(2, "method.chunks=3: 3 with method dualpipe-v, whose stages are in a V; expected 2", *v, "--set", "method.chunks=3")
 
     def test_any_devices(self):
         """A file may have its stages anywhere; messages between devices that are not neighbours have links of their own."""
+        self.write("b.schedule", "1: 1F0 2F0 5F0 5B0 2B0 1B0 1U0 2U0 5U0\n2: 3F0 4F0 4B0 3B0 3U0 4U0\n")
+        self.good_json("simulate", "-", "--set", "cluster.stages=5", "--set", "method.schedule=b.schedule")
         self.write("a.schedule", "1: 1F0 4F0 1F1 4F1 4B0 4B1 1B0 1B1 1U1 4U1\n2: 3F0 3F1 3B0 3B1 3U1\n"
                                  "3: 2F0 2F1 2B0 2B1 2U1\n4: 5F0 5B0 5F1 5B1 5U1\n")
         options = ["simulate", "-", "--set", "cluster.stages=5", "--set", "method.name=gpipe", "--set", "method.accumulate=2",
