@@ -35,12 +35,19 @@ static bool has_action(const petra_program_options *options, petra_flush flush, 
   return a->microbatch < flush.count && !(a->kind == PETRA_ACTION_FORWARD && petra_program_fused(options, a->stage));
 }
 
-/* Gets U, then E, of a stage at the end of a flush whose last microbatch is `last`; returns false if there is none. */
+/* Gets U, which carries the microbatch of the last B, then E, of a stage at the end of a flush; returns false if there is
+ * none. */
 static bool end_of_flush(const petra_program_options *options, petra_flush flush, int32_t stage, int item,
                          petra_action *out) {
-  const int64_t last = flush.first + flush.count - 1;
-  *out = (petra_action){stage, item == 0 ? PETRA_ACTION_UPDATE : PETRA_ACTION_EVALUATE, last};
-  return item == 0 ? flush.count == options->accumulate : petra_program_evaluates(options, last);
+  const petra_schedule *list = options->data;
+  int64_t i = list->first[list->device_of[stage - 1]] - 1;
+  *out = (petra_action){stage, PETRA_ACTION_EVALUATE, flush.first + flush.count - 1};
+  if (item > 0)
+    return petra_program_evaluates(options, out->microbatch);
+  while (list->entries[i].action.stage != stage || list->entries[i].action.kind != PETRA_ACTION_BACKWARD)
+    i--;
+  *out = (petra_action){stage, PETRA_ACTION_UPDATE, flush.first + list->entries[i].action.microbatch};
+  return flush.count == options->accumulate;
 }
 
 /* Returns true if E follows the step that entry `i` ends. */
