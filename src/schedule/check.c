@@ -298,15 +298,19 @@ static petra_status find_missing_evaluations(checker *c) {
   return PETRA_OK;
 }
 
-/* Checks that the order of a flush has all of its microbatches. */
-static petra_status find_missing_microbatches(checker *c) {
+/* Checks that in the order of a flush every stage has an F and a B of each microbatch. */
+static petra_status find_missing_passes(checker *c) {
+  const petra_schedule *s = c->schedule;
   char text[40];
-  for (int64_t m = 0; c->schedule->flush && m < c->schedule->microbatches; m++)
-    if (!find(c, 1, fused(c, 1) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD, m))
-      return petra_fail(
-          PETRA_SCHEDULE, "%s: %s is missing; expected microbatches 0 to %lld", c->name,
-          petra_schedule_action_text(c->schedule, &(petra_action){1, PETRA_ACTION_FORWARD, m}, text, sizeof text),
-          (long long)c->schedule->microbatches - 1);
+  for (int32_t stage = 1; s->flush && stage <= s->stages; stage++)
+    for (int64_t m = 0; m < s->microbatches; m++)
+      for (int kind = fused(c, stage) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD; kind <= PETRA_ACTION_BACKWARD;
+           kind++)
+        if (!find(c, stage, (petra_action_kind)kind, m))
+          return petra_fail(
+              PETRA_SCHEDULE, "%s: %s is missing; expected microbatches 0 to %lld at every stage", c->name,
+              petra_schedule_action_text(s, &(petra_action){stage, (petra_action_kind)kind, m}, text, sizeof text),
+              (long long)s->microbatches - 1);
   return PETRA_OK;
 }
 
@@ -352,7 +356,7 @@ petra_status petra_schedule_check(const petra_schedule *schedule, const char *na
   PETRA_TRY_GOTO(status, find_deadlock(&c), done);
   PETRA_TRY_GOTO(status, find_missing_weights(&c), done);
   PETRA_TRY_GOTO(status, find_missing_evaluations(&c), done);
-  status = find_missing_microbatches(&c);
+  status = find_missing_passes(&c);
 done:
   petra_free(c.parked);
   petra_free(c.left);

@@ -110,6 +110,7 @@ class TorchCsv(ProgramTest):
                 ("0F0,0B0\n1F0,(1B0;)OVERLAP_F_B\n", "b.csv:2: '(1B0;)OVERLAP_F_B' is not an action; expected a pair such as"),
                 ("0F0,0B0\n1F0,(1B0)OVERLAP_F_B\n", "b.csv:2: '(1B0)OVERLAP_F_B' is not an action; expected a pair such as"),
                 ("0F0,0F2,0B0,0B2\n1F0,1B0,1F2,1B2\n", "b.csv: 0F1 is missing; expected microbatches 0 to 2"),
+                ("0F0,0F1,0B0\n1F0,1F1,1B0,1B1\n", "b.csv: 0B1 is missing; expected microbatches 0 to 1 at every stage"),
                 ("rank 0,0F0\n", "b.csv:1: expected the line of device 1, beginning with '1:', or the CSV of PyTorch"),
                 ("0F0,0B0\n1B0,1F1\n", "b.csv:2: 1B0: it comes without its forward 1F0"),
                 ("0F0,0B0\n1F0\n", "b.csv:1: 0B0: it needs 1B0, which no device does"),
