@@ -21,9 +21,9 @@ typedef struct petra_run_h5_about {
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
-  int64_t batches;           /* microbatches per epoch; 0: no training */
-  bool actions;              /* creates /trace/actions, for petra_run_h5_action_row */
-  const int32_t *device_of;  /* with `actions`: the device of each stage, from 1; NULL: a stage is a device */
+  int64_t batches;          /* microbatches per epoch; 0: no training */
+  bool actions;             /* creates /trace/actions, for petra_run_h5_action_row */
+  const int32_t *device_of; /* with `actions`: the device of each stage, from 1; NULL: a stage is a device */
   int32_t stages;
   bool recalibrates;         /* /epoch has the columns of a recalibration */
   petra_sample_kind samples; /* kind of samples: tokens_per_s instead of images_per_s for tokens */
