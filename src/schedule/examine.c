@@ -204,6 +204,14 @@ petra_status petra_schedule_check_training(const petra_schedule *schedule, const
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
   for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
     PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
+  for (int32_t j = 0; j < schedule->stages; j++)
+    if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches)
+      PETRA_TRY_GOTO(
+          status,
+          petra_fail(PETRA_SCHEDULE,
+                     "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0", name,
+                     j + 1, j + 1, (long long)evaluated(demands, stages[j].evaluations)),
+          done);
   for (int32_t j = 0; j < schedule->stages && !schedule->flush; j++)
     if (stages[j].backwards - stages[j].at_update >= demands->accumulate)
       PETRA_TRY_GOTO(status,
@@ -213,13 +221,6 @@ petra_status petra_schedule_check_training(const petra_schedule *schedule, const
                                 name, j + 1, (long long)(stages[j].backwards - stages[j].at_update),
                                 (long long)demands->accumulate),
                      done);
-  for (int32_t j = 0; j < schedule->stages; j++)
-    if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches) {
-      status = petra_fail(PETRA_SCHEDULE,
-                          "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0",
-                          name, j + 1, j + 1, (long long)evaluated(demands, stages[j].evaluations));
-      break;
-    }
 done:
   petra_free(stages);
   return status;

@@ -27,7 +27,7 @@ class CommandLine(ProgramTest):
         self.bad(USAGE, "config", "train")
         self.bad(USAGE, "config", "inspect")
         self.bad(USAGE, "--output", "train", "small.yaml", "--output", "")
-        self.bad(USAGE, "petra methods takes no", "methods", "small.yaml")
+        self.bad(USAGE, "petra info takes no", "info", "small.yaml")
         self.bad(USAGE, "petra info takes no", "info", "--set", "run.seed=1")
         self.bad(USAGE, ["evaluate", "--output"], "evaluate", "small.yaml", "--output", "x")
         many = ["--set", "run.seed=1"] * 300
