@@ -544,7 +544,7 @@ static void check_descent(const char *name, int64_t k, int64_t *extra, int32_t s
     method = petra_method_get(i);
   ck_assert_str_eq(method.name, name);
   method.accumulate = k;
-  method.extra_delay = (petra_int_list){extra, extra ? 10 : 0};
+  method.extra_delay = (petra_int_list){.values = extra, .count = extra ? 10 : 0};
   ck_assert_double_eq(petra_method_descent(&method, 10, stage), descent);
 }
 
