@@ -7,7 +7,9 @@
 #include <string.h>
 
 static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t b_count, size_t size) {
-  return a_count != b_count ? (a_count > b_count) - (a_count < b_count) : memcmp(a, b, (size_t)a_count * size);
+  if (a_count != b_count || a_count == 0)
+    return (a_count > b_count) - (a_count < b_count);
+  return memcmp(a, b, (size_t)a_count * size);
 }
 
 /* Compares the bytes: every number has one form, since none is NaN or -0. */
