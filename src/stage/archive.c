@@ -29,21 +29,24 @@ void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_pre
         i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
 }
 
-/* Creates the streams of one sample as the dry tensors of a message. */
+/* The samples of a dry pass: a batch norm needs two values of each channel, and an image may have one. */
+enum { DRY_SAMPLES = 2 };
+
+/* Creates the streams of these samples as the dry tensors of a message. */
 static petra_status make_streams(petra_backend *backend, int streams, const petra_stream_shape *shape,
                                  petra_streams *out) {
   int32_t full[4];
-  petra_stream_tensor_shape(shape, 1, full);
+  petra_stream_tensor_shape(shape, DRY_SAMPLES, full);
   for (int i = 0; i < streams; i++)
     PETRA_TRY(petra_tensor_create(backend, shape->kind, full, NULL, PETRA_MEMORY_MESSAGES, &out->tensor[i]));
   return PETRA_OK;
 }
 
-/* Runs F of one sample, and B if the expected records have had theirs. */
+/* Runs F of the samples, and B if the expected records have had theirs. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
   bool head = petra_stage_has_loss(dry);
-  const int32_t count = head ? petra_model_labels(dry->options.model) : 0;
+  const int32_t count = head ? DRY_SAMPLES * petra_model_labels(dry->options.model) : 0;
   int32_t *labels = NULL;
   petra_message in = {0}, out = {0}, back = {0}, down = {0};
   petra_loss loss;
@@ -106,7 +109,7 @@ static petra_status record_forms_of(const petra_stage *stage, bool backward, boo
     for (int i = 0; i < RECORD_TENSORS; i++)
       out->block[b][i] = form_of(*places[i]);
   }
-  out->labels = record->label_count;
+  out->labels = record->label_count / DRY_SAMPLES;
   out->holds = record->holds;
 done:
   petra_stage_destroy(dry);

@@ -54,7 +54,8 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
             "optim.name=muon", "optim.lr=0.01"],
            ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5",
             "optim.name=basis-rotation", "optim.lr=0.001", "optim.rotation_every=3"],
-           ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
+           ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"],
+           ["method.name=delayed", "method.head=split", "model.stem=imagenet"]]  # a stage with maps of 1 x 1 stores graphs
 
 
 def contents(path):
