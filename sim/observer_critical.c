@@ -291,7 +291,8 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
-/* Returns the sender of what the action needs if that came at its start, and adds its message to the path; else -1. */
+/* Returns the action that produced the input, and adds its message to the path, if the input arrived at the start of
+ * `action`; else returns -1. */
 static int64_t input_before(way_back *back, int64_t index, const record *action, petra_critical_path *path) {
   int32_t from;
   int which;

@@ -85,13 +85,13 @@ static petra_status place_stages(petra_plan *plan, const petra_schedule *file) {
     return petra_config_fail(config, "stages.devices",
                              "%d device%s for %d stages, but %s needs %d on each; expected preset", devices,
                              devices == 1 ? "" : "s", plan->stages, plan->method.name, plan->method.chunks);
+  if (layout == PETRA_LAYOUT_SINGLE && config->stages.devices.word == PETRA_DEVICES_V + 1 && devices > 1)
+    return petra_config_fail(config, "stages.devices", "v, but %s has one stage on each device; expected preset",
+                             plan->method.name);
   petra_free(plan->device_of);
   PETRA_TRY(petra_allocate(&plan->device_of, (size_t)plan->stages, sizeof *plan->device_of));
   for (int32_t stage = 1; stage <= plan->stages; stage++) {
     const int32_t required = file ? file->device_of[stage - 1] : petra_layout_device(layout, devices, stage);
-    if (layout == PETRA_LAYOUT_SINGLE && config->stages.devices.word == PETRA_DEVICES_V + 1 && devices > 1)
-      return petra_config_fail(config, "stages.devices", "v, but %s has one stage on each device; expected preset",
-                               plan->method.name);
     const int32_t found = preset ? required : device_by_key(config, devices, stage);
     if (found != required)
       return petra_config_fail(config, "stages.devices",

@@ -16,7 +16,7 @@ typedef struct petra_chakra_options {
   const char *directory;
   bool overwrite;
   const char *method; /* its name, for the metadata */
-  /* Of the executor; borrowed. */
+  /* The program that the executor runs, and how it runs it; borrowed. */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   const petra_executor_virtual_options *executor;

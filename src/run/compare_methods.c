@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the methods have in common. */
+/* Holds what is the same for all methods. */
 typedef struct comparison {
   petra_config_text text; /* the config, expanded */
   const petra_config *config;

@@ -7,8 +7,8 @@
  * constant) and cluster.message.gradient_bytes are multiplied by the ratio of the numbers of stages, so that the work of
  * the whole network stays the same.
  *
- * Of the section `method` only accumulate, chunks and, by arrival, credit are used. Without a credit a method by arrival
- * has 2 J - 1 for J stages, the number in flight at the first stage of a method in lockstep. */
+ * The comparison uses only accumulate, chunks and credit of the section `method`. A method by arrival without a credit
+ * gets 2 J - 1 for J stages: as many microbatches as a method in lockstep has in flight at its first stage. */
 #pragma once
 
 #include "config/config.h"

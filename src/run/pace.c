@@ -17,14 +17,6 @@ typedef struct pace_writer {
   petra_run_h5_pace pace;
 } pace_writer;
 
-/* Returns true if no stage before stage `j`, from 0, is on its device. */
-static bool is_first_of_device(const petra_plan *plan, int32_t j) {
-  int32_t before = 0;
-  while (before < j && petra_program_device(&plan->program, before + 1) != petra_program_device(&plan->program, j + 1))
-    before++;
-  return before == j;
-}
-
 /* Fills the column of a run, measured or predicted. */
 static void put_column(pace_writer *p, petra_pace_column column, const petra_rank_times *times) {
   const double span_ns = (double)petra_rank_times_span_ns(times);
@@ -35,7 +27,7 @@ static void put_column(pace_writer *p, petra_pace_column column, const petra_ran
     for (int32_t j = 0; j < p->plan->stages; j++)
       if (p->placement->rank_of[j] == r) {
         busy_ns += (double)petra_rank_times_busy_ns(times, j + 1);
-        at_once += is_first_of_device(p->plan, j);
+        at_once += petra_program_is_first(&p->plan->program, j + 1);
       }
     p->pace.busy[r][column] = span_ns > 0 ? busy_ns / (span_ns * (p->rehearsal ? at_once : 1)) : NAN;
   }

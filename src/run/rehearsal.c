@@ -84,16 +84,11 @@ static petra_status finish(petra_run *run, petra_status status) {
   const petra_progress_thread_counts counts = petra_progress_thread_counts_now(run->ranks->progress);
   petra_run_h5_rank *this_rank = &run->this_rank;
   int64_t devices = 0, busy_ns = 0;
-  bool *counted; /* devices of this rank */
   this_rank->wall_ns += petra_clock_ns();
-  PETRA_TRY(petra_allocate(&counted, (size_t)petra_program_devices(&run->plan.program), sizeof *counted));
   for (int32_t j = 1; j <= run->plan.stages; j++) {
-    bool *device = &counted[petra_program_device(&run->plan.program, j) - 1];
     busy_ns += petra_rank_times_busy_ns(&run->times, j);
-    devices += petra_placement_has(&run->placement, j) && !*device;
-    *device |= petra_placement_has(&run->placement, j);
+    devices += petra_placement_has(&run->placement, j) && petra_program_is_first(&run->plan.program, j);
   }
-  petra_free(counted);
   this_rank->computing_ns = busy_ns / devices;
   this_rank->waiting_ns =
       this_rank->wall_ns > this_rank->computing_ns ? this_rank->wall_ns - this_rank->computing_ns : 0;

@@ -170,7 +170,7 @@ typedef struct guide {
   const petra_action *sequence; /* NULL: by ideal times */
 } guide;
 
-/* What a device can do next. */
+/* Describes the best action that a device can do next. */
 typedef struct choice {
   int class; /* 0, 1: passes; 2: W; 3: nothing */
   int64_t rank;

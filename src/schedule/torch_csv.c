@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CSV of torch.distributed.pipelining (PyTorch 2.15): a line per rank, a cell per action. An action is the stage,
  * from 0, a word and the microbatch: F is a forward, B a backward, I its input gradient and W its weight gradient. If a
- * file has an I, a B of that file is a step of our B and W. (0F3;7B0)OVERLAP_F_B is a step of a forward and a backward.
+ * file has an I or a W, a B of that file is a step of our B and W. (0F3;7B0)OVERLAP_F_B is a step of a forward and a backward.
  * The file is the order of one flush: updates come at its end. Empty cells are times at which a rank waits. */
 #include "schedule/schedule.h"
 
@@ -16,6 +16,7 @@ static const char *const skipped[] = {"UNSHARD", "RESHARD",     "SEND_F",      "
                                       "RECV_B",  "WAIT_SEND_F", "WAIT_SEND_B", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"};
 
 static const char overlap[] = "OVERLAP_F_B";
+static const char an_action[] = "a stage, F, B, I or W, and a microbatch, such as 0F3";
 
 typedef struct reader {
   const char *name, *at, *end;
@@ -70,7 +71,7 @@ static bool read_number(const char **at, const char *end, int64_t *out) {
   return *at > start;
 }
 
-/* An action of a cell; word is NULL for one that is skipped. */
+/* An action of a cell. */
 typedef struct action {
   int64_t stage, microbatch;
   char letter; /* F, B, I, W; 0: skipped */
@@ -87,7 +88,7 @@ static const char *read_action(const cell *c, action *out) {
   const char *at = c->text, *end = at + c->length, *word;
   *out = (action){0};
   if (!read_number(&at, end, &out->stage))
-    return "a stage, F, B, I or W, and a microbatch, such as 0F3";
+    return an_action;
   word = at;
   while (at < end && (isupper((unsigned char)*at) || *at == '_'))
     at++;
@@ -96,7 +97,7 @@ static const char *read_action(const cell *c, action *out) {
   if (at == end && is_skipped(word, length))
     return NULL;
   if (at < end || !numbered || length != 1 || !strchr("FBIW", *word))
-    return "a stage, F, B, I or W, and a microbatch, such as 0F3";
+    return an_action;
   out->letter = *word;
   return petra_action_check(out->stage + 1, PETRA_ACTION_FORWARD, out->microbatch);
 }
@@ -165,7 +166,7 @@ static petra_status read_lines(reader *r, petra_schedule_builder *b) {
   return PETRA_OK;
 }
 
-/* Returns true if a cell is, or is a pair of, an I or a W. */
+/* Returns true if the text has an I or a W, which is not the beginning of WAIT. */
 static bool has_split(const char *text, const char *end) {
   for (; text + 1 < end; text++)
     if (isdigit((unsigned char)*text) && (text[1] == 'I' || (text[1] == 'W' && text + 2 < end && text[2] != 'A')))
