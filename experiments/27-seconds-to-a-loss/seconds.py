@@ -73,6 +73,17 @@ def reach(folders, target, *more):
     return sim.petra("reach", *folders, "--loss", str(target), "--window", str(WINDOW), "--as", os.path.join(HERE, "model.yaml"), *more)
 
 
+def with_updates(found):
+    """Returns the rows of `found` ((row, folder of its run) each), with the updates to each target; empty if it is not reached."""
+    for target in TARGETS:
+        reached = sim.petra("reach", *(folder for row, folder in found if row["eval_loss"] != "diverged"), "--loss", str(target), "--window", str(WINDOW))
+        ends = {os.path.dirname(run["log"]): end for group, row in zip(reached["groups"], reached["clusters"][0]["rows"])
+                for run, end in zip(group["runs"], row["runs"])}
+        for row, folder in found:
+            row[f"updates_to_{target:g}"] = ends[folder]["updates"] if folder in ends and ends[folder]["reached"] else ""
+    return [row for row, _ in found]
+
+
 def by_label(found):
     """Returns (method, optimiser) of the groups of petra reach, by their labels."""
     return {group["label"]: (group["method"], group["optimiser"]) for group in found["groups"]}
@@ -139,17 +150,22 @@ def losses(rows, method, optimiser, rate, name="eval_loss"):
 
 
 def rates_tables(cells):
-    print("Evaluation loss of seed 1 at each rate:")
+    print(f"Evaluation loss of seed 1 at each rate, and updates to {TARGETS[-1]:g}:")
     for optimiser in OPTIMISERS:
         rates = sorted({r["rate"] for r in cells if r["optimiser"] == optimiser})
-        body = []
-        for method in METHODS:
-            if method != "zb-v":
-                best = best_rate(cells, method, optimiser)
-                shown = [losses(cells, method, optimiser, rate).get(1) for rate in rates]
-                body.append([f"`{method}`", *("–" if loss is None else "diverged" if loss == math.inf else f"**{loss:.3f}**" if rate == best else f"{loss:.3f}"
-                                              for rate, loss in zip(rates, shown))])
+        body = [[f"`{method}`", *(rate_cell(cells, method, optimiser, rate) for rate in rates)] for method in METHODS if method != "zb-v"]
         sim.markdown([optimiser, *(f"{rate:g}" for rate in rates)], body)
+
+
+def rate_cell(cells, method, optimiser, rate):
+    """Returns "2.220, 528", in bold at the best rate; "–" if this rate was not tried."""
+    row = next((r for r in cells if tuple(r[key] for key in KEYS) == (method, optimiser, rate, 1)), None)
+    if row is None:
+        return "–"
+    if row["eval_loss"] == "diverged":
+        return "diverged"
+    text = f"{row['eval_loss']:.3f}, " + str(row[f"updates_to_{TARGETS[-1]:g}"] or "–")
+    return f"**{text}**" if rate == best_rate(cells, method, optimiser) else text
 
 
 def updates_table(cells, rows):
@@ -258,10 +274,11 @@ def point(axis, row, y, unit, limit):
 
 def main():
     if not sim.DRAW_ONLY:
-        found = [row for row, _ in collect("rates.yaml")]
-        write_chosen(found)
+        found = list(collect("rates.yaml"))
+        write_chosen([row for row, _ in found])
         chosen = list(collect("chosen.yaml"))
-        sweeps.update_table(CELLS, found + [row for row, _ in chosen if row not in found], KEYS)
+        rows = [row for row, _ in found]
+        sweeps.update_table(CELLS, with_updates(found + [(row, folder) for row, folder in chosen if row not in rows]), KEYS)
         sim.write_table(REACH, list(price([folder for _, folder in chosen])))
         sim.write_table(TURNS, list(vary(chosen)))
         sim.write_table(MEMORY, list(memory()))
