@@ -124,7 +124,7 @@ def memory():
         for method in METHODS:
             stages = 16 if method == "zb-v" else 8
             found = sim.simulate(os.path.join(HERE, "model.yaml"), {
-                "data.set": "text", "data.path": "data/tinyshakespeare.txt", "optim.name": optimiser, "method.name": method, "method.accumulate": 8,
+                "data.set": "text", "data.path": "data/tinyshakespeare.txt", "optim.name": optimiser, "optim.lr": 0.01, "method.name": method, "method.accumulate": 8,
                 "stages.partition": "balanced", "stages.count": stages, "run.max_microbatches": 320})
             devices = {}
             for stage in found["stages"]:
@@ -140,8 +140,13 @@ def span(row, what, unit=1):
         return "not reached"
     mean, low, high = (row[what + ending] for ending in ENDS)
     if row["reached"] < row["seeds"]:
-        return f"≥ {low / unit:.3g} ({row['reached']} of {row['seeds']})"
-    return f"{mean / unit:.3g}" + (f" ({low / unit:.3g} – {high / unit:.3g})" if low != "" else "")
+        return f"≥ {number(low / unit)} ({row['reached']} of {row['seeds']})"
+    return number(mean / unit) + (f" ({number(low / unit)} – {number(high / unit)})" if low != "" else "")
+
+
+def number(value):
+    """Returns three digits, or all digits before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def losses(rows, method, optimiser, rate, name="eval_loss"):
@@ -248,6 +253,7 @@ def draw(rows):
             point(axis, row, y, unit, limit)
         axis.set(title=title, xlabel=f"{name} to a training loss of {TARGETS[-1]:g}", xlim=(0, limit))
         axis.set_yticks(range(len(METHODS)), METHODS)
+    figure.suptitle("Eight H100, a reversible GPT of 6.4 thousand million parameters; updates of a small model", fontsize=10)
     grid[0, 0].invert_yaxis()
     for axis in grid[:, 0]:
         axis.set_ylabel("method")
