@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/plan.h"
+#include "schedule/method.h"
 #include "sweep/sweep.h"
 
 #include <math.h>
@@ -50,10 +51,9 @@ static const petra_reach_clock *clock_of(const clocks *c, int run) {
   return &c->clock[run];
 }
 
-/* Returns true if two runs have the same times up to the microbatches that count: nothing is drawn, and both have the
- * same length. */
+/* Returns true if two runs have the same times: nothing is drawn, and both have the same length. */
 static bool share_times(const petra_reach_run *a, const petra_reach_run *b) {
-  return !petra_reach_is_random(a->config) && a->summary->batches == b->summary->batches &&
+  return !petra_reach_is_random(a->config) && a->summary->batches == b->summary->batches && a->count == b->count &&
          petra_plan_microbatches(a->config, a->summary->batches) ==
              petra_plan_microbatches(b->config, b->summary->batches);
 }
@@ -84,9 +84,12 @@ static petra_status price_group(const petra_reach *reach, const petra_reach_plac
 
 /* A run without --on and --as has its times in its log, and its order is simulated only for the bytes. That is not
  * possible if its costs were measured, or if its processes did what came first. */
-static bool can_simulate(const petra_reach_run *run) {
-  return run->config->cluster.cost.model != PETRA_COST_MEASURED &&
-         !(run->config->run.mode == PETRA_MODE_EXECUTE && strstr(run->config->method.name, "arrival"));
+static petra_status can_simulate(const petra_reach_run *run, bool *out) {
+  petra_method method;
+  PETRA_TRY(petra_method_from_config(run->config, &method));
+  *out = run->config->cluster.cost.model != PETRA_COST_MEASURED &&
+         !(run->config->run.mode == PETRA_MODE_EXECUTE && method.program->arrival);
+  return PETRA_OK;
 }
 
 static bool is_logged(const petra_reach_place *place) {
@@ -242,10 +245,13 @@ static petra_status fill_ends(const petra_reach *reach, petra_reach_cluster *clu
 
 static petra_status fill_row(const petra_reach *reach, petra_reach_cluster *cluster, int group) {
   const bool logged = is_logged(&cluster->place);
+  bool simulates = true;
   clocks c = {0};
   petra_status status = PETRA_OK;
   cluster->rows[group].reference = -1;
-  if (!logged || can_simulate(first_of(reach, group)))
+  if (logged)
+    PETRA_TRY(can_simulate(first_of(reach, group), &simulates));
+  if (simulates)
     status = price_group(reach, &cluster->place, NULL, group, true, &c);
   if (status == PETRA_OK)
     status = fill_ends(reach, cluster, group, &c);

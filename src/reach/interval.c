@@ -14,14 +14,16 @@ static double half_of(double variance, double freedom) {
 petra_reach_estimate petra_reach_estimate_of(const petra_reach_value *values, int count) {
   petra_reach_estimate e = {.count = count, .mean = NAN, .low = NAN, .high = NAN, .log_mean = NAN, .log_variance = NAN};
   double sum = 0, squares = 0;
+  bool equal = true;
   for (int i = 0; i < count; i++) {
     e.reached += !values[i].censored;
     sum += log(values[i].value);
+    equal = equal && values[i].value == values[0].value;
   }
   if (count == 0 || isnan(sum))
     return e;
-  e.log_mean = sum / count;
-  e.mean = exp(e.log_mean);
+  e.log_mean = equal ? log(values[0].value) : sum / count;
+  e.mean = equal ? values[0].value : exp(e.log_mean); /* a lone value is not rounded */
   if (e.reached < count)
     e.high = INFINITY;
   if (e.reached == 0)
@@ -31,10 +33,10 @@ petra_reach_estimate petra_reach_estimate_of(const petra_reach_value *values, in
   for (int i = 0; i < count; i++)
     squares += pow(log(values[i].value) - e.log_mean, 2);
   e.log_variance = squares / (count - 1) / count;
-  const double half = half_of(e.log_variance, count - 1);
-  e.low = exp(e.log_mean - half);
+  const double factor = exp(half_of(e.log_variance, count - 1));
+  e.low = e.mean / factor;
   if (e.reached == count)
-    e.high = exp(e.log_mean + half);
+    e.high = e.mean * factor;
   return e;
 }
 

@@ -108,14 +108,23 @@ static petra_status check_times(const petra_config *config, const petra_plan *pl
   return PETRA_OK;
 }
 
+/* Sets the length of the run. A run that --resume made longer has the config of its beginning in its log, but more
+ * losses. */
+static petra_status set_length(const petra_reach_run *run, petra_plan *plan) {
+  const int64_t batches = run->summary->batches, planned = petra_plan_microbatches(plan->config, batches);
+  PETRA_TRY(petra_plan_program(plan, planned, batches));
+  const int64_t without = plan->program.microbatches - petra_program_losses(plan->method.program, &plan->program);
+  return run->count + without <= planned || plan->schedule ? PETRA_OK
+                                                           : petra_plan_program(plan, run->count + without, batches);
+}
+
 static petra_status make_plan(const petra_reach_run *run, const petra_config *config, const petra_reach_place *place,
                               petra_plan *plan) {
-  const int64_t batches = run->summary->batches;
   PETRA_TRY(petra_plan_init(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
   PETRA_TRY(check_stages(run, plan, place));
   PETRA_TRY(check_times(config, plan, place));
-  PETRA_TRY(petra_plan_program(plan, petra_plan_microbatches(config, batches), batches));
+  PETRA_TRY(set_length(run, plan));
   return petra_plan_load_profile(plan);
 }
 
