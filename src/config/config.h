@@ -312,11 +312,11 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches before the measurement, and measured */
   } profile;
-  int optimiser;  /* optimiser of the layers before the current one (config/optimiser.h); private */
-  bool of_tokens; /* after the last layer, data.set was a token set; private */
+  int optimiser;                  /* optimiser of the layers before the current one (config/optimiser.h); private */
+  bool of_tokens;                 /* after the last layer, data.set was a token set; private */
   bool (*takes)(const char *key); /* keys that the current file may set; NULL: all; private */
-  bool *fresh;    /* for each key whether the current layer has set it (config/document.h); private */
-  char **labels;  /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
+  bool *fresh;                    /* for each key whether the current layer has set it (config/document.h); private */
+  char **labels; /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another one as its `base` (relative
