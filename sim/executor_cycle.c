@@ -56,7 +56,7 @@ static void give_action(const petra_action *action, petra_cycle *cycle) {
 
 static void give_counters(const petra_counters *counters, const petra_device *device, petra_cycle *cycle) {
   petra_cycle_value(cycle, counters->order - device->done);
-  petra_cycle_value(cycle, counters->round_start - device->done);
+  petra_cycle_value(cycle, counters->round_start > device->done ? counters->round_start - device->done : 0);
   petra_cycle_value(cycle, counters->updates_before - device->updates);
   petra_cycle_value(cycle, counters->passes_before - device->passes);
 }
