@@ -10,10 +10,11 @@
 struct petra_cycle_search {
   petra_program_options options; /* those of the run, less the skipped microbatches */
   petra_cycle cycle;
-  int64_t looked; /* value of executor->returned at the last look */
+  int64_t looked, next_look; /* value of executor->returned at the last look, and at the next one */
   bool recorded;
   int64_t recorded_ns, recorded_microbatch;
   int64_t looks, looks_max; /* since the recorded moment, which is replaced after looks_max of them */
+  int64_t failures;         /* looks since the last like moment */
   int64_t growth, front;    /* COMPARE: growth of the cursors' rounds, -1: unknown yet; the largest round */
 };
 
@@ -113,11 +114,14 @@ static void give_parked(petra_cycle *cycle, const void *context, const petra_eve
   petra_cycle_value(cycle, PETRA_ENGINES * (int64_t)event->stage + event->detail);
 }
 
+/* A comparison usually fails at an engine, and always ends there. */
 static void give_state(petra_executor_virtual *executor, petra_worker *worker, petra_cycle *cycle) {
-  for (int32_t d = 0; d < executor->devices; d++)
+  for (int32_t d = 0; d < executor->devices && cycle->alike; d++)
     give_device(executor, d, cycle);
+  if (!cycle->alike)
+    return;
   petra_cycle_total(cycle, executor->actions, &executor->actions);
-  for (int32_t j = 0; j < executor->options->stages; j++) {
+  for (int32_t j = 0; j < executor->options->stages && cycle->alike; j++) {
     petra_microbatch_set_state(&executor->forward[j], cycle);
     petra_microbatch_set_state(&executor->backward[j], cycle);
     if (executor->exchanges)
@@ -210,14 +214,17 @@ static petra_status compare(petra_executor_virtual *executor, petra_worker *work
 petra_status petra_cycle_search_look(petra_executor_virtual *executor, petra_worker *worker) {
   petra_cycle_search *search = executor->cycle_search;
   bool alike = false;
-  if (executor->returned == search->looked || executor->returned % search->options.accumulate != 0 ||
-      executor->returned < search->options.warmup)
+  if (executor->returned == search->looked || executor->returned < search->next_look ||
+      executor->returned % search->options.accumulate != 0 || executor->returned < search->options.warmup)
     return PETRA_OK;
   search->looked = executor->returned;
   if (search->recorded)
     PETRA_TRY(compare(executor, worker, &alike));
+  search->failures = alike ? 0 : search->failures + 1;
+  /* Looks become rarer, so that they cost a small part of a run that never repeats itself. */
+  search->next_look = executor->returned + 1 + search->failures / 128 * search->options.accumulate;
   if (search->recorded && !alike && ++search->looks < search->looks_max)
     return PETRA_OK;
-  search->looks_max = alike ? 1 : 2 * search->looks_max + 1;
+  search->looks_max = alike ? 1 : search->looks_max + search->looks_max / 4 + 1;
   return record(executor, worker);
 }

@@ -222,7 +222,7 @@ static void state(petra_worker *base, petra_cycle *cycle) {
   const petra_version_rule *rule = &worker->options.versions;
   if (rule->sync_period > 0)
     petra_cycle_value(cycle, cycle->microbatch % rule->sync_period);
-  for (int32_t j = 0; j < worker->options.stages; j++) {
+  for (int32_t j = 0; j < worker->options.stages && cycle->alike; j++) {
     const petra_stage_counts *c = &worker->counts[j];
     const in_flight *kept = &worker->kept[j];
     skipped *more = &worker->skipped[j];

@@ -26,7 +26,7 @@ static void state(petra_observer *base, petra_cycle *cycle) {
     petra_cycle_total(cycle, times->forward_ns[i], &times->forward_ns[i]);
   for (int i = 0; i < 2; i++)
     petra_cycle_limit(cycle, cycle->microbatch + times->skipped_microbatches,
-                       *ends[i] < cycle->microbatch + times->skipped_microbatches ? INT64_MAX : *ends[i]);
+                      *ends[i] < cycle->microbatch + times->skipped_microbatches ? INT64_MAX : *ends[i]);
   if (cycle->pass != PETRA_CYCLE_SKIP)
     return;
   times->skipped_ns += cycle->skipped_ns;
