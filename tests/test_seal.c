@@ -193,7 +193,7 @@ START_TEST(children_that_wait) {
   ck_assert_int_ge(fputs("a file without a seal", file), 0);
   fclose(file);
   petra_guard_set_wait(1);
-  for (int last = 1; last <= 3; last++) {
+  for (int last = 1; last <= 3; last += 2) {
     waiting w = {children, last};
     *children = 0;
     harness_clear();
