@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The key (time, priority, sequence) as one number: a comparison is one subtraction, and the minimum of some children
@@ -104,18 +105,22 @@ static inline int64_t least_child(const petra_event_queue *queue, int64_t at) {
   return best;
 }
 
+static inline petra_event event_of(const entry *e) {
+  const int64_t key = (int64_t)(uint64_t)e->order;
+  return (petra_event){.time_ns = time_of(e->order),
+                       .priority = (int32_t)(key >> SEQUENCE_BITS),
+                       .sequence = key & (((int64_t)1 << SEQUENCE_BITS) - 1),
+                       .kind = e->kind,
+                       .stage = e->stage,
+                       .detail = e->detail,
+                       .microbatch = e->microbatch};
+}
+
 bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
   if (queue->count == 0)
     return false;
   const entry first = queue->heap[0], last = queue->heap[--queue->count];
-  const int64_t key = (int64_t)(uint64_t)first.order;
-  *out = (petra_event){.time_ns = time_of(first.order),
-                       .priority = (int32_t)(key >> SEQUENCE_BITS),
-                       .sequence = key & (((int64_t)1 << SEQUENCE_BITS) - 1),
-                       .kind = first.kind,
-                       .stage = first.stage,
-                       .detail = first.detail,
-                       .microbatch = first.microbatch};
+  *out = event_of(&first);
   /* Moves the hole down to a leaf, and then the last entry up from there: it usually belongs near the leaves. */
   int64_t at = 0, child;
   for (; (child = least_child(queue, at)) >= 0; at = child)
@@ -127,4 +132,21 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
 
 int64_t petra_event_queue_time(const petra_event_queue *queue) {
   return queue->count ? time_of(queue->heap[0].order) : INT64_MAX;
+}
+
+int64_t petra_event_queue_count(const petra_event_queue *queue) {
+  return queue->count;
+}
+
+static int by_order(const void *a, const void *b) {
+  const petra_event *x = a, *y = b;
+  const petra_event_order first = order_of(x->time_ns, (int64_t)x->priority << SEQUENCE_BITS | x->sequence),
+                          second = order_of(y->time_ns, (int64_t)y->priority << SEQUENCE_BITS | y->sequence);
+  return (first > second) - (first < second);
+}
+
+void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out) {
+  for (int64_t i = 0; i < queue->count; i++)
+    out[i] = event_of(&queue->heap[i]);
+  qsort(out, (size_t)queue->count, sizeof *out, by_order);
 }
