@@ -72,7 +72,7 @@ def main():
             common.fail(f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep (petra sweep GRID --jobs 0 writes the summary of a running sweep)", 1)
     runs = [report_data.RunData(path, name) for path, name in zip(paths, common.run_names(paths))]
     sections = report_figures.sections(runs, sweeps, reaches)
-    counts = (len(runs), "run", "runs"), (len(sweeps), "sweep", "sweeps"), (len(reaches), "way to a target", "ways to a target")
+    counts = (len(runs), "run", "runs"), (len(sweeps), "sweep", "sweeps"), (len(reaches), "target", "targets")
     shown = ", ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count)
     write(arguments.output, report_page.page(f"petra: {shown}", " · ".join(one.name for one in [*runs, *sweeps, *reaches]), runs, sections))
     size = os.path.getsize(arguments.output)

@@ -86,13 +86,15 @@ static petra_status check_bytes(const petra_reach *reach) {
 
 /* --- sentences --- */
 
+static const char bound_text[] =
+    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is a lower bound";
+
 const char petra_reach_interval_text[] =
-    "means over seeds are geometric; in brackets 95 % intervals: Student's t of the logarithms, for ratios Welch's. "
-    "A seed that does not reach the target counts with its last value, so that the figure is a lower bound (>=)";
+    "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the "
+    "logarithms, for ratios Welch's";
 
 const char petra_reach_as_text[] =
-    "the updates are those of the small models that were trained; samples, seconds and bytes are those of this one. "
-    "Whether it would need as many updates is not known";
+    "the updates are those of the small models that were trained; samples, seconds and bytes are those of this one";
 
 void petra_reach_name(const petra_reach_cluster *cluster, char out[PETRA_REACH_SENTENCE]) {
   const char *on = cluster->place.on, *slash = on ? strrchr(on, '/') : NULL;
@@ -306,6 +308,16 @@ static petra_status print_over(const petra_reach *reach, const petra_reach_over 
   return PETRA_OK;
 }
 
+/* Returns true if a group reaches the target with some of its seeds. */
+static bool has_bounds(const petra_reach *reach) {
+  for (int g = 0; g < reach->groups.count; g++) {
+    const petra_reach_estimate *seconds = &reach->clusters[0].rows[g].seconds;
+    if (seconds->reached > 0 && seconds->reached < seconds->count)
+      return true;
+  }
+  return false;
+}
+
 static petra_status print(const petra_reach *reach) {
   char target[PETRA_REACH_SENTENCE], rule[PETRA_REACH_SENTENCE];
   petra_reach_target_text(reach, target);
@@ -319,6 +331,8 @@ static petra_status print(const petra_reach *reach) {
   for (int i = 0; reach->over && i < reach->cluster_count; i++)
     PETRA_TRY(print_over(reach, &reach->over[i], &reach->clusters[i]));
   printf("\n%s\n", petra_reach_interval_text);
+  if (has_bounds(reach))
+    puts(bound_text);
   return PETRA_OK;
 }
 

@@ -4,6 +4,7 @@ seconds of its log and those of petra simulate, to the nanosecond; where the ord
 
 PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many random configs are simulated again."""
 
+import importlib.util
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import random
 import shutil
 import statistics
 import subprocess
+import sys
 
 import h5py
 import numpy
@@ -19,6 +21,7 @@ from execute import ENVIRONMENT, petra_info_says_mpi
 from program import PETRA, ProgramTest, main, overwriting
 from random_runs import draw, options
 
+ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "3:8").split(":"))
 METHODS = ["backprop", "reversible", "checkpoint", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra", "ddg", "fr", "gpipe",
            "gpipe-checkpoint", "1f1b", "zb-h1", "zb-h2", "interleaved", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v",
@@ -398,6 +401,67 @@ class Again(ReachTest):
         self.assertEqual(at["one"]["microbatch"], 9)
         # Of four updates, every stage has made those before the flush of microbatch 8; a ring of two sends a gradient once each way.
         self.assertEqual(at["two"]["bytes"] - 2 * at["one"]["bytes"], 4 * 2 * sum(2 * 4 * ((int(p) + 1) // 2) for p in parameters))
+
+
+class Figures(ReachTest):
+    """plot_reach.py and petra report, from what --json prints."""
+
+    def script(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(ROOT, "analysis/plot_reach.py"), *arguments], cwd=self.folder, capture_output=True, text=True,
+                              check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": self.path("mpl")})
+
+    def make(self):
+        self.write("wan.yaml", "cluster: {link: {preset: wan}}\n")
+        for method in "1f1b", "pipedream":
+            for seed in 1, 2:
+                self.train(f"{method}-{seed}", {"method.name": method, "run.seed": seed})
+        lowest = max(self.log(f"pipedream-{seed}")["loss"].min() for seed in (1, 2))
+        places = [f"{method}-{seed}" for method in ("1f1b", "pipedream") for seed in (1, 2)]
+        text = self.good("reach", *places, "--loss", repr(float(lowest) + 1e-9), "--window", "1", "--on", "same.yaml", "--on", "wan.yaml", "--json")
+        self.write("reach.json", text)
+        return json.loads(text)
+
+    def test_points(self):
+        found = self.make()
+        done = self.script("reach.json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = [line.split(" | ") for line in done.stdout.splitlines()[1:]]
+        rows = [(cluster["name"], row) for cluster in found["clusters"] for row in cluster["rows"]]
+        self.assertEqual([line[:3] for line in lines], [[name, row["group"], f"{row['seconds']['reached']} of 2"] for name, row in rows])
+        for line, (_, row) in zip(lines, rows):
+            self.assertEqual(line[3], f"{row['seconds']['mean']:.6g}" if row["seconds"]["reached"] == 2 else "-")
+        self.assertEqual(lines[1][3] == "-", False)  # pipedream reaches it with both seeds
+
+    def test_drawn(self):
+        if not importlib.util.find_spec("matplotlib"):
+            self.skipTest("no matplotlib")
+        self.make()
+        done = self.script("reach.json", "-o", "reach.svg")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(b"<svg", self.read("reach.svg"))
+        for text, words in ("{}", "not the output of petra reach --json"), ("[", "not the output of petra reach --json"):
+            self.write("bad.json", text)
+            done = self.script("bad.json")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+    def test_report(self):
+        if not importlib.util.find_spec("plotly"):
+            self.skipTest("no plotly")
+        self.make()
+        code, out, error = self.run_petra("report", "reach.json", "pipedream-1", "--output", "page.html", "--json",
+                                          env={**os.environ, "PETRA_PYTHON": sys.executable})
+        self.assertEqual((code, error), (0, ""))
+        self.assertEqual((json.loads(out)["reaches"], "reach" in json.loads(out)["sections"]), (["reach.json"], True))
+        page = self.read("page.html").decode()
+        data = json.loads(page.split('<script id="data" type="application/json">')[1].split("</script>")[0].replace("\\u003c", "<"))
+        figures = next(section["figures"] for section in data if section["id"] == "reach")
+        self.assertEqual([figure["caption"].split(":")[0] for figure in figures], ["same", "wan"])
+        lines = [trace for trace in figures[1]["views"][""]["traces"] if trace["mode"] == "lines" and "fill" not in trace]
+        self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
+        curve = json.loads(self.read("reach.json"))["clusters"][1]["rows"][1]["curve"]
+        self.assertEqual(lines[1]["x"], [float(f"{second:.5g}") for second in curve["seconds"]])
+        self.assertEqual(lines[1]["y"], [float(f"{mean:.5g}") for mean in curve["mean"]])
 
 
 class Over(ReachTest):
