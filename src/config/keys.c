@@ -89,7 +89,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: length to which an evaluation resizes the shorter side of an image before it cuts out the centre; at least data.image_size"),
     STRING(data.eval_path, "\"\"", NONE, "text, tokens: file of the evaluation split; empty: the last part of data.path, or val.bin if data.path has train.bin and val.bin"),
     REAL(data.eval_share, "0.1", 0, 1, BELOW_MAX, "text, tokens: fraction of the tokens of a single file, at its end, that is the evaluation split; 0: no evaluation split"),
-    INTEGER(data.vocabulary, "0", 0, 65536, "number of possible tokens in a .bin file, which does not contain this number (GPT-2: 50257); 0: the number that the data set states"),
+    INTEGER(data.vocabulary, "0", 0, 65536, "number of possible tokens in a .bin file, which does not contain this number (GPT-2: 50257); a simulation with this number needs no file; 0: the number that the data set states"),
 
     CHOICE(model.family, "revnet", PETRA_FAMILY_CHOICES, "network; reversible: revnet and the transformers revgpt (tokens) and revvit (images); ordinary, for comparison: resnet, gpt, vit"),
     INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers (18, 34 or 50); transformers: blocks, each with attention and an MLP, which can be stages of their own"),

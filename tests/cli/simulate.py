@@ -368,6 +368,29 @@ class Simulate(ProgramTest):
         for event in found["e"]:
             self.assertAlmostEqual(event["ts"] - sent[event["id"]], 5e5, places=3)
 
+    def test_tokens_without_a_file(self):
+        """The vocabulary replaces the file; the figures are those with a file."""
+        self.write("c.yaml", "data: {set: tokens, path: nowhere/train.bin, batch: 2}\nmodel: {family: gpt, depth: 2, width: 8, heads: 2, context: 16}\n"
+                   "method: {name: pipedream}\ncluster: {cost: {model: roofline}}\n")
+        for command in "simulate", "methods", "schedule", "inspect", "train":
+            self.bad(1, ["nowhere/train.bin: No such file", "data.vocabulary"], command, "c.yaml")
+        given = ["c.yaml", "--set", "data.vocabulary=300"]
+        found = self.good_json("simulate", *given)
+        for command in "methods", "schedule", "inspect":
+            self.good(command, *given)
+        self.bad(1, "nowhere/train.bin: No such file", "train", *given)
+        with open(self.path("here.bin"), "wb") as file:
+            file.write(bytes([7, 0] * 20000))
+        with_file = self.good_json("simulate", *given, "--set", "data.path=here.bin")
+        self.assertGreater(len(found.pop("stages")), 4)
+        for name in "time_per_microbatch_s", "makespan_ns", "tokens_per_s", "devices":
+            self.assertEqual(found[name], with_file[name])
+        warm_up = ["--set", "method.mitigation.sync_warmup_epochs=1"]
+        self.bad(2, ["sync_warmup_epochs", "nowhere/train.bin", "expected the file, data.limit"], "simulate", *given, *warm_up)
+        limited = [*warm_up, "--set", "data.limit=20"]
+        self.assertEqual(self.good_json("simulate", *given, *limited)["makespan_ns"],
+                         self.good_json("simulate", *given, *limited, "--set", "data.path=here.bin")["makespan_ns"])
+
     def test_wrong_input(self):
         self.bad(2, ["cluster.stages", "0 .. 100000"], "simulate", "-", "--set", "cluster.stages=-1")
         self.bad(2, ["cluster.stages", "1 .. 100000"], "simulate", "-", "--set", "cluster.message.forward_bytes=3")
