@@ -100,8 +100,9 @@ void petra_presets_print(bool markdown, FILE *out) {
   fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
         out);
   fputs("`cluster.cost.device`: peak rates of convolutions and matrix products in TFLOP/s for each\n"
-        "`cluster.cost.arithmetic`, without sparsity; memory bandwidth in GB/s and size in GB. A dash means\n"
-        "that the device has no such units, or no fixed size of memory.\n\n"
+        "`cluster.cost.arithmetic`, without sparsity; memory bandwidth in GB/s and size in GB. NVIDIA's matrix\n"
+        "units have no fp32, so that fp32 is the peak of the vector units there. A dash means that there is no\n"
+        "such figure.\n\n"
         "| device | fp32 | tf32 | bf16 | bandwidth | memory | source |\n|---|---|---|---|---|---|---|\n",
         out);
   for (int d = 0; (device = petra_device_peaks_at(d)); d++) {
@@ -112,7 +113,7 @@ void petra_presets_print(bool markdown, FILE *out) {
     print_figure(out, 1e-9 * device->memory_bytes);
     fprintf(out, " %s |\n", device->source);
   }
-  fputs("\n`cluster.link.preset`: rates per direction.\n\n"
+  fputs("\n`cluster.link.preset`, `cluster.node_link.preset`: rates per direction.\n\n"
         "| link | `bandwidth_Bps` | source | `latency_s` | source |\n|---|---|---|---|---|\n",
         out);
   for (int p = 1; p < petra_link_preset_count(); p++) { /* 0: none */
