@@ -100,9 +100,9 @@ void petra_presets_print(bool markdown, FILE *out) {
   fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
         out);
   fputs("`cluster.cost.device`: peak rates of convolutions and matrix products in TFLOP/s for each\n"
-        "`cluster.cost.arithmetic`, without sparsity; memory bandwidth in GB/s and size in GB. NVIDIA's matrix\n"
-        "units have no fp32, so that fp32 is the peak of the vector units there. A dash means that there is no\n"
-        "such figure.\n\n"
+        "`cluster.cost.arithmetic`, without sparsity; memory bandwidth in GB/s and size in GB. NVIDIA's\n"
+        "matrix units have no fp32, so that fp32 is the peak of the vector units there. A dash means that\n"
+        "there is no such figure.\n\n"
         "| device | fp32 | tf32 | bf16 | bandwidth | memory | source |\n|---|---|---|---|---|---|---|\n",
         out);
   for (int d = 0; (device = petra_device_peaks_at(d)); d++) {
