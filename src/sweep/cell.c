@@ -53,7 +53,7 @@ static bool executes(const petra_sweep *sweep) {
   return false;
 }
 
-/* Simulations without a model have no memory. The fullest device is only shown if it is not the fullest stage. */
+/* Simulations without a model have no memory. The fullest device is only shown if it has more than the fullest stage. */
 static petra_sweep_metrics metrics_of_simulation(const petra_sweep *sweep) {
   petra_sweep_metrics metrics = of_simulation;
   for (int c = 0; c < sweep->cells; c++) {
@@ -61,7 +61,7 @@ static petra_sweep_metrics metrics_of_simulation(const petra_sweep *sweep) {
     if (sweep->cell[c].state != PETRA_CELL_COMPLETE || isnan(value[STAGE_PEAK]))
       continue;
     metrics.shown[STAGE_PEAK] = true;
-    metrics.shown[DEVICE_PEAK] = metrics.shown[DEVICE_PEAK] || value[DEVICE_PEAK] != value[STAGE_PEAK];
+    metrics.shown[DEVICE_PEAK] = metrics.shown[DEVICE_PEAK] || value[DEVICE_PEAK] > value[STAGE_PEAK];
   }
   return metrics;
 }
