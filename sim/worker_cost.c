@@ -210,11 +210,21 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
-static void give_window(const window *w, int64_t base, bool of_versions, int64_t version, petra_cycle *cycle) {
+/* Gives the values of a window, in a stage with thousands of microbatches in flight: only where their steps change. `base`
+ * is subtracted from indices, `latest` from values >= 0. */
+static void give_window(const window *w, int64_t base, int64_t latest, petra_cycle *cycle) {
+  int64_t previous = 0, step = 0;
   petra_cycle_value(cycle, w->end - w->first);
   petra_cycle_value(cycle, w->first == w->end ? 0 : w->first - base);
-  for (int64_t i = w->first; i < w->end; i++)
-    petra_cycle_value(cycle, of_versions && *at(w, i) >= 0 ? *at(w, i) - version : *at(w, i));
+  for (int64_t i = w->first; i < w->end; i++) {
+    const int64_t value = *at(w, i) < 0 ? INT64_MIN / 2 : *at(w, i) - latest;
+    if (value - previous != step) {
+      petra_cycle_value(cycle, i - base);
+      petra_cycle_value(cycle, value);
+    }
+    step = value - previous;
+    previous = value;
+  }
 }
 
 static void state(petra_worker *base, petra_cycle *cycle) {
@@ -234,8 +244,8 @@ static void state(petra_worker *base, petra_cycle *cycle) {
       petra_cycle_value(cycle, c->updates - cycle->microbatch / rule->accumulate);
     if (rule->sync_period > 0)
       petra_cycle_value(cycle, c->updates - kept->copy);
-    give_window(&kept->versions, cycle->microbatch, true, c->updates, cycle);
-    give_window(&kept->users, c->updates, false, 0, cycle);
+    give_window(&kept->versions, cycle->microbatch, c->updates, cycle);
+    give_window(&kept->users, c->updates, 0, cycle);
     petra_cycle_total(cycle, c->forwards, &more->forwards);
     petra_cycle_total(cycle, c->backwards, &more->backwards);
     petra_cycle_total(cycle, c->updates, &more->updates);
