@@ -67,6 +67,8 @@ void petra_engine_state(petra_executor_virtual *executor, const petra_engine *en
                         petra_cycle *cycle) {
   const petra_device *dev = &executor->device[device];
   petra_cycle_value(cycle, 4 * engine->waiting + 2 * engine->busy + engine->parked);
+  petra_cycle_value(cycle, engine->waiting ? engine->next.count : 0);
+  petra_cycle_value(cycle, engine->busy ? engine->running_count : 0);
   if (engine->waiting) {
     give_round(executor->cycle_search, engine->cursor.round);
     petra_cycle_value(cycle, 4 * (int64_t)engine->cursor.step + 2 * engine->cursor.warm + engine->cursor.joined);
