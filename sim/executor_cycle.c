@@ -23,7 +23,11 @@ struct petra_cycle_search {
 };
 
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker) {
+  const petra_program_options *options = executor->options;
+  const int64_t fill = options->accumulate > options->stages ? options->accumulate : options->stages;
   if (!executor->program->repeats || executor->settings.jitter || !worker->ops->state)
+    return PETRA_OK;
+  if (options->microbatches - options->warmup <= 4 * fill) /* too short to repeat itself often */
     return PETRA_OK;
   for (const petra_observer *o = executor->observers; o; o = o->next)
     if (!o->ops->state)
