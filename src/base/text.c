@@ -192,3 +192,20 @@ char *petra_nearest_hint(char *out, size_t size, const char *before, const char 
     snprintf(out, size, "; did you mean %s%s?", before, found);
   return out;
 }
+
+void petra_shell_append(char *text, const char *word) {
+  const bool quoted = !*word || strpbrk(word, " \t\n\"'$*?[]{}()<>|&;#~`!\\");
+  text += strlen(text);
+  if (quoted)
+    *text++ = '\'';
+  for (; *word; word++) {
+    *text++ = *word;
+    if (*word == '\'') { /* ends the quotes; a quote that is quoted by itself; begins them again */
+      memcpy(text, "\\''", 3);
+      text += 3;
+    }
+  }
+  if (quoted)
+    *text++ = '\'';
+  *text = 0;
+}

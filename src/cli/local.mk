@@ -18,6 +18,7 @@ petra_SOURCES = \
 	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/methods.c \
+	src/cli/plan.c \
 	src/cli/profile.c \
 	src/cli/report.c src/cli/script.c \
 	src/cli/run_facts.c src/cli/run_facts.h \

@@ -346,6 +346,9 @@ typedef struct petra_config_sets {
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
                                       petra_config **out);
 
+/* Copies a config; error lines about a value of the copy begin as those about the original do. */
+petra_status petra_config_copy(const petra_config *config, petra_config **out);
+
 void petra_config_destroy(petra_config *config);
 
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set

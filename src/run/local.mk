@@ -2,6 +2,7 @@
 # src/run: a run: opened, run to its end, closed; its folder.
 libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
+	src/run/candidate.c src/run/candidate.h \
 	src/run/compare_methods.c src/run/compare_methods.h \
 	src/run/estimate.c src/run/estimate.h \
 	src/run/existing_run.c \
@@ -16,6 +17,8 @@ libpetra_a_SOURCES += \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \
+	src/run/search.c src/run/search.h \
+	src/run/search_cuts.c src/run/search_cuts.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/training.c \
 	src/run/worker_sleep.c src/run/worker_sleep.h

@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/search.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "plan/plan.h"
+#include "run/search_cuts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything of a candidate except its cut, and what its simulations have in common. */
+typedef struct family {
+  petra_candidate candidate;
+  const petra_block_prices *prices;
+  bool cuts;           /* it has cuts */
+  bool runs;           /* some cut was simulated */
+  int64_t lag_max;     /* of the first one */
+  petra_cut_rule rule; /* valid if it has cuts and runs */
+  int64_t *kept;       /* per stage, of the first one */
+  int64_t *tried;      /* cuts that were simulated or excluded, `stages` numbers each */
+  int64_t tried_count, tried_capacity;
+} family;
+
+typedef struct search {
+  const petra_candidates *c;
+  const petra_search_options *options;
+  petra_search_result *out;
+  petra_block_prices **prices;
+  int64_t price_count, price_capacity;
+  family *families;
+  int64_t count, capacity;
+  int64_t ran;      /* number of candidates that could run */
+  char reason[512]; /* why the first one could not */
+} search;
+
+/* --- the Pareto set --- */
+
+static bool is_covered(const petra_search_result *set, double seconds, int64_t bytes, int64_t lag) {
+  for (int64_t i = 0; i < set->count; i++) {
+    const petra_search_point *p = &set->points[i];
+    if (p->seconds <= seconds && p->found.peak_bytes <= bytes && p->found.lag_max <= lag)
+      return true;
+  }
+  return false;
+}
+
+/* Removes the points that the new one covers. */
+static void remove_covered(petra_search_result *set, const petra_search_point *by) {
+  int64_t left = 0;
+  for (int64_t i = 0; i < set->count; i++) {
+    petra_search_point *p = &set->points[i];
+    if (by->seconds <= p->seconds && by->found.peak_bytes <= p->found.peak_bytes &&
+        by->found.lag_max <= p->found.lag_max)
+      petra_free(p->blocks);
+    else
+      set->points[left++] = *p;
+  }
+  set->count = left;
+}
+
+static petra_status insert(petra_search_result *set, const petra_search_point *point) {
+  int64_t *blocks = NULL;
+  if (is_covered(set, point->seconds, point->found.peak_bytes, point->found.lag_max))
+    return PETRA_OK;
+  if (point->candidate.blocks) {
+    PETRA_TRY(petra_allocate(&blocks, (size_t)point->candidate.stages, sizeof *blocks));
+    memcpy(blocks, point->candidate.blocks, (size_t)point->candidate.stages * sizeof *blocks);
+  }
+  remove_covered(set, point);
+  const petra_status status = petra_array_reserve(&set->points, &set->capacity, set->count + 1, sizeof *set->points);
+  if (status != PETRA_OK) {
+    petra_free(blocks);
+    return status;
+  }
+  petra_search_point *p = &set->points[set->count++];
+  *p = *point;
+  p->blocks = blocks;
+  p->candidate.blocks = blocks;
+  return PETRA_OK;
+}
+
+void petra_search_fini(petra_search_result *result) {
+  for (int64_t i = 0; i < result->count; i++)
+    petra_free(result->points[i].blocks);
+  petra_free(result->points);
+  *result = (petra_search_result){0};
+}
+
+static int by_seconds(const void *a, const void *b) {
+  const petra_search_point *p = a, *q = b;
+  if (p->seconds != q->seconds)
+    return p->seconds < q->seconds ? -1 : 1;
+  return (p->found.peak_bytes > q->found.peak_bytes) - (p->found.peak_bytes < q->found.peak_bytes);
+}
+
+/* --- the families --- */
+
+static bool is_exact(const petra_method *method) {
+  return method->program->moment == PETRA_MOMENT_WINDOW;
+}
+
+/* Returns true if B reads the weights of its F, so that what is kept between them does not change the gradient. */
+static bool keeps_freely(const petra_method *m) {
+  return is_exact(m) ||
+         (m->backward_weights == PETRA_WEIGHTS_STASHED &&
+          (!m->inverts || m->invert_weights == PETRA_WEIGHTS_STASHED)) ||
+         m->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+}
+
+/* Returns true if another preset, earlier or later, is this one with `keep`. */
+static bool is_preset(const petra_method *method, petra_keep keep) {
+  for (int i = 0; i < petra_method_count(); i++) {
+    const petra_method m = petra_method_get(i);
+    if (m.program == method->program && m.keep == keep && m.forward_weights == method->forward_weights &&
+        m.backward_weights == method->backward_weights &&
+        (keep != PETRA_KEEP_NOTHING || m.invert_weights == method->backward_weights))
+      return true;
+  }
+  return false;
+}
+
+static petra_status price(search *s, int64_t batch, petra_keep keep, const petra_block_prices **out) {
+  bool known;
+  for (int64_t i = 0; i < s->price_count; i++)
+    if (s->prices[i]->batch == batch && s->prices[i]->keep == keep) {
+      *out = s->prices[i];
+      return PETRA_OK;
+    }
+  PETRA_TRY(petra_array_reserve(&s->prices, &s->price_capacity, s->price_count + 1, sizeof(petra_block_prices *)));
+  PETRA_TRY(petra_block_prices_create(s->c, batch, keep, &known, &s->prices[s->price_count]));
+  *out = s->prices[s->price_count++];
+  return PETRA_OK;
+}
+
+static petra_status add_family(search *s, const petra_candidate *candidate) {
+  const petra_keep keep = candidate->keep == PETRA_KEEP_PRESET ? candidate->method.keep : candidate->keep;
+  family f = {.candidate = *candidate};
+  PETRA_TRY(petra_array_reserve(&s->families, &s->capacity, s->count + 1, sizeof *s->families));
+  PETRA_TRY(price(s, candidate->batch, keep, &f.prices));
+  f.cuts = f.prices->blocks > 0;
+  if (f.cuts && f.prices->blocks < candidate->stages)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&f.kept, (size_t)candidate->stages, sizeof *f.kept));
+  s->families[s->count++] = f;
+  return PETRA_OK;
+}
+
+/* Adds a family for each k. */
+static petra_status add_windows(search *s, petra_candidate candidate) {
+  const petra_config *config = petra_candidates_config(s->c);
+  enum { BATCH_MAX = 65536, K_MAX = 1000000 }; /* of data.batch and method.accumulate */
+  const int64_t samples = config->data.batch * config->method.accumulate;
+  const bool counts = config->cluster.stages == 0 && (config->cluster.cost.model == PETRA_COST_ROOFLINE ||
+                                                      config->cluster.cost.model == PETRA_COST_KERNELS);
+  for (int64_t k = 1; k <= samples && k <= K_MAX; k++) {
+    if (counts ? samples % k != 0 || samples / k > BATCH_MAX : k != config->method.accumulate)
+      continue;
+    candidate.accumulate = k;
+    candidate.batch = samples / k;
+    PETRA_TRY(add_family(s, &candidate));
+  }
+  return PETRA_OK;
+}
+
+/* Adds the families for what is kept. */
+static petra_status add_kept(search *s, petra_candidate candidate, bool reversible) {
+  const petra_method *method = &candidate.method;
+  static const petra_keep all[] = {PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING};
+  candidate.keep = PETRA_KEEP_PRESET;
+  PETRA_TRY(add_windows(s, candidate));
+  for (int i = 0; i < 3; i++) {
+    const bool new = keeps_freely(method) && all[i] != method->keep && !is_preset(method, all[i]);
+    if (!new || (all[i] == PETRA_KEEP_NOTHING && !reversible))
+      continue;
+    candidate.keep = all[i];
+    PETRA_TRY(add_windows(s, candidate));
+  }
+  if (!method->program->early_recompute || method->keep != PETRA_KEEP_INPUT)
+    return PETRA_OK;
+  candidate.keep = PETRA_KEEP_PRESET;
+  candidate.early_recompute = true;
+  return add_windows(s, candidate);
+}
+
+/* Adds the families of a method, for all stages per device. */
+static petra_status add_method(search *s, const petra_method *method, int blocks, bool reversible) {
+  const petra_config *config = petra_candidates_config(s->c);
+  const int32_t devices = petra_candidates_devices(s->c);
+  const petra_layout layout = method->program->layout;
+  const int32_t own = petra_candidates_chunks(s->c, method);
+  const int32_t least = layout == PETRA_LAYOUT_LOOP ? 1 : method->chunks;
+  int32_t most = layout == PETRA_LAYOUT_LOOP ? (own > 2 ? own : 2) : method->chunks;
+  if (layout == PETRA_LAYOUT_LOOP && config->cluster.stages == 0)
+    most = blocks / devices;
+  for (int32_t chunks = least; chunks <= most; chunks++)
+    PETRA_TRY(add_kept(s, (petra_candidate){.method = *method, .stages = chunks * devices}, reversible));
+  return PETRA_OK;
+}
+
+/* --- simulation of a candidate --- */
+
+static bool is_random(const petra_config *config) {
+  return config->cluster.jitter.model != PETRA_JITTER_NONE || config->cluster.pauses.mean_between_s > 0 ||
+         config->cluster.failures.mean_between_s > 0;
+}
+
+/* The part of the work of a device for a microbatch that the time per microbatch certainly contains. A makespan
+ * contains all. A steady state is measured between two B of stage 1. In between are all passes of the microbatches that
+ * stage 1 reads after the first of them, and in rounds all rounds except one. */
+static double share_of(const family *f, int64_t microbatches, int engines) {
+  const petra_program_ops *program = f->candidate.method.program;
+  const int64_t first = microbatches / 4, count = microbatches / 2 - first;
+  int64_t outside = petra_method_distance(&f->candidate.method, f->candidate.stages, 1);
+  if (program->time == PETRA_TIME_WHOLE)
+    return 1;
+  if (program->arrival)
+    outside = 2 * (int64_t)f->candidate.stages - 1;
+  else if (program->locked && microbatches / 2 + outside + 1 < microbatches)
+    outside = 1;
+  else if (engines > 1 || outside < 0)
+    return 0;
+  return count > outside ? (double)(count - outside) / (double)count : 0;
+}
+
+/* Takes from the first simulation of a family what all of its cuts have in common. */
+static void learn(const search *s, family *f, const petra_candidate_figures *found) {
+  const petra_config *config = petra_candidates_config(s->c);
+  const petra_program_ops *program = f->candidate.method.program;
+  const petra_keep keep = f->candidate.keep == PETRA_KEEP_PRESET ? f->candidate.method.keep : f->candidate.keep;
+  const int64_t k = f->candidate.accumulate;
+  const bool fixed = !program->arrival && !program->write && config->cluster.engines == 1;
+  const bool alone = found->in_flight_max == 1 && (config->cluster.engines == 1 || program->locked);
+  f->runs = true;
+  f->lag_max = found->lag_max;
+  f->rule = (petra_cut_rule){.prices = f->prices,
+                             .cost = {.recomputes = keep != PETRA_KEEP_GRAPH,
+                                      .early = f->candidate.early_recompute,
+                                      .split_backward = program->split_backward,
+                                      .fused_head = !f->candidate.method.split_head},
+                             .layout = program->layout,
+                             .stages = f->candidate.stages,
+                             .devices = petra_candidates_devices(s->c),
+                             .kept = f->kept,
+                             .kept_is_fixed = fixed,
+                             .versions = petra_method_stashes(&f->candidate.method) ? found->lag_max : 0,
+                             .share = share_of(f, found->microbatches, (int)config->cluster.engines),
+                             .in_flight = program->time != PETRA_TIME_WHOLE ? 0
+                                          : alone                           ? 1
+                                                                            : found->in_flight_max + 1,
+                             .updates = program->time == PETRA_TIME_WHOLE
+                                            ? (double)(found->microbatches / k) / (double)found->microbatches
+                                            : 0};
+  if (is_random(config)) {
+    f->rule.share = 0;
+    f->rule.in_flight = 0;
+  }
+}
+
+static int64_t limit_of(const search *s) {
+  return s->options->memory_bytes > 0 ? s->options->memory_bytes : INT64_MAX;
+}
+
+static double samples_of(const search *s, const family *f) {
+  const petra_config *config = petra_candidates_config(s->c);
+  return config->cluster.stages > 0 ? 1 : (double)(f->candidate.batch * config->cluster.replicas);
+}
+
+static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_search_point *point) {
+  *point = (petra_search_point){.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
+  point->candidate.blocks = blocks;
+  PETRA_TRY(petra_candidate_simulate(s->c, &point->candidate, &point->found, f->runs ? NULL : f->kept));
+  point->seconds = point->found.time_per_microbatch_s / samples_of(s, f);
+  s->out->simulated++;
+  if (*point->found.reason && !*s->reason)
+    memcpy(s->reason, point->found.reason, sizeof s->reason);
+  if (*point->found.reason || isnan(point->seconds))
+    return PETRA_OK;
+  s->ran++;
+  if (!f->runs)
+    learn(s, f, &point->found);
+  const int64_t lag = s->options->lag_max;
+  if (point->found.peak_bytes <= limit_of(s) && (lag < 0 || point->found.lag_max <= lag))
+    return insert(s->out, point);
+  return PETRA_OK;
+}
+
+/* --- the cuts of a family --- */
+
+static bool was_tried(const family *f, const int64_t *blocks) {
+  const size_t stages = (size_t)f->candidate.stages;
+  for (int64_t i = 0; i < f->tried_count; i++)
+    if (memcmp(&f->tried[(size_t)i * stages], blocks, stages * sizeof *blocks) == 0)
+      return true;
+  return false;
+}
+
+static petra_status remember(family *f, const int64_t *blocks) {
+  const size_t stages = (size_t)f->candidate.stages;
+  PETRA_TRY(petra_array_reserve(&f->tried, &f->tried_capacity, f->tried_count + 1, stages * sizeof *f->tried));
+  memcpy(&f->tried[(size_t)f->tried_count++ * stages], blocks, stages * sizeof *blocks);
+  return PETRA_OK;
+}
+
+/* Returns true if a bound shows that the cut does not fit, or that a point is at least as good. */
+static bool is_excluded(const search *s, const family *f, const int64_t *blocks) {
+  if (!f->runs)
+    return false;
+  const petra_cut_bound bound = petra_cut_bound_of(&f->rule, blocks);
+  const int64_t lag = f->candidate.method.program->arrival ? 0 : f->lag_max;
+  return bound.bytes > limit_of(s) || is_covered(s->out, bound.time_s / samples_of(s, f), bound.bytes, lag);
+}
+
+/* Simulates a cut unless it was tried or is excluded. `found` is without a time then. */
+static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_search_point *found) {
+  found->found.time_per_microbatch_s = NAN;
+  found->seconds = NAN;
+  if (was_tried(f, blocks))
+    return PETRA_OK;
+  PETRA_TRY(remember(f, blocks));
+  if (is_excluded(s, f, blocks)) {
+    s->out->excluded++;
+    return PETRA_OK;
+  }
+  return simulate(s, f, blocks, found);
+}
+
+/* Returns true if all cuts of the family fail a limit. */
+static bool is_hopeless(const search *s, const family *f) {
+  const int64_t lag = s->options->lag_max;
+  return !f->runs || (lag >= 0 && f->lag_max > lag && !f->candidate.method.program->arrival);
+}
+
+static petra_status try_all(search *s, family *f) {
+  petra_search_point found;
+  int64_t *cut;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&cut, (size_t)f->candidate.stages, sizeof *cut));
+  petra_cuts_first(f->prices->blocks, f->candidate.stages, cut);
+  do
+    status = try_cut(s, f, cut, &found);
+  while (status == PETRA_OK && petra_cuts_next(f->candidate.stages, cut));
+  petra_free(cut);
+  return status;
+}
+
+/* Moves boundary i / 2 of a cut up or down; returns false if a stage would have no block. */
+static bool move_boundary(int64_t *cut, int i) {
+  const int up = i % 2 ? 1 : -1;
+  cut[i / 2] += up;
+  cut[i / 2 + 1] -= up;
+  return cut[i / 2] > 0 && cut[i / 2 + 1] > 0;
+}
+
+static bool is_better(const petra_search_point *a, const petra_search_point *b, bool by_memory) {
+  if (isnan(a->seconds))
+    return false;
+  if (by_memory)
+    return a->found.peak_bytes < b->found.peak_bytes ||
+           (a->found.peak_bytes == b->found.peak_bytes && a->seconds < b->seconds);
+  return a->seconds < b->seconds || (a->seconds == b->seconds && a->found.peak_bytes < b->found.peak_bytes);
+}
+
+/* Moves one boundary at a time while that improves the time, or the memory. */
+static petra_status improve(search *s, family *f, const int64_t *from, petra_search_point best, bool by_memory) {
+  const size_t stages = (size_t)f->candidate.stages, bytes = stages * sizeof *from;
+  int64_t *at = NULL, *cut = NULL, *next = NULL;
+  bool improved = !isnan(best.seconds);
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&at, stages, sizeof *at), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&cut, stages, sizeof *cut), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&next, stages, sizeof *next), done);
+  memcpy(next, from, bytes);
+  while (improved) {
+    improved = false;
+    memcpy(at, next, bytes);
+    for (int i = 0; i < 2 * ((int)stages - 1); i++) {
+      petra_search_point found;
+      memcpy(cut, at, bytes);
+      if (!move_boundary(cut, i))
+        continue;
+      PETRA_TRY_GOTO(status, try_cut(s, f, cut, &found), done);
+      if (!is_better(&found, &best, by_memory))
+        continue;
+      best = found;
+      improved = true;
+      memcpy(next, cut, bytes);
+    }
+  }
+done:
+  petra_free(at);
+  petra_free(cut);
+  petra_free(next);
+  return status;
+}
+
+/* Simulates the cuts that trade the bottleneck against memory, and improves the fastest and the smallest. */
+static petra_status try_trade(search *s, family *f) {
+  const size_t stages = (size_t)f->candidate.stages;
+  petra_search_point best[2];
+  int64_t *cuts = NULL, count = 0, at[2] = {-1, -1};
+  PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
+  petra_status status = PETRA_OK;
+  for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
+    petra_search_point found;
+    status = try_cut(s, f, &cuts[(size_t)i * stages], &found);
+    for (int m = 0; m < 2 && status == PETRA_OK; m++)
+      if (!isnan(found.seconds) && (at[m] < 0 || is_better(&found, &best[m], m == 1))) {
+        best[m] = found;
+        at[m] = i;
+      }
+  }
+  for (int m = 0; m < 2 && status == PETRA_OK; m++)
+    if (at[m] >= 0)
+      status = improve(s, f, &cuts[(size_t)at[m] * stages], best[m], m == 1);
+  petra_free(cuts);
+  return status;
+}
+
+/* Simulates one cut of a family: that with the least bottleneck if a device keeps a microbatch at each stage. */
+static petra_status try_first(search *s, family *f) {
+  petra_search_point found;
+  int64_t *cut;
+  int *first;
+  if (!f->cuts)
+    return simulate(s, f, NULL, &found);
+  const size_t stages = (size_t)f->candidate.stages;
+  const int blocks = f->prices->blocks;
+  int64_t *work = NULL;
+  petra_status status;
+  cut = NULL, first = NULL;
+  PETRA_TRY_GOTO(status, petra_allocate(&cut, stages, sizeof *cut), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&first, stages + 1, sizeof *first), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&work, (size_t)blocks, sizeof *work), done);
+  for (int b = 0; b < blocks; b++)
+    work[b] = f->prices->cost[b + 1].forward_ns - f->prices->cost[b].forward_ns + f->prices->cost[b + 1].backward_ns -
+              f->prices->cost[b].backward_ns;
+  PETRA_TRY_GOTO(status, petra_balanced_cut(work, blocks, (int)stages, first), done);
+  for (size_t j = 0; j < stages; j++)
+    cut[j] = first[j + 1] - first[j];
+  status = try_cut(s, f, cut, &found);
+done:
+  petra_free(cut);
+  petra_free(first);
+  petra_free(work);
+  return status;
+}
+
+/* --- the neighbours of the Pareto set --- */
+
+static family *family_of(search *s, const petra_candidate *candidate) {
+  for (int64_t i = 0; i < s->count; i++) {
+    family *f = &s->families[i];
+    const petra_candidate *a = &f->candidate;
+    if (strcmp(a->method.name, candidate->method.name) == 0 && a->stages == candidate->stages &&
+        a->keep == candidate->keep && a->early_recompute == candidate->early_recompute &&
+        a->accumulate == candidate->accumulate)
+      return f;
+  }
+  return NULL;
+}
+
+/* Tries every cut that differs from one of the points in one boundary, until all points have been expanded. */
+static petra_status expand(search *s) {
+  for (int64_t i = 0; i < s->out->count;) {
+    petra_search_point *p = &s->out->points[i];
+    if (p->expanded || !p->blocks) {
+      i++;
+      continue;
+    }
+    p->expanded = true;
+    family *f = family_of(s, &p->candidate);
+    const size_t stages = (size_t)f->candidate.stages;
+    int64_t *at, *cut;
+    PETRA_TRY(petra_allocate(&at, 2 * stages, sizeof *at));
+    cut = at + stages;
+    memcpy(at, p->blocks, stages * sizeof *at);
+    petra_status status = PETRA_OK;
+    for (int m = 0; m < 2 * ((int)stages - 1) && status == PETRA_OK; m++) {
+      petra_search_point found;
+      memcpy(cut, at, stages * sizeof *cut);
+      if (move_boundary(cut, m))
+        status = try_cut(s, f, cut, &found);
+    }
+    petra_free(at);
+    PETRA_TRY(status);
+    i = 0; /* points have come and gone */
+  }
+  return PETRA_OK;
+}
+
+/* --- the whole --- */
+
+static petra_status open(search *s) {
+  const petra_config *config = petra_candidates_config(s->c);
+  petra_plan plan = {0};
+  int blocks = 0;
+  bool reversible = true;
+  petra_status status = PETRA_OK;
+  if (config->cluster.stages == 0) {
+    status = petra_plan_init(&plan, config);
+    blocks = plan.model.block_count;
+    reversible = plan.model.reversible;
+    petra_plan_fini(&plan);
+  }
+  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
+    const petra_method method = petra_method_get(i);
+    if (!s->options->exact || is_exact(&method))
+      status = add_method(s, &method, blocks, reversible);
+  }
+  return status;
+}
+
+static petra_status go(search *s) {
+  PETRA_TRY(open(s));
+  for (int64_t i = 0; i < s->count; i++)
+    PETRA_TRY(try_first(s, &s->families[i]));
+  for (int64_t i = 0; i < s->count; i++) {
+    family *f = &s->families[i];
+    if (!f->cuts || is_hopeless(s, f))
+      continue;
+    const bool few =
+        petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) <= PETRA_SEARCH_CUTS;
+    PETRA_TRY(few ? try_all(s, f) : try_trade(s, f));
+  }
+  PETRA_TRY(expand(s));
+  if (s->ran == 0)
+    return petra_fail(PETRA_CONFIG, "no candidate can run: %s", *s->reason ? s->reason : "too few microbatches");
+  qsort(s->out->points, (size_t)s->out->count, sizeof *s->out->points, by_seconds);
+  return PETRA_OK;
+}
+
+petra_status petra_search(const petra_candidates *c, const petra_search_options *options, petra_search_result *out) {
+  search s = {.c = c, .options = options, .out = out};
+  *out = (petra_search_result){0};
+  const petra_status status = go(&s);
+  for (int64_t i = 0; i < s.count; i++) {
+    petra_free(s.families[i].kept);
+    petra_free(s.families[i].tried);
+  }
+  for (int64_t i = 0; i < s.price_count; i++)
+    petra_block_prices_destroy(s.prices[i]);
+  petra_free(s.families);
+  petra_free(s.prices);
+  return status;
+}

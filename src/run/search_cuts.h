@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts of a network into stages for the search: prices of blocks, the cuts that trade the bottleneck against memory, and
+ * bounds. */
+#pragma once
+
+#include "run/candidate.h"
+#include "sim/cost.h"
+
+/* The prices of the blocks of a network for one batch and one choice of what is kept between F and B, as sums over the
+ * first b blocks, b from 0. */
+typedef struct petra_block_prices {
+  int64_t batch;
+  petra_keep keep;
+  int blocks;             /* 0: the network cannot run with this batch */
+  petra_stage_cost *cost; /* durations */
+  int64_t *base_bytes;    /* weights, gradients, state of the optimiser */
+  int64_t *growth_bytes;  /* what F of a microbatch leaves until its B, without messages */
+  int64_t *weight_bytes;  /* weights alone */
+  int engines;            /* per device */
+  double overlap;
+  petra_real_list speeds; /* of the devices; borrowed */
+} petra_block_prices;
+
+/* Prices the blocks of the config's network by a plan with one block per stage. `known` is false if the costs are not
+ * those of blocks. */
+petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep, bool *known,
+                                       petra_block_prices **out);
+void petra_block_prices_destroy(petra_block_prices *prices);
+
+/* What a cut is judged by: the prices, and facts of a candidate without a cut. */
+typedef struct petra_cut_rule {
+  const petra_block_prices *prices;
+  petra_cost_rule cost; /* how the method combines the costs */
+  petra_layout layout;
+  int32_t stages, devices;
+  const int64_t *kept; /* microbatches that each stage keeps */
+  bool kept_is_fixed;  /* `kept` does not depend on the cut */
+  int64_t versions;    /* additional versions of the weights that a stage may keep: for the trade, not for bounds */
+  /* For bounds of the time per microbatch. It is at least `share` of the work of a device for a microbatch; and of the
+   * work of all stages, divided by `in_flight`. 0: no bound. */
+  double share;
+  int64_t in_flight;
+  double updates; /* least number of updates per microbatch */
+} petra_cut_rule;
+
+/* A lower bound of the time per microbatch and of the memory of the fullest device, over all simulations of a cut. */
+typedef struct petra_cut_bound {
+  double time_s;
+  int64_t bytes;
+} petra_cut_bound;
+petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *blocks);
+
+/* Finds for each limit of memory the cut with the least bottleneck, the longest time that a stage takes for a
+ * microbatch: the first without a limit, each of the others with less memory and a longer bottleneck. `*cuts` has
+ * `*count` cuts of `stages` numbers each. Time and memory are estimates by the prices. */
+petra_status petra_cuts_trade(const petra_cut_rule *rule, int64_t **cuts, int64_t *count);
+
+/* Returns the number of cuts of `blocks` blocks into `stages` stages, at most `limit`. */
+int64_t petra_cuts_count(int blocks, int32_t stages, int64_t limit);
+
+/* Gets the next cut in lexical order; returns false after the last. The first is 1, 1, ..., rest. */
+void petra_cuts_first(int blocks, int32_t stages, int64_t *cut);
+bool petra_cuts_next(int32_t stages, int64_t *cut);
