@@ -16,6 +16,8 @@ struct petra_candidates {
   petra_config *plain; /* the config without its method */
   char *text;          /* the expanded config */
   int32_t stages, devices;
+  int blocks;
+  bool reversible;
 };
 
 static const char text_name[] = "the config"; /* before the line in labels of keys */
@@ -56,14 +58,17 @@ petra_status petra_candidates_create(const petra_config *config, int32_t devices
   petra_run *own;
   PETRA_TRY(check(config));
   PETRA_TRY(petra_run_open(config, &alone, &own));
-  const int32_t stages = petra_run_plan(own)->stages,
-                own_devices = petra_program_devices(&petra_run_plan(own)->program);
+  const petra_plan *plan = petra_run_plan(own);
+  petra_status status = petra_allocate(&c, 1, sizeof *c);
+  if (status == PETRA_OK)
+    *c = (petra_candidates){.config = config,
+                            .stages = plan->stages,
+                            .devices = devices > 0 ? devices : petra_program_devices(&plan->program),
+                            .blocks = plan->model.block_count,
+                            .reversible = plan->model.reversible};
   petra_run_destroy(own);
-  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
-  c->config = config;
-  c->stages = stages;
-  c->devices = devices > 0 ? devices : own_devices;
-  const petra_status status = make_plain(c);
+  PETRA_TRY(status);
+  status = make_plain(c);
   if (status == PETRA_OK)
     *out = c;
   else
@@ -89,6 +94,14 @@ int32_t petra_candidates_stages(const petra_candidates *c) {
 
 int32_t petra_candidates_devices(const petra_candidates *c) {
   return c->devices;
+}
+
+int petra_candidates_blocks(const petra_candidates *c) {
+  return c->blocks;
+}
+
+bool petra_candidates_reversible(const petra_candidates *c) {
+  return c->reversible;
 }
 
 int32_t petra_candidates_chunks(const petra_candidates *c, const petra_method *method) {
@@ -145,7 +158,8 @@ static petra_status set_method(const petra_candidates *c, const petra_candidate 
   config->method.keep = candidate->keep;
   config->method.early_recompute = candidate->early_recompute;
   config->method.mitigation = method->mitigation;
-  config->method.chunks = candidate->stages / c->devices > 1 ? candidate->stages / c->devices : 0;
+  const int32_t chunks = candidate->stages / c->devices;
+  config->method.chunks = method->program->layout == PETRA_LAYOUT_LOOP || chunks > 1 ? chunks : 0;
   if (candidate->accumulate > 0)
     config->method.accumulate = candidate->accumulate;
   if (candidate->batch > 0)

@@ -25,6 +25,8 @@ void petra_candidates_destroy(petra_candidates *c);
 const petra_config *petra_candidates_config(const petra_candidates *c);
 int32_t petra_candidates_stages(const petra_candidates *c); /* of the config */
 int32_t petra_candidates_devices(const petra_candidates *c);
+int petra_candidates_blocks(const petra_candidates *c);      /* of the network; 0: there is none */
+bool petra_candidates_reversible(const petra_candidates *c); /* the network has reversible blocks */
 
 typedef struct petra_candidate {
   petra_method method; /* a preset */

@@ -165,14 +165,14 @@ static petra_status add_windows(search *s, petra_candidate candidate) {
 }
 
 /* Adds the families for what is kept. */
-static petra_status add_kept(search *s, petra_candidate candidate, bool reversible) {
+static petra_status add_kept(search *s, petra_candidate candidate) {
   const petra_method *method = &candidate.method;
   static const petra_keep all[] = {PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING};
   candidate.keep = PETRA_KEEP_PRESET;
   PETRA_TRY(add_windows(s, candidate));
   for (int i = 0; i < 3; i++) {
     const bool new = keeps_freely(method) && all[i] != method->keep && !is_preset(method, all[i]);
-    if (!new || (all[i] == PETRA_KEEP_NOTHING && !reversible))
+    if (!new || (all[i] == PETRA_KEEP_NOTHING && !petra_candidates_reversible(s->c)))
       continue;
     candidate.keep = all[i];
     PETRA_TRY(add_windows(s, candidate));
@@ -185,17 +185,21 @@ static petra_status add_kept(search *s, petra_candidate candidate, bool reversib
 }
 
 /* Adds the families of a method, for all stages per device. */
-static petra_status add_method(search *s, const petra_method *method, int blocks, bool reversible) {
+static petra_status add_method(search *s, const petra_method *method) {
   const petra_config *config = petra_candidates_config(s->c);
   const int32_t devices = petra_candidates_devices(s->c);
   const petra_layout layout = method->program->layout;
   const int32_t own = petra_candidates_chunks(s->c, method);
   const int32_t least = layout == PETRA_LAYOUT_LOOP ? 1 : method->chunks;
-  int32_t most = layout == PETRA_LAYOUT_LOOP ? (own > 2 ? own : 2) : method->chunks;
-  if (layout == PETRA_LAYOUT_LOOP && config->cluster.stages == 0)
-    most = blocks / devices;
+  int32_t most = layout == PETRA_LAYOUT_LOOP ? PETRA_SEARCH_CHUNKS : method->chunks;
+  if (layout == PETRA_LAYOUT_LOOP && config->cluster.stages > 0)
+    most = 2;
+  if (layout == PETRA_LAYOUT_LOOP && own > most)
+    most = own;
+  if (config->cluster.stages == 0 && most > petra_candidates_blocks(s->c) / devices)
+    most = petra_candidates_blocks(s->c) / devices;
   for (int32_t chunks = least; chunks <= most; chunks++)
-    PETRA_TRY(add_kept(s, (petra_candidate){.method = *method, .stages = chunks * devices}, reversible));
+    PETRA_TRY(add_kept(s, (petra_candidate){.method = *method, .stages = chunks * devices}));
   return PETRA_OK;
 }
 
@@ -206,34 +210,41 @@ static bool is_random(const petra_config *config) {
          config->cluster.failures.mean_between_s > 0;
 }
 
-/* The part of the work of a device for a microbatch that the time per microbatch certainly contains. A makespan
- * contains all. A steady state is measured between two B of stage 1. In between are all passes of the microbatches that
- * stage 1 reads after the first of them, and in rounds all rounds except one. */
-static double share_of(const family *f, int64_t microbatches, int engines) {
-  const petra_program_ops *program = f->candidate.method.program;
-  const int64_t first = microbatches / 4, count = microbatches / 2 - first;
-  int64_t outside = petra_method_distance(&f->candidate.method, f->candidate.stages, 1);
-  if (program->time == PETRA_TIME_WHOLE)
-    return 1;
-  if (program->arrival)
-    outside = 2 * (int64_t)f->candidate.stages - 1;
-  else if (program->locked && microbatches / 2 + outside + 1 < microbatches)
-    outside = 1;
-  else if (engines > 1 || outside < 0)
-    return 0;
-  return count > outside ? (double)(count - outside) / (double)count : 0;
+/* Sets the bounds of the time per microbatch if it is the makespan: all work is within it. The microbatches of a window
+ * of k begin after the update of the window before and end before their own. */
+static void bound_makespan(family *f, const petra_candidate_figures *found, int engines) {
+  const int64_t windows = found->microbatches / f->rule.k;
+  const bool alone = found->in_flight_max == 1 && (engines == 1 || f->candidate.method.program->locked);
+  f->rule.share = 1;
+  f->rule.updates = (double)windows / (double)found->microbatches;
+  f->rule.windows = f->rule.updates;
+  f->rule.rounds = 1 / (double)(alone ? 1 : found->in_flight_max + 1);
+}
+
+/* Sets the bounds if it is measured between two B of stage 1: all passes of the microbatches that stage 1 reads after
+ * the first of them are in between; in rounds, all rounds except one. */
+static void bound_steady_state(family *f, const petra_candidate_figures *found, int engines) {
+  const petra_method *method = &f->candidate.method;
+  const int64_t first = found->microbatches / 4, count = found->microbatches / 2 - first;
+  const int64_t delay = petra_method_distance(method, f->candidate.stages, 1);
+  const int64_t in_flight = method->program->arrival ? 2 * (int64_t)f->candidate.stages - 1 : delay + 1;
+  const bool full = first + count + delay + 1 < found->microbatches;
+  if ((engines > 1 && !method->program->locked && !method->program->arrival) || count <= in_flight)
+    return;
+  f->rule.rounds = (double)(count - in_flight) / (double)count / (double)in_flight;
+  f->rule.share = (double)(count - (method->program->locked && full ? 1 : in_flight)) / (double)count;
 }
 
 /* Takes from the first simulation of a family what all of its cuts have in common. */
-static void learn(const search *s, family *f, const petra_candidate_figures *found) {
+static petra_status learn(const search *s, family *f, const petra_candidate_figures *found) {
   const petra_config *config = petra_candidates_config(s->c);
   const petra_program_ops *program = f->candidate.method.program;
   const petra_keep keep = f->candidate.keep == PETRA_KEEP_PRESET ? f->candidate.method.keep : f->candidate.keep;
-  const int64_t k = f->candidate.accumulate;
-  const bool fixed = !program->arrival && !program->write && config->cluster.engines == 1;
-  const bool alone = found->in_flight_max == 1 && (config->cluster.engines == 1 || program->locked);
+  const int engines = (int)config->cluster.engines;
   f->runs = true;
   f->lag_max = found->lag_max;
+  if (!f->cuts)
+    return PETRA_OK;
   f->rule = (petra_cut_rule){.prices = f->prices,
                              .cost = {.recomputes = keep != PETRA_KEEP_GRAPH,
                                       .early = f->candidate.early_recompute,
@@ -243,19 +254,14 @@ static void learn(const search *s, family *f, const petra_candidate_figures *fou
                              .stages = f->candidate.stages,
                              .devices = petra_candidates_devices(s->c),
                              .kept = f->kept,
-                             .kept_is_fixed = fixed,
+                             .kept_is_fixed = !program->arrival && !program->write && engines == 1,
                              .versions = petra_method_stashes(&f->candidate.method) ? found->lag_max : 0,
-                             .share = share_of(f, found->microbatches, (int)config->cluster.engines),
-                             .in_flight = program->time != PETRA_TIME_WHOLE ? 0
-                                          : alone                           ? 1
-                                                                            : found->in_flight_max + 1,
-                             .updates = program->time == PETRA_TIME_WHOLE
-                                            ? (double)(found->microbatches / k) / (double)found->microbatches
-                                            : 0};
-  if (is_random(config)) {
-    f->rule.share = 0;
-    f->rule.in_flight = 0;
-  }
+                             .k = f->candidate.accumulate};
+  if (!is_random(config) && program->time == PETRA_TIME_WHOLE)
+    bound_makespan(f, found, engines);
+  else if (!is_random(config))
+    bound_steady_state(f, found, engines);
+  return petra_cut_rule_init(&f->rule);
 }
 
 static int64_t limit_of(const search *s) {
@@ -279,7 +285,7 @@ static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_
     return PETRA_OK;
   s->ran++;
   if (!f->runs)
-    learn(s, f, &point->found);
+    PETRA_TRY(learn(s, f, &point->found));
   const int64_t lag = s->options->lag_max;
   if (point->found.peak_bytes <= limit_of(s) && (lag < 0 || point->found.lag_max <= lag))
     return insert(s->out, point);
@@ -332,6 +338,10 @@ static bool is_hopeless(const search *s, const family *f) {
   return !f->runs || (lag >= 0 && f->lag_max > lag && !f->candidate.method.program->arrival);
 }
 
+static bool has_few_cuts(const family *f) {
+  return petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) <= PETRA_SEARCH_CUTS;
+}
+
 static petra_status try_all(search *s, family *f) {
   petra_search_point found;
   int64_t *cut;
@@ -353,67 +363,15 @@ static bool move_boundary(int64_t *cut, int i) {
   return cut[i / 2] > 0 && cut[i / 2 + 1] > 0;
 }
 
-static bool is_better(const petra_search_point *a, const petra_search_point *b, bool by_memory) {
-  if (isnan(a->seconds))
-    return false;
-  if (by_memory)
-    return a->found.peak_bytes < b->found.peak_bytes ||
-           (a->found.peak_bytes == b->found.peak_bytes && a->seconds < b->seconds);
-  return a->seconds < b->seconds || (a->seconds == b->seconds && a->found.peak_bytes < b->found.peak_bytes);
-}
-
-/* Moves one boundary at a time while that improves the time, or the memory. */
-static petra_status improve(search *s, family *f, const int64_t *from, petra_search_point best, bool by_memory) {
-  const size_t stages = (size_t)f->candidate.stages, bytes = stages * sizeof *from;
-  int64_t *at = NULL, *cut = NULL, *next = NULL;
-  bool improved = !isnan(best.seconds);
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&at, stages, sizeof *at), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&cut, stages, sizeof *cut), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&next, stages, sizeof *next), done);
-  memcpy(next, from, bytes);
-  while (improved) {
-    improved = false;
-    memcpy(at, next, bytes);
-    for (int i = 0; i < 2 * ((int)stages - 1); i++) {
-      petra_search_point found;
-      memcpy(cut, at, bytes);
-      if (!move_boundary(cut, i))
-        continue;
-      PETRA_TRY_GOTO(status, try_cut(s, f, cut, &found), done);
-      if (!is_better(&found, &best, by_memory))
-        continue;
-      best = found;
-      improved = true;
-      memcpy(next, cut, bytes);
-    }
-  }
-done:
-  petra_free(at);
-  petra_free(cut);
-  petra_free(next);
-  return status;
-}
-
-/* Simulates the cuts that trade the bottleneck against memory, and improves the fastest and the smallest. */
+/* Simulates the cuts that trade the bottleneck against memory. */
 static petra_status try_trade(search *s, family *f) {
-  const size_t stages = (size_t)f->candidate.stages;
-  petra_search_point best[2];
-  int64_t *cuts = NULL, count = 0, at[2] = {-1, -1};
+  int64_t *cuts = NULL, count = 0;
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
   petra_status status = PETRA_OK;
   for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
     petra_search_point found;
-    status = try_cut(s, f, &cuts[(size_t)i * stages], &found);
-    for (int m = 0; m < 2 && status == PETRA_OK; m++)
-      if (!isnan(found.seconds) && (at[m] < 0 || is_better(&found, &best[m], m == 1))) {
-        best[m] = found;
-        at[m] = i;
-      }
+    status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)], &found);
   }
-  for (int m = 0; m < 2 && status == PETRA_OK; m++)
-    if (at[m] >= 0)
-      status = improve(s, f, &cuts[(size_t)at[m] * stages], best[m], m == 1);
   petra_free(cuts);
   return status;
 }
@@ -493,37 +451,24 @@ static petra_status expand(search *s) {
 /* --- the whole --- */
 
 static petra_status open(search *s) {
-  const petra_config *config = petra_candidates_config(s->c);
-  petra_plan plan = {0};
-  int blocks = 0;
-  bool reversible = true;
-  petra_status status = PETRA_OK;
-  if (config->cluster.stages == 0) {
-    status = petra_plan_init(&plan, config);
-    blocks = plan.model.block_count;
-    reversible = plan.model.reversible;
-    petra_plan_fini(&plan);
-  }
-  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
+  for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i);
     if (!s->options->exact || is_exact(&method))
-      status = add_method(s, &method, blocks, reversible);
+      PETRA_TRY(add_method(s, &method));
   }
-  return status;
+  return PETRA_OK;
 }
 
 static petra_status go(search *s) {
   PETRA_TRY(open(s));
   for (int64_t i = 0; i < s->count; i++)
     PETRA_TRY(try_first(s, &s->families[i]));
-  for (int64_t i = 0; i < s->count; i++) {
-    family *f = &s->families[i];
-    if (!f->cuts || is_hopeless(s, f))
-      continue;
-    const bool few =
-        petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) <= PETRA_SEARCH_CUTS;
-    PETRA_TRY(few ? try_all(s, f) : try_trade(s, f));
-  }
+  for (int64_t i = 0; i < s->count; i++)
+    if (s->families[i].cuts && !is_hopeless(s, &s->families[i]))
+      PETRA_TRY(try_trade(s, &s->families[i]));
+  for (int64_t i = 0; i < s->count; i++)
+    if (s->families[i].cuts && !is_hopeless(s, &s->families[i]) && has_few_cuts(&s->families[i]))
+      PETRA_TRY(try_all(s, &s->families[i]));
   PETRA_TRY(expand(s));
   if (s->ran == 0)
     return petra_fail(PETRA_CONFIG, "no candidate can run: %s", *s->reason ? s->reason : "too few microbatches");
@@ -538,6 +483,7 @@ petra_status petra_search(const petra_candidates *c, const petra_search_options 
   for (int64_t i = 0; i < s.count; i++) {
     petra_free(s.families[i].kept);
     petra_free(s.families[i].tried);
+    petra_cut_rule_fini(&s.families[i].rule);
   }
   for (int64_t i = 0; i < s.price_count; i++)
     petra_block_prices_destroy(s.prices[i]);

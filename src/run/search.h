@@ -4,15 +4,16 @@
  *
  * The search covers
  * - all presets of petra_method_get;
- * - stages per device: one, or two in a V; in a loop one, two, ... as far as the network has blocks (without a network
- *   up to two, or up to method.chunks);
+ * - stages per device: one, or two in a V; in a loop from one to PETRA_SEARCH_CHUNKS (without a network two), or to
+ *   method.chunks if that is larger;
  * - k, if costs are counted from kernels (cost models roofline and kernels): all divisors of the samples per update,
  *   data.batch x method.accumulate, which stay the same;
  * - recomputation: graph, input and, in a network with reversible blocks, nothing for every method whose B reads the
  *   weights of its F, so that the gradient stays the same; early recomputation in the programs that have it;
  * - cuts of the network into stages, if costs are known for each block (cost models roofline and kernels, and a profile
  *   with one block per stage): all of them if there are at most PETRA_SEARCH_CUTS; otherwise those that trade the
- *   bottleneck against memory (search_cuts.h), improved by moving one boundary at a time.
+ *   bottleneck against memory (search_cuts.h). Then every boundary of every point is moved by one block, as long as that
+ *   gives a better point.
  *
  * A candidate is left out without a simulation only if a bound shows that another is at least as good in all three, or
  * that it does not fit. Without jitter, pauses and failures these bounds hold for every cut (search_cuts.h). */
@@ -20,7 +21,7 @@
 
 #include "run/candidate.h"
 
-enum { PETRA_SEARCH_CUTS = 2000 };
+enum { PETRA_SEARCH_CUTS = 2000, PETRA_SEARCH_CHUNKS = 4 };
 
 typedef struct petra_search_options {
   int64_t memory_bytes; /* maximum memory of a device; 0: no limit */

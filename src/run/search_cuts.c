@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "plan/virtual_cluster.h"
 #include "predict/memory.h"
 #include "run/run.h"
 
@@ -45,17 +44,16 @@ static int64_t left_by_forward(const petra_memory_stage *stage) {
 
 static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   const int blocks = plan->model.block_count;
-  petra_cluster cluster = {0};
   petra_memory_stage *memory = NULL;
   petra_status status;
   PETRA_TRY(allocate(prices, blocks));
-  PETRA_TRY_GOTO(status, petra_cluster_init(&cluster, plan), done);
+  PETRA_TRY_GOTO(status, petra_cluster_init(&prices->cluster, plan), done);
   PETRA_TRY_GOTO(status, petra_allocate(&memory, (size_t)blocks, sizeof *memory), done);
   PETRA_TRY_GOTO(status, petra_predict_memory_measured(plan, NULL, memory), done);
   for (int b = 0; b < blocks; b++) {
     int64_t base = 0;
     prices->cost[b + 1] = prices->cost[b];
-    add_cost(&prices->cost[b + 1], &cluster.costs[b]);
+    add_cost(&prices->cost[b + 1], &prices->cluster.costs[b]);
     for (int i = 0; i < PETRA_MEMORY_CATEGORIES; i++)
       base += memory[b].base[i];
     prices->base_bytes[b + 1] = prices->base_bytes[b] + base;
@@ -64,7 +62,6 @@ static petra_status fill(const petra_plan *plan, petra_block_prices *prices) {
   }
 done:
   petra_free(memory);
-  petra_cluster_fini(&cluster);
   return status;
 }
 
@@ -95,11 +92,7 @@ petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch,
   petra_run *run = NULL;
   *known = counts_blocks(own);
   PETRA_TRY(petra_allocate(&prices, 1, sizeof *prices));
-  *prices = (petra_block_prices){.batch = batch,
-                                 .keep = keep,
-                                 .engines = (int)own->cluster.engines,
-                                 .overlap = own->cluster.overlap,
-                                 .speeds = own->cluster.speeds};
+  *prices = (petra_block_prices){.batch = batch, .keep = keep, .speeds = own->cluster.speeds};
   *out = prices;
   if (!*known)
     return PETRA_OK;
@@ -122,6 +115,7 @@ petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch,
 void petra_block_prices_destroy(petra_block_prices *prices) {
   if (!prices)
     return;
+  petra_cluster_fini(&prices->cluster);
   petra_free(prices->cost);
   petra_free(prices->base_bytes);
   petra_free(prices->growth_bytes);
@@ -135,12 +129,12 @@ static int32_t device_of(const petra_cut_rule *rule, int32_t stage) {
   return petra_layout_device(rule->layout, rule->devices, stage + 1) - 1;
 }
 
-/* The times of a stage (from 0) for a microbatch, in nanoseconds: of the first engine and of the second. */
-typedef struct engine_times {
-  double first, second;
-} engine_times;
+/* The times of a stage (from 0) for a microbatch, in nanoseconds; `rest` is of W and updates. */
+typedef struct stage_times {
+  double forward, backward, rest;
+} stage_times;
 
-static engine_times times_of(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
+static stage_times times_of(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const petra_block_prices *prices = rule->prices;
   const petra_stage_cost *a = &prices->cost[begin], *b = &prices->cost[end];
   const bool last = stage == rule->stages - 1;
@@ -152,19 +146,43 @@ static engine_times times_of(const petra_cut_rule *rule, int32_t stage, int begi
   const double speed = prices->speeds.count > 0 ? prices->speeds.values[device_of(rule, stage)] : 1;
   int64_t ns[PETRA_ACTION_KINDS];
   petra_cost_durations(&cost, &rule->cost, last, ns);
-  return (engine_times){(last && rule->cost.fused_head ? 0 : (double)ns[PETRA_ACTION_FORWARD]) / speed,
-                        ((double)(ns[PETRA_ACTION_BACKWARD] + ns[PETRA_ACTION_WEIGHT_GRADIENT]) +
-                         rule->updates * (double)ns[PETRA_ACTION_UPDATE]) /
-                            speed};
+  return (stage_times){
+      .forward = last && rule->cost.fused_head ? 0 : (double)ns[PETRA_ACTION_FORWARD] / speed,
+      .backward = (double)ns[PETRA_ACTION_BACKWARD] / speed,
+      .rest = ((double)ns[PETRA_ACTION_WEIGHT_GRADIENT] + rule->updates * (double)ns[PETRA_ACTION_UPDATE]) / speed};
 }
 
-static double busy_ns(const petra_cut_rule *rule, engine_times t) {
-  if (rule->prices->engines > 1)
-    return fmax(t.first, t.second);
-  return t.first + t.second - rule->prices->overlap * fmin(t.first, t.second);
+/* Returns how long the engines of a device need for a forward and a backward. */
+static double engines_ns(const petra_cut_rule *rule, double forward, double backward) {
+  const petra_executor_virtual_options *executor = &rule->prices->cluster.executor;
+  if (executor->engines > 1)
+    return fmax(forward, backward);
+  return forward + backward - executor->overlap * fmin(forward, backward);
+}
+
+/* Returns the time of a message of `bytes` between two stages whose link is free. */
+static double message_ns(const petra_cut_rule *rule, int32_t from_stage, int32_t to_stage, int64_t bytes) {
+  const petra_fabric_options *fabric = &rule->prices->cluster.executor.fabric;
+  const int32_t from = device_of(rule, from_stage), to = device_of(rule, to_stage);
+  return from == to ? 0 : (double)(fabric->latency_ns + petra_fabric_alone_ns(fabric, from, to, bytes));
 }
 
 /* --- bounds --- */
+
+struct petra_device_load {
+  stage_times sum;          /* of its stages */
+  int64_t base, most_grown; /* bytes: of all its stages, and of the stage that grows most */
+  double fill, drain;       /* the way of a microbatch from stage 1 to the device's first stage, and back */
+};
+
+petra_status petra_cut_rule_init(petra_cut_rule *rule) {
+  return petra_allocate(&rule->loads, (size_t)rule->devices, sizeof *rule->loads);
+}
+
+void petra_cut_rule_fini(petra_cut_rule *rule) {
+  petra_free(rule->loads);
+  rule->loads = NULL;
+}
 
 /* Each part of the cost of a block is rounded to a nanosecond, that of a stage too. */
 static double rounding_ns(const petra_cut_rule *rule) {
@@ -175,34 +193,56 @@ static double rounding_ns(const petra_cut_rule *rule) {
   return PARTS * (rule->prices->blocks + 2 * rule->stages) / slowest;
 }
 
-petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *blocks) {
+/* Adds a stage with the blocks begin .. end - 1 to its device; returns the times that a microbatch spends in it. */
+static stage_times add_stage(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const petra_block_prices *prices = rule->prices;
-  double work_ns = 0, busiest_ns = 0;
-  petra_cut_bound bound = {0};
-  for (int32_t d = 0; d < rule->devices; d++) {
-    engine_times sum = {0};
-    int64_t base = 0, most = 0;
-    int begin = 0;
-    for (int32_t s = 0; s < rule->stages; s++) {
-      const int end = begin + (int)blocks[s];
-      if (device_of(rule, s) == d) {
-        const engine_times t = times_of(rule, s, begin, end);
-        const int64_t kept = rule->kept_is_fixed || rule->kept[s] < 1 ? rule->kept[s] : 1;
-        const int64_t grown = kept * (prices->growth_bytes[end] - prices->growth_bytes[begin]);
-        sum.first += t.first;
-        sum.second += t.second;
-        base += prices->base_bytes[end] - prices->base_bytes[begin];
-        most = grown > most ? grown : most;
-      }
-      begin = end;
+  petra_device_load *load = &rule->loads[device_of(rule, stage)];
+  const stage_times t = times_of(rule, stage, begin, end);
+  const int64_t kept = rule->kept_is_fixed || rule->kept[stage] < 1 ? rule->kept[stage] : 1;
+  const int64_t grown = kept * (prices->growth_bytes[end] - prices->growth_bytes[begin]);
+  load->sum.forward += t.forward;
+  load->sum.backward += t.backward;
+  load->sum.rest += t.rest;
+  load->base += prices->base_bytes[end] - prices->base_bytes[begin];
+  load->most_grown = grown > load->most_grown ? grown : load->most_grown;
+  return t;
+}
+
+/* Fills the loads; returns the time of a microbatch on its way up and down. */
+static double load_devices(const petra_cut_rule *rule, const int64_t *blocks) {
+  const petra_stage_cost *costs = rule->prices->cluster.costs; /* of blocks */
+  double up = 0, down = 0;
+  memset(rule->loads, 0, (size_t)rule->devices * sizeof *rule->loads);
+  for (int32_t s = 0, begin = 0; s < rule->stages; s++) {
+    const int end = begin + (int)blocks[s];
+    if (s < rule->devices) { /* the first stages of the devices */
+      rule->loads[device_of(rule, s)].fill = up;
+      rule->loads[device_of(rule, s)].drain = down;
     }
-    work_ns += sum.first + sum.second;
-    busiest_ns = fmax(busiest_ns, busy_ns(rule, sum));
-    bound.bytes = base + most > bound.bytes ? base + most : bound.bytes;
+    const stage_times t = add_stage(rule, s, begin, end);
+    up += t.forward;
+    down += t.backward;
+    if (s + 1 < rule->stages) {
+      up += message_ns(rule, s, s + 1, costs[end - 1].forward_bytes);
+      down += message_ns(rule, s + 1, s, costs[end].backward_bytes);
+    }
+    begin = end;
   }
-  double ns = rule->share * busiest_ns;
-  if (rule->in_flight > 0)
-    ns = fmax(ns, work_ns / (double)rule->in_flight);
+  return up + down;
+}
+
+petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *blocks) {
+  petra_cut_bound bound = {0};
+  double ns = rule->rounds * load_devices(rule, blocks);
+  for (int32_t d = 0; d < rule->devices; d++) {
+    const petra_device_load *load = &rule->loads[d];
+    const stage_times *t = &load->sum;
+    const double window = load->fill + (double)rule->k * engines_ns(rule, t->forward, t->backward) + load->drain;
+    ns = fmax(ns, rule->share * engines_ns(rule, t->forward, t->backward + t->rest));
+    ns = fmax(ns, rule->windows * window);
+    if (load->base + load->most_grown > bound.bytes)
+      bound.bytes = load->base + load->most_grown;
+  }
   ns -= rounding_ns(rule);
   bound.time_s = ns > 0 ? 1e-9 * ns : 0;
   return bound;
@@ -211,7 +251,8 @@ petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *bl
 /* --- the trade between bottleneck and memory --- */
 
 static double stage_ns(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  return busy_ns(rule, times_of(rule, stage, begin, end));
+  const stage_times t = times_of(rule, stage, begin, end);
+  return engines_ns(rule, t.forward, t.backward + t.rest);
 }
 
 static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin, int end) {

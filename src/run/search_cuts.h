@@ -3,8 +3,8 @@
  * bounds. */
 #pragma once
 
+#include "plan/virtual_cluster.h"
 #include "run/candidate.h"
-#include "sim/cost.h"
 
 /* The prices of the blocks of a network for one batch and one choice of what is kept between F and B, as sums over the
  * first b blocks, b from 0. */
@@ -16,8 +16,7 @@ typedef struct petra_block_prices {
   int64_t *base_bytes;    /* weights, gradients, state of the optimiser */
   int64_t *growth_bytes;  /* what F of a microbatch leaves until its B, without messages */
   int64_t *weight_bytes;  /* weights alone */
-  int engines;            /* per device */
-  double overlap;
+  petra_cluster cluster;  /* of a plan with one block per stage: each block's messages, and the links */
   petra_real_list speeds; /* of the devices; borrowed */
 } petra_block_prices;
 
@@ -26,6 +25,9 @@ typedef struct petra_block_prices {
 petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep, bool *known,
                                        petra_block_prices **out);
 void petra_block_prices_destroy(petra_block_prices *prices);
+
+/* What all cuts of a device's stages have in common; scratch memory of petra_cut_bound_of. */
+typedef struct petra_device_load petra_device_load;
 
 /* What a cut is judged by: the prices, and facts of a candidate without a cut. */
 typedef struct petra_cut_rule {
@@ -36,12 +38,19 @@ typedef struct petra_cut_rule {
   const int64_t *kept; /* microbatches that each stage keeps */
   bool kept_is_fixed;  /* `kept` does not depend on the cut */
   int64_t versions;    /* additional versions of the weights that a stage may keep: for the trade, not for bounds */
-  /* For bounds of the time per microbatch. It is at least `share` of the work of a device for a microbatch; and of the
-   * work of all stages, divided by `in_flight`. 0: no bound. */
-  double share;
-  int64_t in_flight;
-  double updates; /* least number of updates per microbatch */
+  /* For bounds of the time per microbatch, each 0 if there is no such bound. It is at least
+   * - `share` of the work of a device for a microbatch, with `updates` updates;
+   * - `windows`, the number of whole windows of k microbatches per microbatch, times the length of a window: a device
+   *   waits until the first F has reached it, does F and B of k microbatches, and its last B goes down to stage 1;
+   * - `rounds` times the way of a microbatch through all stages and links: the reciprocal of the number in flight. */
+  double share, updates, windows, rounds;
+  int64_t k;
+  petra_device_load *loads; /* of `devices` devices */
 } petra_cut_rule;
+
+/* Creates and destroys `loads`. */
+petra_status petra_cut_rule_init(petra_cut_rule *rule);
+void petra_cut_rule_fini(petra_cut_rule *rule);
 
 /* A lower bound of the time per microbatch and of the memory of the fullest device, over all simulations of a cut. */
 typedef struct petra_cut_bound {
