@@ -37,7 +37,7 @@ static petra_status read_bytes(const char *text, int64_t *out) {
   char *end;
   errno = 0;
   const double number = strtod(text, &end);
-  const bool digits = (*text >= '0' && *text <= '9') || *text == '.';
+  const bool digits = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX"); /* no hexadecimals */
   for (size_t i = 0; digits && end > text && i < sizeof units / sizeof *units; i++) {
     const double bytes = number * units[i].bytes;
     if (strcmp(end, units[i].unit) != 0 || !(bytes >= 1) || bytes > 1e18)

@@ -175,8 +175,9 @@ petra_status petra_candidate_make(const petra_candidates *c, const petra_candida
   petra_config *config;
   PETRA_TRY(petra_config_copy(c->plain, &config));
   petra_status status = set_method(c, candidate, config);
-  cut_anew(c, config, candidate->stages);
-  if (status == PETRA_OK && candidate->blocks)
+  if (!candidate->blocks)
+    cut_anew(c, config, candidate->stages);
+  else if (status == PETRA_OK)
     status = cut_by_list(config, candidate->blocks, candidate->stages);
   if (status == PETRA_OK)
     *out = config;

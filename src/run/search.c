@@ -461,6 +461,9 @@ static petra_status open(search *s) {
 
 static petra_status go(search *s) {
   PETRA_TRY(open(s));
+  if (s->count == 0)
+    return petra_fail(PETRA_CONFIG, "%d devices for a network of %d blocks; expected at most one device per block",
+                      petra_candidates_devices(s->c), petra_candidates_blocks(s->c));
   for (int64_t i = 0; i < s->count; i++)
     PETRA_TRY(try_first(s, &s->families[i]));
   for (int64_t i = 0; i < s->count; i++)

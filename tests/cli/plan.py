@@ -5,6 +5,7 @@ figures; limits and bad options."""
 import itertools
 import json
 import os
+import shlex
 import unittest
 
 from program import ProgramTest, main
@@ -123,6 +124,71 @@ class Plan(ProgramTest):
     @unittest.skipUnless(LARGE, "PETRA_TEST_PLAN is not set")
     def test_revnet(self):
         self.enumerate("c.yaml", REVNET, 6, 10, (4, 24), ["1f1b", "petra"], ["preset"])
+
+    def test_limits(self):
+        """A limit leaves the rows that are within it."""
+        self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
+        found, points = self.rows("c.yaml")
+        memory = sorted(point[1] for point in points)[len(points) // 2]
+        self.assertEqual(self.rows("c.yaml", "--memory", str(memory))[1], [point for point in points if point[1] <= memory])
+        self.assertEqual(self.rows("c.yaml", "--lag-at-most", "0")[1], [point for point in points if point[2] == 0])
+        self.assertEqual(self.rows("c.yaml", "--lag-at-most", "1")[1], [point for point in points if point[2] <= 1])
+        self.assertTrue(all(row["exact"] for row in self.rows("c.yaml", "--exact")[0]["points"]))
+        least = min(points, key=lambda point: point[1])
+        row = found["points"][points.index(least)]
+        error = self.bad(2, [f"the least memory is {least[1]} bytes, of {row['method']} on {row['stages']} stages"], "plan", "c.yaml", "--memory",
+                         str(least[1] - 1))
+        self.assertTrue(error.startswith("petra: --memory "), error)
+        self.rows("c.yaml", "--memory", str(least[1]))
+
+    def test_units(self):
+        self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
+        for text, size in ("80GB", 80e9), ("0.5GiB", 2**29), ("512MB", 512e6), ("600000KiB", 600000 * 1024), ("1e9", 1e9), ("70000000B", 7e7):
+            self.assertEqual(self.good_json("plan", "c.yaml", "--memory", text)["memory_bytes"], size)
+
+    def test_devices(self):
+        """Another number of devices than the config's; without a model stages are scaled, so that the work stays the same."""
+        self.write("c.yaml", REVGPT)
+        found, _ = self.rows("c.yaml", "--devices", "3")
+        self.assertEqual(found["devices"], 3)
+        self.assertTrue(all(row["stages"] % 3 == 0 for row in found["points"]))
+        self.write("e.yaml", "method: {name: 1f1b, accumulate: 12}\ncluster: {stages: 4}\n")
+        rows = self.good_json("plan", "e.yaml", "--devices", "6")["points"]
+        for row in rows:
+            options = [text for setting in row["set"] for text in ("--set", setting)]
+            simulated = self.good_json("simulate", "e.yaml", *options)
+            self.assertEqual(simulated["time_per_microbatch_s"], row["time_per_microbatch_s"])
+            self.assertEqual(len(simulated["devices"]), 6)
+            self.assertIsNone(row["peak_bytes"])
+        self.assertAlmostEqual(min(row["time_per_microbatch_s"] for row in rows), 2, 2)
+
+    def test_a_row_trains(self):
+        self.write("c.yaml", REVGPT.replace("data: {set", "data: {limit: 16, set"))
+        row = min(self.good_json("plan", "c.yaml", "--exact")["points"], key=lambda row: row["peak_bytes"])
+        options = [text for setting in row["set"] for text in ("--set", setting)]
+        self.good("train", "c.yaml", "--set", "run.epochs=1", "--set", "run.eval_every=0", "--set", "device.threads=1", *options)
+
+    def test_text(self):
+        self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
+        lines = self.good("plan", "c.yaml").splitlines()
+        rows = self.good_json("plan", "c.yaml")["points"]
+        table = lines[next(i for i, line in enumerate(lines) if line.startswith("row ")) + 1:][:len(rows)]
+        self.assertEqual([line.split()[1] for line in table], [row["method"] for row in rows])
+        for row, line in zip(rows, lines[-len(rows):]):
+            self.assertEqual(shlex.split(line)[1:], [text for setting in row["set"] for text in ("--set", setting)])
+
+    def test_bad(self):
+        self.write("c.yaml", REVGPT)
+        for size in "80XB", "-3", "", "GB", "0", "1e30", "nan", "0x10", "1 GB":
+            self.bad(2, ["--memory: '", "such as 80GB"], "plan", "c.yaml", "--memory", size)
+        self.bad(2, "--devices: '0'; expected an integer", "plan", "c.yaml", "--devices", "0")
+        self.bad(2, "--lag-at-most: 'x'; expected an integer", "plan", "c.yaml", "--lag-at-most", "x")
+        self.bad(2, "100 devices for a network of 6 blocks", "plan", "c.yaml", "--devices", "100")
+        self.bad(2, "petra plan needs a config", "plan")
+        self.bad(2, "a list of processes", "plan", "c.yaml", "--set", "cluster.placement=[1, 1]")
+        self.bad(2, "cluster.stages: 4 stages without a model with --memory", "plan", "c.yaml", "--set", "cluster.stages=4", "--set",
+                 "cluster.cost.model=unit", "--memory", "1GB")
+        self.bad(2, "cluster.speeds: 3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
 
     def test_rows_run(self):
         for text, batch in (GPT, 3), (REVNET, 4):
