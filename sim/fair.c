@@ -157,3 +157,17 @@ bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out) 
   }
   return false;
 }
+
+void petra_fair_state(const petra_fair *fair, petra_cycle *cycle) {
+  petra_cycle_value(cycle, fair->count);
+  petra_cycle_time(cycle, fair->count > 0 ? fair->now_ns : cycle->now_ns);
+  for (int32_t i = 0; i < fair->count; i++) {
+    const flow *f = &fair->flows[i];
+    petra_cycle_real(cycle, f->bytes_left);
+    petra_cycle_real(cycle, f->rate_Bps);
+    petra_cycle_time(cycle, f->end_ns);
+    for (int r = 0; r < 3; r++)
+      petra_cycle_value(cycle, f->resource[r]);
+    petra_cycle_packet(cycle, &f->packet);
+  }
+}

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "schedule/action.h"
+#include "sim/cycle.h"
 
 typedef struct petra_fair petra_fair;
 
@@ -31,3 +32,6 @@ bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 /* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none, or
  * none left. */
 bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);
+
+/* Gives the transmissions to a cycle. */
+void petra_fair_state(const petra_fair *fair, petra_cycle *cycle);

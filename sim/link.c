@@ -95,7 +95,7 @@ struct petra_fabric {
   petra_fair *fair;
   duplex_pair *duplex; /* per pair of devices (pair_of); NULL: the directions are independent */
   int64_t *far;        /* pairs that are not neighbours, rising: lower device times the number of devices + higher */
-  int32_t far_count;
+  int32_t far_count, nodes;
   int64_t *card_free_ns; /* fifo: per node, out and in; after the links */
   int64_t *link_free_ns; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
@@ -161,6 +161,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
   PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
   fabric->options = *options;
+  fabric->nodes = nodes;
   petra_status status = find_far_pairs(fabric);
   const int32_t pairs = options->devices + fabric->far_count;
   const size_t links = 2 * (size_t)pairs + (options->replicas ? (size_t)options->devices : 0);
@@ -396,4 +397,47 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
     PETRA_TRY(push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
   return push_rates(fabric);
+}
+
+/* --- cycles --- */
+
+static int32_t pair_count(const petra_fabric *fabric) {
+  return fabric->options.devices + fabric->far_count;
+}
+
+static void give_pair(const duplex_pair *p, petra_cycle *cycle) {
+  const bool idle = p->line[0].count == 0 && p->line[1].count == 0;
+  petra_cycle_time(cycle, idle ? cycle->now_ns : p->now_ns);
+  for (int d = 0; d < 2; d++) {
+    petra_cycle_value(cycle, p->line[d].count);
+    petra_cycle_real(cycle, p->line[d].count > 0 ? p->line[d].left_ns : 0);
+    for (int64_t i = 0; i < p->line[d].count; i++) {
+      const message *m = &p->line[d].messages[i];
+      petra_cycle_value(cycle, m->alone_ns);
+      petra_cycle_value(cycle, m->shared_ns);
+      petra_cycle_packet(cycle, &m->packet);
+    }
+  }
+}
+
+void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle) {
+  const int64_t queues = fabric->card_free_ns - fabric->link_free_ns + 2 * (int64_t)fabric->nodes;
+  for (int64_t i = 0; i < queues; i++)
+    petra_cycle_time(cycle, later(fabric->link_free_ns[i], cycle->now_ns));
+  for (int32_t i = 0; fabric->duplex && i < pair_count(fabric); i++)
+    give_pair(&fabric->duplex[i], cycle);
+  if (fabric->fair)
+    petra_fair_state(fabric->fair, cycle);
+}
+
+bool petra_fabric_is_stale(const petra_fabric *fabric, const petra_event *event) {
+  if (event->detail != DETAIL_RATES)
+    return false;
+  return fabric->duplex ? fabric->duplex[event->stage].number != event->microbatch
+                        : !petra_fair_is_current(fabric->fair, event->microbatch);
+}
+
+void petra_fabric_event_state(const petra_event *event, petra_cycle *cycle) {
+  if (event->detail != DETAIL_RATES)
+    petra_cycle_microbatch(cycle, event->microbatch);
 }

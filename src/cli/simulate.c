@@ -168,7 +168,8 @@ static petra_status print_json(const petra_simulated *result) {
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
+      "s:o, "
       "s:o, s:s?, s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
@@ -176,9 +177,10 @@ static petra_status print_json(const petra_simulated *result) {
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
       "time_per_microbatch_low_s", petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s),
       "ranks", ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
-      "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "runaway",
-      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
-      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "microbatches_skipped",
+      (json_int_t)result->skipped, "runaway", result->runaway >= 0, "runaway_microbatch",
+      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+      f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
       petra_describe_message_precision(plan->config), "devices", devices_json(result)));
@@ -296,6 +298,9 @@ static petra_status print_table(const petra_simulated *result) {
   if (isfinite(labels_per_s(result)))
     printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
+  if (result->skipped > 0)
+    printf("the pipeline repeats itself: %lld microbatches were skipped in whole periods, which changes no figure\n",
+           (long long)result->skipped);
   print_ranks(result);
   if (isfinite(result->host_busy))
     printf("the busiest host spends %.4f of the makespan on issuing actions\n", result->host_busy);

@@ -295,7 +295,7 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
   for (int32_t j = 0; j < plan->stages; j++)
     p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
   p->program.next = next;
-  p->program.locked = false;
+  p->program.locked = p->program.repeats = false;
   p->options.warmup = 0; /* the order already contains it */
   p->options.data = p;
   p->options.device_of = p->device_of;
