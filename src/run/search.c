@@ -363,7 +363,8 @@ static bool move_boundary(int64_t *cut, int i) {
   return cut[i / 2] > 0 && cut[i / 2 + 1] > 0;
 }
 
-/* Simulates the cuts that trade the bottleneck against memory. */
+/* Simulates the cuts that trade the bottleneck of a stage against memory, and with several
+ * stages per device those that balance the devices. */
 static petra_status try_trade(search *s, family *f) {
   int64_t *cuts = NULL, count = 0;
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
@@ -371,6 +372,11 @@ static petra_status try_trade(search *s, family *f) {
   for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
     petra_search_point found;
     status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)], &found);
+  }
+  for (int m = 0; m < 2 && status == PETRA_OK && count > 0 && f->rule.stages > f->rule.devices; m++) {
+    petra_search_point found;
+    petra_cuts_balance(&f->rule, m == 1, cuts);
+    status = try_cut(s, f, cuts, &found);
   }
   petra_free(cuts);
   return status;

@@ -167,11 +167,20 @@ static double message_ns(const petra_cut_rule *rule, int32_t from_stage, int32_t
   return from == to ? 0 : (double)(fabric->latency_ns + petra_fabric_alone_ns(fabric, from, to, bytes));
 }
 
+/* Returns an estimate of the memory of a stage at its largest. */
+static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
+  const petra_block_prices *p = rule->prices;
+  return p->base_bytes[end] - p->base_bytes[begin] +
+         rule->kept[stage] * (p->growth_bytes[end] - p->growth_bytes[begin]) +
+         rule->versions * (p->weight_bytes[end] - p->weight_bytes[begin]);
+}
+
 /* --- bounds --- */
 
 struct petra_device_load {
   stage_times sum;          /* of its stages */
-  int64_t base, most_grown; /* bytes: of all its stages, and of the stage that grows most */
+  int64_t base, most_grown; /* bytes: of all its stages, and of the stage that certainly grows most */
+  int64_t bytes;            /* estimate of all its stages at their largest */
   double fill, drain;       /* the way of a microbatch from stage 1 to the device's first stage, and back */
 };
 
@@ -205,6 +214,7 @@ static stage_times add_stage(const petra_cut_rule *rule, int32_t stage, int begi
   load->sum.rest += t.rest;
   load->base += prices->base_bytes[end] - prices->base_bytes[begin];
   load->most_grown = grown > load->most_grown ? grown : load->most_grown;
+  load->bytes += stage_bytes(rule, stage, begin, end);
   return t;
 }
 
@@ -253,13 +263,6 @@ petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *bl
 static double stage_ns(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
   const stage_times t = times_of(rule, stage, begin, end);
   return engines_ns(rule, t.forward, t.backward + t.rest);
-}
-
-static int64_t stage_bytes(const petra_cut_rule *rule, int32_t stage, int begin, int end) {
-  const petra_block_prices *p = rule->prices;
-  return p->base_bytes[end] - p->base_bytes[begin] +
-         rule->kept[stage] * (p->growth_bytes[end] - p->growth_bytes[begin]) +
-         rule->versions * (p->weight_bytes[end] - p->weight_bytes[begin]);
 }
 
 /* The tables of the dynamic programming: for `stages` stages, the times and bytes of every range of blocks, the least
@@ -366,6 +369,50 @@ done:
   else
     petra_free(found);
   return status;
+}
+
+/* The largest time or memory of a device, and the sum of the squares over all. */
+typedef struct balance {
+  double largest, squares;
+} balance;
+
+static balance balance_of(const petra_cut_rule *rule, bool by_memory, const int64_t *cut) {
+  balance found = {0};
+  load_devices(rule, cut);
+  for (int32_t d = 0; d < rule->devices; d++) {
+    const stage_times *t = &rule->loads[d].sum;
+    const double load = by_memory ? (double)rule->loads[d].bytes : engines_ns(rule, t->forward, t->backward + t->rest);
+    found.largest = fmax(found.largest, load);
+    found.squares += load * load;
+  }
+  return found;
+}
+
+static bool is_balanced_better(const balance *a, const balance *b) {
+  return a->largest < b->largest || (a->largest == b->largest && a->squares < b->squares * (1 - 1e-12));
+}
+
+void petra_cuts_balance(const petra_cut_rule *rule, bool by_memory, int64_t *cut) {
+  balance best = balance_of(rule, by_memory, cut);
+  bool improved = true;
+  while (improved) {
+    improved = false;
+    for (int32_t i = 0; i < rule->stages; i++)
+      for (int32_t j = 0; j < rule->stages; j++) {
+        if (i == j || cut[i] == 1)
+          continue;
+        cut[i]--;
+        cut[j]++;
+        const balance found = balance_of(rule, by_memory, cut);
+        if (is_balanced_better(&found, &best)) {
+          best = found;
+          improved = true;
+        } else {
+          cut[i]++;
+          cut[j]--;
+        }
+      }
+  }
 }
 
 /* --- all cuts --- */

@@ -64,6 +64,11 @@ petra_cut_bound petra_cut_bound_of(const petra_cut_rule *rule, const int64_t *bl
  * `*count` cuts of `stages` numbers each. Time and memory are estimates by the prices. */
 petra_status petra_cuts_trade(const petra_cut_rule *rule, int64_t **cuts, int64_t *count);
 
+/* Improves a cut whose devices have several stages: moves a block from one stage to another, with all boundaries in
+ * between, as long as that makes the busiest device faster (by_memory: the fullest smaller) or, if that stays equal, the
+ * devices more alike. Time and memory are estimates by the prices. */
+void petra_cuts_balance(const petra_cut_rule *rule, bool by_memory, int64_t *cut);
+
 /* Returns the number of cuts of `blocks` blocks into `stages` stages, at most `limit`. */
 int64_t petra_cuts_count(int blocks, int32_t stages, int64_t limit);
 

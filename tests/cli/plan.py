@@ -186,7 +186,7 @@ class Plan(ProgramTest):
         self.bad(2, "100 devices for a network of 6 blocks", "plan", "c.yaml", "--devices", "100")
         self.bad(2, "petra plan needs a config", "plan")
         self.bad(2, "a list of processes", "plan", "c.yaml", "--set", "cluster.placement=[1, 1]")
-        self.bad(2, "cluster.stages: 4 stages without a model with --memory", "plan", "c.yaml", "--set", "cluster.stages=4", "--set",
+        self.bad(2, "4 stages without a model with --memory", "plan", "c.yaml", "--set", "cluster.stages=4", "--set",
                  "cluster.cost.model=unit", "--memory", "1GB")
         self.bad(2, "cluster.speeds: 3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
 
