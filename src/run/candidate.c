@@ -15,6 +15,7 @@ struct petra_candidates {
   const petra_config *config;
   petra_config *plain; /* the config without its method */
   char *text;          /* the expanded config */
+  petra_memory_cache *memory;
   int32_t stages, devices;
   int blocks;
   bool reversible;
@@ -70,6 +71,8 @@ petra_status petra_candidates_create(const petra_config *config, int32_t devices
   PETRA_TRY(status);
   status = make_plain(c);
   if (status == PETRA_OK)
+    status = petra_memory_cache_create(&c->memory);
+  if (status == PETRA_OK)
     *out = c;
   else
     petra_candidates_destroy(c);
@@ -80,6 +83,7 @@ void petra_candidates_destroy(petra_candidates *c) {
   if (!c)
     return;
   petra_config_destroy(c->plain);
+  petra_memory_cache_destroy(c->memory);
   petra_free(c->text);
   petra_free(c);
 }
@@ -209,7 +213,7 @@ static void take(const petra_simulated *result, int32_t stages, petra_candidate_
 
 static petra_status simulate(const petra_candidates *c, const petra_candidate *candidate, petra_candidate_figures *out,
                              int64_t *kept) {
-  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE};
+  const petra_run_options options = {.kind = PETRA_RUN_SIMULATE, .memory_cache = c->memory};
   petra_config *config = NULL;
   petra_run *run = NULL;
   petra_status status;

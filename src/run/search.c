@@ -332,20 +332,23 @@ static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_s
   return simulate(s, f, blocks, found);
 }
 
-/* Returns true if all cuts of the family fail a limit. */
-static bool is_hopeless(const search *s, const family *f) {
+/* Returns true if further cuts of the family may be points. */
+static bool has_hope(const search *s, const family *f) {
   const int64_t lag = s->options->lag_max;
-  return !f->runs || (lag >= 0 && f->lag_max > lag && !f->candidate.method.program->arrival);
+  return f->cuts && f->runs && (lag < 0 || f->lag_max <= lag || f->candidate.method.program->arrival);
 }
 
 static bool has_few_cuts(const family *f) {
   return petra_cuts_count(f->prices->blocks, f->candidate.stages, PETRA_SEARCH_CUTS + 1) <= PETRA_SEARCH_CUTS;
 }
 
+/* Simulates all cuts of a family, if they are few. */
 static petra_status try_all(search *s, family *f) {
   petra_search_point found;
   int64_t *cut;
   petra_status status;
+  if (!has_hope(s, f) || !has_few_cuts(f))
+    return PETRA_OK;
   PETRA_TRY(petra_allocate(&cut, (size_t)f->candidate.stages, sizeof *cut));
   petra_cuts_first(f->prices->blocks, f->candidate.stages, cut);
   do
@@ -367,6 +370,8 @@ static bool move_boundary(int64_t *cut, int i) {
  * stages per device those that balance the devices. */
 static petra_status try_trade(search *s, family *f) {
   int64_t *cuts = NULL, count = 0;
+  if (!has_hope(s, f))
+    return PETRA_OK;
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
   petra_status status = PETRA_OK;
   for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
@@ -465,19 +470,24 @@ static petra_status open(search *s) {
   return PETRA_OK;
 }
 
+/* Calls a function for every family. Those with the same prices come one after another, because they share predictions
+ * of memory (predict/memory_cache.h). */
+static petra_status for_each(search *s, petra_status (*function)(search *s, family *f)) {
+  for (int64_t p = 0; p < s->price_count; p++)
+    for (int64_t i = 0; i < s->count; i++)
+      if (s->families[i].prices == s->prices[p])
+        PETRA_TRY(function(s, &s->families[i]));
+  return PETRA_OK;
+}
+
 static petra_status go(search *s) {
   PETRA_TRY(open(s));
   if (s->count == 0)
     return petra_fail(PETRA_CONFIG, "%d devices for a network of %d blocks; expected at most one device per block",
                       petra_candidates_devices(s->c), petra_candidates_blocks(s->c));
-  for (int64_t i = 0; i < s->count; i++)
-    PETRA_TRY(try_first(s, &s->families[i]));
-  for (int64_t i = 0; i < s->count; i++)
-    if (s->families[i].cuts && !is_hopeless(s, &s->families[i]))
-      PETRA_TRY(try_trade(s, &s->families[i]));
-  for (int64_t i = 0; i < s->count; i++)
-    if (s->families[i].cuts && !is_hopeless(s, &s->families[i]) && has_few_cuts(&s->families[i]))
-      PETRA_TRY(try_all(s, &s->families[i]));
+  PETRA_TRY(for_each(s, try_first));
+  PETRA_TRY(for_each(s, try_trade));
+  PETRA_TRY(for_each(s, try_all));
   PETRA_TRY(expand(s));
   if (s->ran == 0)
     return petra_fail(PETRA_CONFIG, "no candidate can run: %s", *s->reason ? s->reason : "too few microbatches");
