@@ -79,11 +79,11 @@ static petra_status check(const planning *p) {
 
 /* --- what a row says --- */
 
-static int64_t accumulate_of(const planning *p, const petra_search_point *point) {
+static int64_t accumulate_of(const planning *p, const petra_point *point) {
   return point->candidate.accumulate > 0 ? point->candidate.accumulate : p->config->method.accumulate;
 }
 
-static const char *keep_of(const petra_search_point *point) {
+static const char *keep_of(const petra_point *point) {
   return petra_keep_name(point->candidate.keep == PETRA_KEEP_PRESET ? point->candidate.method.keep
                                                                     : point->candidate.keep);
 }
@@ -105,7 +105,7 @@ static petra_status append_setting(void *context, const char *setting) {
 
 /* --- output --- */
 
-static petra_status point_json(const planning *p, const petra_search_point *point, json_t **out) {
+static petra_status point_json(const planning *p, const petra_point *point, json_t **out) {
   const petra_candidate *candidate = &point->candidate;
   const bool model = p->config->cluster.stages == 0;
   json_t *settings = json_array(), *blocks = json_array();
@@ -126,8 +126,8 @@ static petra_status point_json(const planning *p, const petra_search_point *poin
 
 static petra_status print_json(const planning *p) {
   json_t *list = json_array(), *one;
-  for (int64_t i = 0; i < p->result.count; i++) {
-    PETRA_TRY(point_json(p, &p->result.points[i], &one));
+  for (int64_t i = 0; i < p->result.points.count; i++) {
+    PETRA_TRY(point_json(p, &p->result.points.point[i], &one));
     petra_json_append(&list, one);
   }
   return petra_json_print_new(json_pack(
@@ -140,7 +140,7 @@ static petra_status print_json(const planning *p) {
 }
 
 static void add_row(petra_table *table, const planning *p, int number) {
-  const petra_search_point *point = &p->result.points[number - 1];
+  const petra_point *point = &p->result.points.point[number - 1];
   petra_table_cell(table, "%d", number);
   petra_table_cell(table, "%s", point->candidate.method.name);
   petra_table_cell(table, "%d", point->candidate.stages);
@@ -163,15 +163,15 @@ static petra_status print_rows(const planning *p) {
       {"lag max", PETRA_TABLE_RIGHT}, {"gradients", PETRA_TABLE_LEFT}};
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
-  for (int i = 1; i <= p->result.count; i++)
+  for (int i = 1; i <= p->result.points.count; i++)
     add_row(table, p, i);
   return petra_table_print(table, stdout);
 }
 
 static petra_status print_settings(const planning *p) {
-  for (int i = 1; i <= p->result.count; i++) {
+  for (int i = 1; i <= p->result.points.count; i++) {
     printf("%3d ", i);
-    PETRA_TRY(petra_candidate_settings(p->candidates, &p->result.points[i - 1].candidate, print_setting, NULL));
+    PETRA_TRY(petra_candidate_settings(p->candidates, &p->result.points.point[i - 1].candidate, print_setting, NULL));
     putchar('\n');
   }
   return PETRA_OK;
@@ -207,15 +207,15 @@ static petra_status print_table(const planning *p) {
 /* Reports that nothing is within the limits, with the least memory of all candidates that are within the others. */
 static petra_status fail_limits(planning *p) {
   petra_search_options options = p->options;
-  const petra_search_point *least = NULL;
+  const petra_point *least = NULL;
   const char *gradients = options.exact ? " with exact gradients" : "";
   options.memory_bytes = 0;
   petra_search_fini(&p->result);
   if (p->options.memory_bytes > 0)
     PETRA_TRY(petra_search(p->candidates, &options, &p->result));
-  for (int64_t i = 0; i < p->result.count; i++)
-    if (!least || p->result.points[i].found.peak_bytes < least->found.peak_bytes)
-      least = &p->result.points[i];
+  for (int64_t i = 0; i < p->result.points.count; i++)
+    if (!least || p->result.points.point[i].found.peak_bytes < least->found.peak_bytes)
+      least = &p->result.points.point[i];
   if (!least)
     return petra_fail(PETRA_CONFIG, "--lag-at-most %s: every candidate%s has a larger lag", p->arguments->lag_at_most,
                       gradients);
@@ -228,7 +228,7 @@ static petra_status fail_limits(planning *p) {
 
 static petra_status search(planning *p) {
   PETRA_TRY(petra_search(p->candidates, &p->options, &p->result));
-  if (p->result.count == 0)
+  if (p->result.points.count == 0)
     return fail_limits(p);
   return p->arguments->json ? print_json(p) : print_table(p);
 }

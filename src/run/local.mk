@@ -11,6 +11,7 @@ libpetra_a_SOURCES += \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
+	src/run/point_set.c src/run/point_set.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
 	src/run/run.c src/run/run.h \

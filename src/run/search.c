@@ -7,7 +7,6 @@
 #include "run/search_cuts.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Everything of a candidate except its cut, and what its simulations have in common. */
@@ -16,7 +15,8 @@ typedef struct family {
   const petra_block_prices *prices;
   bool cuts;           /* it has cuts */
   bool runs;           /* some cut was simulated */
-  int64_t lag_max;     /* of the first one */
+  bool fixed;          /* the order of the actions of a device does not depend on the cut */
+  int64_t lag_min;     /* a lower bound of the largest lag */
   petra_cut_rule rule; /* valid if it has cuts and runs */
   int64_t *kept;       /* per stage, of the first one */
   int64_t *tried;      /* cuts that were simulated or excluded, `stages` numbers each */
@@ -35,64 +35,9 @@ typedef struct search {
   char reason[512]; /* why the first one could not */
 } search;
 
-/* --- the Pareto set --- */
-
-static bool is_covered(const petra_search_result *set, double seconds, int64_t bytes, int64_t lag) {
-  for (int64_t i = 0; i < set->count; i++) {
-    const petra_search_point *p = &set->points[i];
-    if (p->seconds <= seconds && p->found.peak_bytes <= bytes && p->found.lag_max <= lag)
-      return true;
-  }
-  return false;
-}
-
-/* Removes the points that the new one covers. */
-static void remove_covered(petra_search_result *set, const petra_search_point *by) {
-  int64_t left = 0;
-  for (int64_t i = 0; i < set->count; i++) {
-    petra_search_point *p = &set->points[i];
-    if (by->seconds <= p->seconds && by->found.peak_bytes <= p->found.peak_bytes &&
-        by->found.lag_max <= p->found.lag_max)
-      petra_free(p->blocks);
-    else
-      set->points[left++] = *p;
-  }
-  set->count = left;
-}
-
-static petra_status insert(petra_search_result *set, const petra_search_point *point) {
-  int64_t *blocks = NULL;
-  if (is_covered(set, point->seconds, point->found.peak_bytes, point->found.lag_max))
-    return PETRA_OK;
-  if (point->candidate.blocks) {
-    PETRA_TRY(petra_allocate(&blocks, (size_t)point->candidate.stages, sizeof *blocks));
-    memcpy(blocks, point->candidate.blocks, (size_t)point->candidate.stages * sizeof *blocks);
-  }
-  remove_covered(set, point);
-  const petra_status status = petra_array_reserve(&set->points, &set->capacity, set->count + 1, sizeof *set->points);
-  if (status != PETRA_OK) {
-    petra_free(blocks);
-    return status;
-  }
-  petra_search_point *p = &set->points[set->count++];
-  *p = *point;
-  p->blocks = blocks;
-  p->candidate.blocks = blocks;
-  return PETRA_OK;
-}
-
 void petra_search_fini(petra_search_result *result) {
-  for (int64_t i = 0; i < result->count; i++)
-    petra_free(result->points[i].blocks);
-  petra_free(result->points);
+  petra_point_set_fini(&result->points);
   *result = (petra_search_result){0};
-}
-
-static int by_seconds(const void *a, const void *b) {
-  const petra_search_point *p = a, *q = b;
-  if (p->seconds != q->seconds)
-    return p->seconds < q->seconds ? -1 : 1;
-  return (p->found.peak_bytes > q->found.peak_bytes) - (p->found.peak_bytes < q->found.peak_bytes);
 }
 
 /* --- the families --- */
@@ -212,24 +157,26 @@ static bool is_random(const petra_config *config) {
 
 /* Sets the bounds of the time per microbatch if it is the makespan: all work is within it. The microbatches of a window
  * of k begin after the update of the window before and end before their own. */
-static void bound_makespan(family *f, const petra_candidate_figures *found, int engines) {
+static void bound_makespan(family *f, const petra_candidate_figures *found) {
   const int64_t windows = found->microbatches / f->rule.k;
-  const bool alone = found->in_flight_max == 1 && (engines == 1 || f->candidate.method.program->locked);
+  const bool alone = found->in_flight_max == 1 && (f->fixed || f->candidate.method.program->locked);
   f->rule.share = 1;
   f->rule.updates = (double)windows / (double)found->microbatches;
   f->rule.windows = f->rule.updates;
-  f->rule.rounds = 1 / (double)(alone ? 1 : found->in_flight_max + 1);
+  if (f->fixed || alone)
+    f->rule.rounds = 1 / (double)(alone ? 1 : found->in_flight_max + 1);
 }
 
 /* Sets the bounds if it is measured between two B of stage 1: all passes of the microbatches that stage 1 reads after
  * the first of them are in between; in rounds, all rounds except one. */
-static void bound_steady_state(family *f, const petra_candidate_figures *found, int engines) {
+static void bound_steady_state(const petra_config *config, family *f, const petra_candidate_figures *found) {
   const petra_method *method = &f->candidate.method;
+  const int64_t credit = config->method.credit > 0 ? config->method.credit : 2 * (int64_t)f->candidate.stages - 1;
   const int64_t first = found->microbatches / 4, count = found->microbatches / 2 - first;
   const int64_t delay = petra_method_distance(method, f->candidate.stages, 1);
-  const int64_t in_flight = method->program->arrival ? 2 * (int64_t)f->candidate.stages - 1 : delay + 1;
+  const int64_t in_flight = method->program->arrival ? credit : delay + 1;
   const bool full = first + count + delay + 1 < found->microbatches;
-  if ((engines > 1 && !method->program->locked && !method->program->arrival) || count <= in_flight)
+  if ((!f->fixed && !method->program->locked && !method->program->arrival) || count <= in_flight)
     return;
   f->rule.rounds = (double)(count - in_flight) / (double)count / (double)in_flight;
   f->rule.share = (double)(count - (method->program->locked && full ? 1 : in_flight)) / (double)count;
@@ -240,9 +187,10 @@ static petra_status learn(const search *s, family *f, const petra_candidate_figu
   const petra_config *config = petra_candidates_config(s->c);
   const petra_program_ops *program = f->candidate.method.program;
   const petra_keep keep = f->candidate.keep == PETRA_KEEP_PRESET ? f->candidate.method.keep : f->candidate.keep;
-  const int engines = (int)config->cluster.engines;
   f->runs = true;
-  f->lag_max = found->lag_max;
+  f->fixed = !program->arrival && !program->write && config->cluster.engines == 1;
+  if (f->fixed || program->locked)
+    f->lag_min = found->lag_max;
   if (!f->cuts)
     return PETRA_OK;
   f->rule = (petra_cut_rule){.prices = f->prices,
@@ -254,13 +202,13 @@ static petra_status learn(const search *s, family *f, const petra_candidate_figu
                              .stages = f->candidate.stages,
                              .devices = petra_candidates_devices(s->c),
                              .kept = f->kept,
-                             .kept_is_fixed = !program->arrival && !program->write && engines == 1,
+                             .kept_is_fixed = f->fixed,
                              .versions = petra_method_stashes(&f->candidate.method) ? found->lag_max : 0,
                              .k = f->candidate.accumulate};
   if (!is_random(config) && program->time == PETRA_TIME_WHOLE)
-    bound_makespan(f, found, engines);
+    bound_makespan(f, found);
   else if (!is_random(config))
-    bound_steady_state(f, found, engines);
+    bound_steady_state(config, f, found);
   return petra_cut_rule_init(&f->rule);
 }
 
@@ -273,8 +221,8 @@ static double samples_of(const search *s, const family *f) {
   return config->cluster.stages > 0 ? 1 : (double)(f->candidate.batch * config->cluster.replicas);
 }
 
-static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_search_point *point) {
-  *point = (petra_search_point){.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
+static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_point *point) {
+  *point = (petra_point){.candidate = f->candidate, .exact = is_exact(&f->candidate.method)};
   point->candidate.blocks = blocks;
   PETRA_TRY(petra_candidate_simulate(s->c, &point->candidate, &point->found, f->runs ? NULL : f->kept));
   point->seconds = point->found.time_per_microbatch_s / samples_of(s, f);
@@ -288,7 +236,7 @@ static petra_status simulate(search *s, family *f, const int64_t *blocks, petra_
     PETRA_TRY(learn(s, f, &point->found));
   const int64_t lag = s->options->lag_max;
   if (point->found.peak_bytes <= limit_of(s) && (lag < 0 || point->found.lag_max <= lag))
-    return insert(s->out, point);
+    return petra_point_set_insert(&s->out->points, point);
   return PETRA_OK;
 }
 
@@ -314,12 +262,12 @@ static bool is_excluded(const search *s, const family *f, const int64_t *blocks)
   if (!f->runs)
     return false;
   const petra_cut_bound bound = petra_cut_bound_of(&f->rule, blocks);
-  const int64_t lag = f->candidate.method.program->arrival ? 0 : f->lag_max;
-  return bound.bytes > limit_of(s) || is_covered(s->out, bound.time_s / samples_of(s, f), bound.bytes, lag);
+  return bound.bytes > limit_of(s) ||
+         petra_point_set_covers(&s->out->points, bound.time_s / samples_of(s, f), bound.bytes, f->lag_min);
 }
 
 /* Simulates a cut unless it was tried or is excluded. `found` is without a time then. */
-static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_search_point *found) {
+static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_point *found) {
   found->found.time_per_microbatch_s = NAN;
   found->seconds = NAN;
   if (was_tried(f, blocks))
@@ -335,7 +283,7 @@ static petra_status try_cut(search *s, family *f, const int64_t *blocks, petra_s
 /* Returns true if further cuts of the family may be points. */
 static bool has_hope(const search *s, const family *f) {
   const int64_t lag = s->options->lag_max;
-  return f->cuts && f->runs && (lag < 0 || f->lag_max <= lag || f->candidate.method.program->arrival);
+  return f->cuts && f->runs && (lag < 0 || f->lag_min <= lag);
 }
 
 static bool has_few_cuts(const family *f) {
@@ -344,7 +292,7 @@ static bool has_few_cuts(const family *f) {
 
 /* Simulates all cuts of a family, if they are few. */
 static petra_status try_all(search *s, family *f) {
-  petra_search_point found;
+  petra_point found;
   int64_t *cut;
   petra_status status;
   if (!has_hope(s, f) || !has_few_cuts(f))
@@ -375,11 +323,11 @@ static petra_status try_trade(search *s, family *f) {
   PETRA_TRY(petra_cuts_trade(&f->rule, &cuts, &count));
   petra_status status = PETRA_OK;
   for (int64_t i = 0; i < count && status == PETRA_OK; i++) {
-    petra_search_point found;
+    petra_point found;
     status = try_cut(s, f, &cuts[(size_t)(i * f->candidate.stages)], &found);
   }
   for (int m = 0; m < 2 && status == PETRA_OK && count > 0 && f->rule.stages > f->rule.devices; m++) {
-    petra_search_point found;
+    petra_point found;
     petra_cuts_balance(&f->rule, m == 1, cuts);
     status = try_cut(s, f, cuts, &found);
   }
@@ -389,7 +337,7 @@ static petra_status try_trade(search *s, family *f) {
 
 /* Simulates one cut of a family: that with the least bottleneck if a device keeps a microbatch at each stage. */
 static petra_status try_first(search *s, family *f) {
-  petra_search_point found;
+  petra_point found;
   int64_t *cut;
   int *first;
   if (!f->cuts)
@@ -432,8 +380,8 @@ static family *family_of(search *s, const petra_candidate *candidate) {
 
 /* Tries every cut that differs from one of the points in one boundary, until all points have been expanded. */
 static petra_status expand(search *s) {
-  for (int64_t i = 0; i < s->out->count;) {
-    petra_search_point *p = &s->out->points[i];
+  for (int64_t i = 0; i < s->out->points.count;) {
+    petra_point *p = &s->out->points.point[i];
     if (p->expanded || !p->blocks) {
       i++;
       continue;
@@ -447,7 +395,7 @@ static petra_status expand(search *s) {
     memcpy(at, p->blocks, stages * sizeof *at);
     petra_status status = PETRA_OK;
     for (int m = 0; m < 2 * ((int)stages - 1) && status == PETRA_OK; m++) {
-      petra_search_point found;
+      petra_point found;
       memcpy(cut, at, stages * sizeof *cut);
       if (move_boundary(cut, m))
         status = try_cut(s, f, cut, &found);
@@ -491,7 +439,7 @@ static petra_status go(search *s) {
   PETRA_TRY(expand(s));
   if (s->ran == 0)
     return petra_fail(PETRA_CONFIG, "no candidate can run: %s", *s->reason ? s->reason : "too few microbatches");
-  qsort(s->out->points, (size_t)s->out->count, sizeof *s->out->points, by_seconds);
+  petra_point_set_sort(&s->out->points);
   return PETRA_OK;
 }
 

@@ -19,7 +19,7 @@
  * that it does not fit. Without jitter, pauses and failures these bounds hold for every cut (search_cuts.h). */
 #pragma once
 
-#include "run/candidate.h"
+#include "run/point_set.h"
 
 enum { PETRA_SEARCH_CUTS = 2000, PETRA_SEARCH_CHUNKS = 4 };
 
@@ -29,18 +29,8 @@ typedef struct petra_search_options {
   int64_t lag_max;      /* maximum lag in updates; -1: no limit */
 } petra_search_options;
 
-typedef struct petra_search_point {
-  petra_candidate candidate;
-  int64_t *blocks; /* of the candidate; NULL: it has no cut */
-  petra_candidate_figures found;
-  double seconds; /* per sample; without a model per microbatch */
-  bool exact;     /* its gradients: synchronous; else delayed */
-  bool expanded;  /* for the search */
-} petra_search_point;
-
 typedef struct petra_search_result {
-  petra_search_point *points; /* by rising seconds */
-  int64_t count, capacity;
+  petra_point_set points;      /* by rising seconds */
   int64_t simulated, excluded; /* number of candidates that were simulated, and that a bound excluded */
 } petra_search_result;
 

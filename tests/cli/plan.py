@@ -188,7 +188,7 @@ class Plan(ProgramTest):
         self.bad(2, "a list of processes", "plan", "c.yaml", "--set", "cluster.placement=[1, 1]")
         self.bad(2, "4 stages without a model with --memory", "plan", "c.yaml", "--set", "cluster.stages=4", "--set",
                  "cluster.cost.model=unit", "--memory", "1GB")
-        self.bad(2, "cluster.speeds: 3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
+        self.bad(2, "3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
 
     def test_rows_run(self):
         for text, batch in (GPT, 3), (REVNET, 4):
