@@ -392,7 +392,8 @@ const petra_command petra_command_simulate = {
                  "[--critical-path] [--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
     .help = "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the\n"
             "time per microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file\n"
-            "unless --output, --trace or --chakra is given.\n"
+            "unless --output, --trace or --chakra is given. It reads no samples: data.vocabulary replaces a missing\n"
+            "file of tokens.\n"
             "\n"
             "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation\n"
             "covers run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick\n"

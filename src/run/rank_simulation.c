@@ -301,7 +301,8 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
   p->options.device_of = p->device_of;
   p->options.devices = ranks;
   p->measured_link = plan->profile && plan->profile->messages > 0 && config->cluster.link.latency_s == 0 &&
-                     config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0;
+                     config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0 &&
+                     config->cluster.node_link.preset == PETRA_NODE_LINK_SAME;
   if (p->measured_link && config->cluster.link.sharing != PETRA_LINK_FIFO)
     return petra_config_fail(
         config, "cluster.link.sharing",

@@ -48,6 +48,8 @@ def draw_cluster(r, devices, stages):
                       "cluster.link.sharing": r.choice(["fifo", "fair"])})
         if r.random() < 0.5:
             found.update({"cluster.card_Bps": r.choice([1e6, 2.7e7, 1e9]), "cluster.node_size": r.choice([1, 2, 3])})
+            if r.random() < 0.5:
+                found.update({"cluster.node_link.latency_s": r.choice([0, 1e-6, 1e-4]), "cluster.node_link.bandwidth_Bps": r.choice([0, 7e7, 1e10])})
     if r.random() < 0.2:
         found.update({"cluster.host.action_s": r.choice([1e-3, 1e-2]), "cluster.host.share": r.choice(["cluster", "node", "device"]),
                       "cluster.host.ahead": r.choice([0, 1, 4])})
