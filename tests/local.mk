@@ -29,7 +29,7 @@ C_TESTS = \
   tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_run_h5 tests/test_weights \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
-  tests/test_simulate \
+  tests/test_simulate tests/test_search_cuts \
   tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
   tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references \
   tests/test_invertible tests/test_stage_rules tests/test_mitigation tests/test_mitigation_runs \

@@ -164,7 +164,9 @@ static double engines_ns(const petra_cut_rule *rule, double forward, double back
 static double message_ns(const petra_cut_rule *rule, int32_t from_stage, int32_t to_stage, int64_t bytes) {
   const petra_fabric_options *fabric = &rule->prices->cluster.executor.fabric;
   const int32_t from = device_of(rule, from_stage), to = device_of(rule, to_stage);
-  return from == to ? 0 : (double)(fabric->latency_ns + petra_fabric_alone_ns(fabric, from, to, bytes));
+  return from == to
+             ? 0
+             : (double)(petra_fabric_latency_ns(fabric, from, to) + petra_fabric_alone_ns(fabric, from, to, bytes));
 }
 
 /* Returns an estimate of the memory of a stage at its largest. */
