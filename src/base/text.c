@@ -20,7 +20,11 @@ struct text {
 
 static ssize_t append(void *cookie, const char *from, size_t count) {
   struct text *text = cookie;
-  if (petra_array_reserve(&text->bytes, &text->capacity, text->size + (int64_t)count + 1, 1) != PETRA_OK)
+  petra_log_kept unsaid = {.line = ""}; /* petra_text_print logs a line that names the text */
+  petra_log_keep(&unsaid);
+  const petra_status status = petra_array_reserve(&text->bytes, &text->capacity, text->size + (int64_t)count + 1, 1);
+  petra_log_keep_end(&unsaid);
+  if (status != PETRA_OK)
     return 0; /* an error of the stream */
   memcpy(text->bytes + text->size, from, count);
   text->size += (int64_t)count;

@@ -67,14 +67,13 @@ static bool is_preset(const petra_method *method, petra_keep keep) {
 }
 
 static petra_status price(search *s, int64_t batch, petra_keep keep, const petra_block_prices **out) {
-  bool known;
   for (int64_t i = 0; i < s->price_count; i++)
     if (s->prices[i]->batch == batch && s->prices[i]->keep == keep) {
       *out = s->prices[i];
       return PETRA_OK;
     }
   PETRA_TRY(petra_array_reserve(&s->prices, &s->price_capacity, s->price_count + 1, sizeof(petra_block_prices *)));
-  PETRA_TRY(petra_block_prices_create(s->c, batch, keep, &known, &s->prices[s->price_count]));
+  PETRA_TRY(petra_block_prices_create(s->c, batch, keep, &s->prices[s->price_count]));
   *out = s->prices[s->price_count++];
   return PETRA_OK;
 }

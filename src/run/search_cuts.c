@@ -83,19 +83,19 @@ static petra_status open_blocks(const petra_candidates *c, int64_t batch, petra_
   return petra_run_open(*config, &alone, run);
 }
 
-petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep, bool *known,
+petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep,
                                        petra_block_prices **out) {
   const petra_config *own = petra_candidates_config(c);
   petra_log_kept log = {.line = "out of memory while the blocks are priced"};
   petra_block_prices *prices;
   petra_config *config = NULL;
   petra_run *run = NULL;
-  *known = counts_blocks(own);
   PETRA_TRY(petra_allocate(&prices, 1, sizeof *prices));
   *prices = (petra_block_prices){.batch = batch, .keep = keep, .speeds = own->cluster.speeds};
-  *out = prices;
-  if (!*known)
+  if (!counts_blocks(own)) {
+    *out = prices;
     return PETRA_OK;
+  }
   petra_log_keep(&log);
   petra_status status = open_blocks(c, batch, keep, &config, &run);
   if (status == PETRA_OK)
@@ -103,13 +103,15 @@ petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch,
   petra_run_destroy(run);
   petra_config_destroy(config);
   petra_log_keep_end(&log);
-  if (status == PETRA_OK)
-    return PETRA_OK;
-  prices->blocks = 0;
-  *known = false;
-  return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED
-             ? PETRA_OK
-             : petra_fail(status, "%s", log.line);
+  const bool cannot_run = status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
+  if (status != PETRA_OK && !cannot_run) {
+    petra_block_prices_destroy(prices);
+    return petra_fail(status, "%s", log.line);
+  }
+  if (cannot_run)
+    prices->blocks = 0;
+  *out = prices;
+  return PETRA_OK;
 }
 
 void petra_block_prices_destroy(petra_block_prices *prices) {

@@ -11,7 +11,7 @@
 typedef struct petra_block_prices {
   int64_t batch;
   petra_keep keep;
-  int blocks;             /* 0: the network cannot run with this batch */
+  int blocks;             /* 0: there are no prices */
   petra_stage_cost *cost; /* durations */
   int64_t *base_bytes;    /* weights, gradients, state of the optimiser */
   int64_t *growth_bytes;  /* what F of a microbatch leaves until its B, without messages */
@@ -20,9 +20,9 @@ typedef struct petra_block_prices {
   petra_real_list speeds; /* of the devices; borrowed */
 } petra_block_prices;
 
-/* Prices the blocks of the config's network by a plan with one block per stage. `known` is false if the costs are not
- * those of blocks. */
-petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep, bool *known,
+/* Prices the blocks of the config's network by a plan with one block per stage. If costs are not known for each block, or
+ * the network cannot run with this batch, the prices have 0 blocks. */
+petra_status petra_block_prices_create(const petra_candidates *c, int64_t batch, petra_keep keep,
                                        petra_block_prices **out);
 void petra_block_prices_destroy(petra_block_prices *prices);
 
