@@ -16,10 +16,18 @@ struct petra_cycle_search {
   int64_t looks, looks_max; /* since the recorded moment, which is replaced after looks_max of them */
   int64_t failures;         /* looks since the last like moment */
   int64_t growth, front;    /* COMPARE: growth of the cursors' rounds, -1: unknown yet; the largest round */
+  int64_t evaluation; /* COMPARE: the microbatch whose evaluation prevents that a period is skipped; -1: none does */
+  int64_t room;       /* the number of microbatches before an evaluation in which no period can be skipped */
+  bool longer;        /* the next look is for a period of whole epochs between evaluations */
+  bool no_longer;     /* such a look has failed */
 };
 
 petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker) {
+  const petra_program_options *options = executor->options;
+  const int64_t fill = options->accumulate > options->stages ? options->accumulate : options->stages;
   if (!executor->program->repeats || executor->settings.jitter || !worker->ops->state)
+    return PETRA_OK;
+  if (options->microbatches - options->warmup <= 4 * fill) /* too short to repeat itself often */
     return PETRA_OK;
   for (const petra_observer *o = executor->observers; o; o = o->next)
     if (!o->ops->state)
@@ -67,6 +75,8 @@ void petra_engine_state(petra_executor_virtual *executor, const petra_engine *en
                         petra_cycle *cycle) {
   const petra_device *dev = &executor->device[device];
   petra_cycle_value(cycle, 4 * engine->waiting + 2 * engine->busy + engine->parked);
+  petra_cycle_value(cycle, engine->waiting ? engine->next.count : 0);
+  petra_cycle_value(cycle, engine->busy ? engine->running_count : 0);
   if (engine->waiting) {
     give_round(executor->cycle_search, engine->cursor.round);
     petra_cycle_value(cycle, 4 * (int64_t)engine->cursor.step + 2 * engine->cursor.warm + engine->cursor.joined);
@@ -156,6 +166,11 @@ static petra_status record(petra_executor_virtual *executor, petra_worker *worke
   return search->cycle.status;
 }
 
+/* Gets the number of microbatches between evaluations; returns false if there are none. */
+static bool evaluation_interval(const petra_program_options *options, int64_t *every) {
+  return options->eval_every > 0 && !__builtin_mul_overflow(options->eval_every, options->batches, every);
+}
+
 /* Returns the number of the first microbatch, from the oldest in flight on, that ends an epoch with an evaluation. */
 static int64_t next_evaluation(const petra_cycle_search *search, int64_t every) {
   const int64_t oldest = search->recorded_microbatch - 1 + search->options.skipped;
@@ -172,9 +187,13 @@ static void restrict_by_order(petra_executor_virtual *executor, int64_t growth) 
       executor->arrival ? petra_arrival_offered(executor) : options->warmup + (search->front + 1) * unit;
   int64_t every;
   petra_cycle_restrict(&search->cycle, growth, options->microbatches - front - growth - unit);
-  if (options->eval_every > 0 && !__builtin_mul_overflow(options->eval_every, options->batches, &every) &&
-      growth % every != 0)
-    petra_cycle_restrict(&search->cycle, growth, next_evaluation(search, every) - front - growth - unit);
+  if (!evaluation_interval(options, &every) || growth % every == 0)
+    return;
+  const int64_t evaluation = next_evaluation(search, every);
+  petra_cycle_restrict(&search->cycle, growth, evaluation - front - growth - unit);
+  search->room = front + 2 * growth + unit - executor->returned;
+  if (evaluation - front - growth - unit < growth)
+    search->evaluation = evaluation;
 }
 
 static void skip(petra_executor_virtual *executor, petra_worker *worker, int64_t growth, int64_t growth_ns) {
@@ -196,7 +215,7 @@ static petra_status compare(petra_executor_virtual *executor, petra_worker *work
   petra_cycle *cycle = &search->cycle;
   const int64_t growth = executor->returned - search->recorded_microbatch;
   const int64_t growth_ns = executor->now_ns - search->recorded_ns;
-  search->growth = search->front = -1;
+  search->growth = search->front = search->evaluation = -1;
   petra_cycle_begin(cycle, PETRA_CYCLE_COMPARE, executor->now_ns, executor->returned);
   give_state(executor, worker, cycle);
   *alike = cycle->alike && cycle->place == cycle->state.count;
@@ -211,6 +230,32 @@ static petra_status compare(petra_executor_virtual *executor, petra_worker *work
   return PETRA_OK;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Chooses the next look if an evaluation prevents that a period is skipped. The least multiple of the period that is
+ * also one of the interval between evaluations is a longer period, which contains the same evaluations each time. If it
+ * pays to perform it, the recorded moment stays for it. Otherwise the search starts again after the evaluation. */
+static void pass_evaluation(petra_executor_virtual *executor) {
+  petra_cycle_search *search = executor->cycle_search;
+  const int64_t growth = executor->returned - search->recorded_microbatch;
+  const int64_t left = search->options.microbatches - executor->returned;
+  int64_t every = 1, period;
+  evaluation_interval(&search->options, &every);
+  const int64_t performed = left / every * (search->room < every ? search->room : every); /* without such a period */
+  search->longer = !search->no_longer &&
+                   !__builtin_mul_overflow(growth / common_divisor(growth, every), every, &period) &&
+                   period < performed / 4;
+  search->recorded = search->longer;
+  search->next_look = search->longer ? search->recorded_microbatch + period : search->evaluation + 2;
+}
+
 petra_status petra_cycle_search_look(petra_executor_virtual *executor, petra_worker *worker) {
   petra_cycle_search *search = executor->cycle_search;
   bool alike = false;
@@ -220,9 +265,15 @@ petra_status petra_cycle_search_look(petra_executor_virtual *executor, petra_wor
   search->looked = executor->returned;
   if (search->recorded)
     PETRA_TRY(compare(executor, worker, &alike));
+  search->no_longer |= search->longer && !alike;
+  search->longer = false;
   search->failures = alike ? 0 : search->failures + 1;
   /* Looks become rarer, so that they cost a small part of a run that never repeats itself. */
   search->next_look = executor->returned + 1 + search->failures / 128 * search->options.accumulate;
+  if (alike && search->evaluation >= 0) {
+    pass_evaluation(executor);
+    return PETRA_OK;
+  }
   if (search->recorded && !alike && ++search->looks < search->looks_max)
     return PETRA_OK;
   search->looks_max = alike ? 1 : search->looks_max + search->looks_max / 4 + 1;

@@ -225,6 +225,7 @@ static void give_window(const window *w, int64_t base, int64_t latest, petra_cyc
     step = value - previous;
     previous = value;
   }
+  petra_cycle_value(cycle, INT64_MIN); /* the end */
 }
 
 static void state(petra_worker *base, petra_cycle *cycle) {

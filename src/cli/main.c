@@ -37,12 +37,11 @@ static void print_usage(void) {
 }
 
 /* Options of every subcommand, and of those that take a config. */
-static const petra_option set_option = {
-    .name = "set",
-    .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
-            "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
-            "'data.path=\"/data/my #1 set\"')"};
+static const petra_option set_option = PETRA_OPTION_REPEATED(
+    "set", "KEY=VALUE", sets, set_count, PETRA_MAX_SETS,
+    "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
+    "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
+    "'data.path=\"/data/my #1 set\"')");
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
@@ -118,12 +117,6 @@ static petra_status join_command_line(int argc, char **argv, bool resume, char *
 
 static petra_status take_option(const petra_option *option, const char *value, petra_arguments *arguments) {
   char *member = (char *)arguments + option->member;
-  if (option == &set_option) {
-    if (arguments->set_count == PETRA_MAX_SETS)
-      return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
-    arguments->sets[arguments->set_count++] = value;
-    return PETRA_OK;
-  }
   if (!option->value) {
     *(bool *)member = true;
     return PETRA_OK;
@@ -131,7 +124,14 @@ static petra_status take_option(const petra_option *option, const char *value, p
   if (!*value && (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0))
     return petra_fail(PETRA_USAGE, "--%s: expected a %s, got an empty name", option->name,
                       strcmp(option->value, "DIR") == 0 ? "folder" : "file");
-  *(const char **)(void *)member = value;
+  if (option->count == 0) {
+    *(const char **)(void *)member = value;
+    return PETRA_OK;
+  }
+  int *count = (int *)(void *)((char *)arguments + option->count);
+  if (*count == option->maximum)
+    return petra_fail(PETRA_USAGE, "more than %d --%s options", option->maximum, option->name);
+  ((const char **)(void *)member)[(*count)++] = value;
   return PETRA_OK;
 }
 

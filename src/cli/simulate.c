@@ -298,9 +298,6 @@ static petra_status print_table(const petra_simulated *result) {
   if (isfinite(labels_per_s(result)))
     printf(", %.6g %s/s", labels_per_s(result), words_of(result)->labels);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
-  if (result->skipped > 0)
-    printf("the pipeline repeats itself: %lld microbatches were skipped in whole periods, which changes no figure\n",
-           (long long)result->skipped);
   print_ranks(result);
   if (isfinite(result->host_busy))
     printf("the busiest host spends %.4f of the makespan on issuing actions\n", result->host_busy);

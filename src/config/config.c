@@ -105,9 +105,9 @@ static petra_status apply_section(const petra_config_loader *in, const char *sec
     if (!base && index < 0 && (!*path || !petra_config_is_section(path)))
       return fail_unknown(in->origin, petra_config_line(key), section, path);
     PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
-    if (index >= 0)
+    if (index >= 0 && (!in->config->takes || in->config->takes(path)))
       PETRA_TRY(petra_config_apply_key(in, index, value));
-    else if (!base)
+    else if (index < 0 && !base)
       PETRA_TRY(apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
@@ -453,6 +453,33 @@ petra_status petra_config_copy(const petra_config *config, petra_config **out) {
     *out = copy;
   else
     petra_config_destroy(copy);
+  return status;
+}
+
+/* Checks all keys of the file by loading it alone. */
+static petra_status apply_part(petra_config *config, const petra_config_part *part) {
+  const petra_config_text text = {.path = part->path};
+  petra_config *alone;
+  PETRA_TRY(petra_config_load(part->path, NULL, 0, &alone));
+  petra_config_destroy(alone);
+  config->takes = part->takes;
+  const petra_status status = load_file(config, &text, &(petra_config_file){.path = part->path});
+  config->takes = NULL;
+  return status;
+}
+
+petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
+                                     const petra_config_sets *sets, petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
+  for (int i = 0; i < part_count; i++)
+    PETRA_TRY_GOTO(status, apply_part(config, &parts[i]), fail);
+  PETRA_TRY_GOTO(status, apply_layer(config, sets), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
   return status;
 }
 

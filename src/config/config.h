@@ -323,10 +323,11 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches before the measurement, and measured */
   } profile;
-  int optimiser;  /* optimiser of the layers before the current one (config/optimiser.h); private */
-  bool of_tokens; /* after the last layer, data.set was a token set; private */
-  bool *fresh;    /* for each key whether the current layer has set it (config/document.h); private */
-  char **labels;  /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
+  int optimiser;                  /* optimiser of the layers before the current one (config/optimiser.h); private */
+  bool of_tokens;                 /* after the last layer, data.set was a token set; private */
+  bool (*takes)(const char *key); /* keys that the current file may set; NULL: all; private */
+  bool *fresh;                    /* for each key whether the current layer has set it (config/document.h); private */
+  char **labels; /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another one as its `base` (relative
@@ -356,6 +357,18 @@ typedef struct petra_config_sets {
 /* Loads a config with settings from several places, each of which overrides the ones before it. */
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
                                       petra_config **out);
+
+/* The keys of a file that replace those of another config: those that `takes` accepts, among the keys that the file or
+ * its bases set. */
+typedef struct petra_config_part {
+  const char *path;
+  bool (*takes)(const char *key);
+} petra_config_part;
+
+/* Loads a config from a text, then each part in order, then `sets`. The other keys of a part are checked as in any
+ * config, and have no effect. */
+petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
+                                     const petra_config_sets *sets, petra_config **out);
 
 /* Copies a config; error lines about a value of the copy begin as those about the original do. */
 petra_status petra_config_copy(const petra_config *config, petra_config **out);

@@ -125,6 +125,13 @@ class Cycles(ProgramTest):
                 settings["method.credit"] = 7
             self.assertGreater(self.both(settings), 8000, method["name"])
 
+    def test_epochs_that_are_shorter_than_the_pipeline(self):
+        """Whole epochs are skipped, each with its evaluation."""
+        for epoch in 5, 20, 37, 100:
+            settings = {"model.family": "revvit", "model.depth": 7, "model.width": 8, "model.heads": 2, "data.set": "shapes", "data.batch": 1,
+                        "data.limit": epoch, "run.eval_every": 1, "run.max_microbatches": 8000}
+            self.assertGreater(self.both(settings), 7000, epoch)
+
     def test_a_million_microbatches_on_a_thousand_stages(self):
         """Without skipping this would take minutes. The figures are those of a closed form: 1f1b of a flush, at F = 1 s and B = 2 s."""
         found = self.good_json("simulate", "empty.yaml", "--set", "cluster.stages=1000", "--set", "run.max_microbatches=1000000", "--set",

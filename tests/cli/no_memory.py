@@ -117,6 +117,14 @@ class OneAllocation(NoMemory):
             shutil.copytree(self.path("kept"), self.path("t"))
         self.each(*train, "--resume", before=again)
 
+    def test_reach(self):
+        """Two groups, on another cluster, over a key."""
+        for method in "backprop", "petra":
+            self.good("train", "c.yaml", "--output", f"r-{method}", "--quiet", "--set", f"method.name={method}")
+        self.write("on.yaml", "cluster: {link: {preset: wan}}\n")
+        self.each("reach", "r-backprop", "r-petra", "--loss", "9", "--window", "1", "--on", "on.yaml", "--over", "cluster.link.latency_s=0.1:0.2", "--json",
+                  "--quiet")
+
     def test_train_on_cpu(self):
         self.each("train", "c.yaml", "--output", "u", "--quiet")
 
