@@ -3,7 +3,7 @@
 dist_man_MANS += docs/petra.1
 # The page of a subcommand is made from its help; tests/cli/usage.py compares this list with the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
-	docs/petra-list.1 docs/petra-methods.1 docs/petra-profile.1 docs/petra-reach.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
+	docs/petra-list.1 docs/petra-methods.1 docs/petra-plan.1 docs/petra-profile.1 docs/petra-reach.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
 nodist_man_MANS = $(SUBCOMMAND_MANUALS)
 CLEANFILES += $(SUBCOMMAND_MANUALS)
 $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk

@@ -740,6 +740,24 @@ START_TEST(optimisers_bring_their_defaults) {
 }
 END_TEST
 
+/* A copy has all values and the places where they were set, and lists of its own. */
+START_TEST(copies_are_equal) {
+  static const char text[] = "stages: {partition: list, blocks: [1, 2, 3]}\ncluster: {speeds: [1, 0.5]}\n"
+                             "optim: {name: adamw, lr: 0.01}\nrun: {checkpoint_every: 5 minutes}\n";
+  const petra_config_text file = {"c.yaml", text, sizeof text - 1};
+  petra_config *config, *copy;
+  ck_assert_int_eq(petra_config_load_text(&file, NULL, 0, &config), PETRA_OK);
+  ck_assert_int_eq(petra_config_copy(config, &copy), PETRA_OK);
+  ck_assert_int_eq(petra_config_compare(config, copy, PETRA_ROLE_PLACE, NULL), 0);
+  copy->stages.blocks.values[1] = 7;
+  ck_assert_int_eq(config->stages.blocks.values[1], 2);
+  petra_config_destroy(config);
+  ck_assert_refused(CONFIG, "c.yaml:1: stages.blocks: why", petra_config_fail(copy, "stages.blocks", "why"));
+  ck_assert_refused(CONFIG, "c.yaml:3: optim.lr: why", petra_config_fail(copy, "optim.lr", "why"));
+  petra_config_destroy(copy);
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {print_load_print_is_identical,
                           values_reach_their_members,
@@ -758,6 +776,7 @@ int main(void) {
                           presets_of_links_inside_a_node,
                           optimisers_bring_their_defaults,
                           configs_differ_by_key_and_role,
+                          copies_are_equal,
                           choice_names,
                           every_allocation_may_fail,
                           help_lists_every_key,

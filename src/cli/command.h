@@ -23,7 +23,9 @@ typedef struct petra_arguments {
   const char *trace;  /* --trace; NULL if not given */
   const char *chakra; /* --chakra; NULL if not given */
   bool json, quiet, gantt;
-  const char *memory;      /* --memory; NULL if not given */
+  const char *memory;                /* --memory; NULL if not given */
+  const char *devices, *lag_at_most; /* --devices, --lag-at-most; NULL if not given */
+  bool exact;
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
@@ -79,7 +81,7 @@ typedef struct petra_command {
 /* clang-format off */
 #define PETRA_COMMAND_LIST(X) \
   X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(reach) X(export) X(report) X(simulate) X(profile) X(schedule) \
-  X(sweep) X(methods) X(data) X(info)
+  X(sweep) X(methods) X(plan) X(data) X(info)
 /* clang-format on */
 #define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
@@ -87,6 +89,9 @@ PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
+
+/* Reads the value of an option that is an integer. Errors: PETRA_USAGE. */
+petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out);
 
 /* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns
  * only if that fails: PETRA_IO, if the script or Python is missing. */

@@ -18,6 +18,7 @@ petra_SOURCES = \
 	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/methods.c \
+	src/cli/plan.c \
 	src/cli/profile.c \
 	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
 	src/cli/report.c src/cli/script.c \

@@ -398,6 +398,64 @@ fail:
   return status;
 }
 
+static petra_status copy_list(const void *values, int64_t count, void *out) {
+  enum { ITEM = sizeof(int64_t) }; /* of integers and of real numbers */
+  PETRA_TRY(petra_allocate(out, (size_t)count, ITEM));
+  if (count > 0)
+    memcpy(*(void **)out, values, (size_t)count * ITEM);
+  return PETRA_OK;
+}
+
+static petra_status copy_value(const petra_config_key *key, const petra_config *config, petra_config *out) {
+  const void *from = (const char *)config + key->offset;
+  void *to = (char *)out + key->offset;
+  const petra_int_list *integers = from;
+  const petra_real_list *reals = from;
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    return petra_duplicate_string(to, *(char *const *)from);
+  case PETRA_KEY_INTEGER_LIST:
+    *(petra_int_list *)to = (petra_int_list){.count = integers->count, .word = integers->word};
+    return copy_list(integers->values, integers->count, &((petra_int_list *)to)->values);
+  case PETRA_KEY_REAL_LIST:
+    *(petra_real_list *)to = (petra_real_list){.count = reals->count};
+    return copy_list(reals->values, reals->count, &((petra_real_list *)to)->values);
+  case PETRA_KEY_PERIOD:
+    *(petra_period *)to = *(const petra_period *)from;
+    return PETRA_OK;
+  case PETRA_KEY_BOOLEAN:
+    *(bool *)to = *(const bool *)from;
+    return PETRA_OK;
+  case PETRA_KEY_INTEGER:
+  case PETRA_KEY_REAL:
+    memcpy(to, from, sizeof(int64_t));
+    return PETRA_OK;
+  case PETRA_KEY_CHOICE:
+  case PETRA_KEY_FLAG_LIST:
+    memcpy(to, from, sizeof(unsigned));
+    return PETRA_OK;
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_config_copy(const petra_config *config, petra_config **out) {
+  petra_config *copy;
+  PETRA_TRY(create_empty(&copy));
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < petra_config_key_count && status == PETRA_OK; i++) {
+    status = copy_value(&petra_config_keys[i], config, copy);
+    if (status == PETRA_OK && config->labels[i])
+      status = petra_duplicate_string(&copy->labels[i], config->labels[i]);
+  }
+  copy->optimiser = config->optimiser;
+  copy->of_tokens = config->of_tokens;
+  if (status == PETRA_OK)
+    *out = copy;
+  else
+    petra_config_destroy(copy);
+  return status;
+}
+
 /* Checks all keys of the file by loading it alone. */
 static petra_status apply_part(petra_config *config, const petra_config_part *part) {
   const petra_config_text text = {.path = part->path};

@@ -370,6 +370,9 @@ typedef struct petra_config_part {
 petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
                                      const petra_config_sets *sets, petra_config **out);
 
+/* Copies a config; error lines about a value of the copy begin as those about the original do. */
+petra_status petra_config_copy(const petra_config *config, petra_config **out);
+
 void petra_config_destroy(petra_config *config);
 
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination. FILE:LINE is where the key was set

@@ -137,7 +137,9 @@ static petra_status plan_memory(petra_run *run) {
   PETRA_TRY(petra_allocate(&s->memory, (size_t)run->plan.program.stages, sizeof *s->memory));
   if (!measured)
     return petra_predict_memory_counted(&run->plan, counted, s->memory);
-  return petra_predict_memory_measured(&run->plan, s->rank_of, s->memory);
+  return run->options.memory_cache && !s->rank_of
+             ? petra_memory_cache_measured(run->options.memory_cache, &run->plan, s->memory)
+             : petra_predict_memory_measured(&run->plan, s->rank_of, s->memory);
 }
 
 static const petra_account *account_of(const void *run, int32_t stage) {

@@ -101,6 +101,9 @@ class OneAllocation(NoMemory):
     def test_simulate(self):
         self.each("simulate", "c.yaml", "--output", "s", "--quiet")
 
+    def test_plan(self):
+        self.each("plan", "c.yaml", "--devices", "10", "--memory", "1GB", "--exact", "--set", "cluster.cost.model=roofline", "--set", "data.batch=1")
+
     def test_train_and_resume(self):
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "device.backend=ref"]
         self.each(*train)
