@@ -27,7 +27,8 @@ FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval
            "eval_loss_recalibrated": ("evaluation loss, recalibrated (nats)", 1),
            "eval_loss": ("evaluation loss (nats)", 1), "wall_s": ("time that this machine took (wall s)", 1), "virtual_s": ("time (virtual s)", 1),
            "peak_bytes": ("peak memory, all stages (MB)", 1e-6), "time_per_microbatch_s": ("time per microbatch (virtual s)", 1),
-           "makespan_s": ("time of the whole run (virtual s)", 1), "bubble_fraction": ("idle share of the devices (1)", 1)}
+           "makespan_s": ("time of the whole run (virtual s)", 1), "bubble_fraction": ("idle share of the devices (1)", 1),
+           "stage_peak_bytes": ("peak memory of the fullest stage (MB)", 1e-6), "device_peak_bytes": ("peak memory of the fullest device (MB)", 1e-6)}
 DEFAULTS = ["eval_top1", "time_per_microbatch_s"]
 
 

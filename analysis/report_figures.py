@@ -10,6 +10,7 @@ import itertools
 import numpy
 
 import plot_common as common
+import plot_reach
 import plot_sweep
 import plot_timeline
 import report_data
@@ -358,7 +359,51 @@ def sweeps(found):
                    [sweep for sweep in found if not sweep.figures()])
 
 
-def sections(runs, sweeps_found):
-    """Returns the sections of the given runs and sweeps; without a run, none of those that show runs."""
+# --- seconds to a target ---
+
+def reach_traces(reach, cluster, factor):
+    traces, target = [], factor * reach.target["value"]
+    for number, row in enumerate(cluster["rows"]):
+        colour, symbol, dash = style(number)
+        seconds, means, low, high = plot_reach.points_of(row)
+        if low:
+            traces.append(band(colour, seconds, [factor * value for value in low], [factor * value for value in high], row["group"]))
+        traces.append({"type": "scatter", "mode": "lines", "name": plotted(row["group"]), "legendgroup": row["group"], "x": rounded(seconds),
+                       "y": rounded([factor * mean for mean in means]), "line": {"color": colour, "dash": dash}})
+        found = plot_reach.reached(row)
+        if found:
+            bar = [] if found[1] is None else [found[2] - found[0], found[0] - found[1]]
+            traces.append({"type": "scatter", "mode": "markers", "name": f"{plotted(row['group'])}: target", "legendgroup": row["group"], "x": rounded([found[0]]),
+                           "y": rounded([target]), "marker": {"symbol": symbol, "color": colour, "size": 9}, "showlegend": False,
+                           **({"error_x": {"type": "data", "array": rounded(bar[:1]), "arrayminus": rounded(bar[1:]), "color": colour}} if bar else {})})
+    return traces
+
+
+def reach_table(cluster):
+    """Returns the seconds of each group in words."""
+    words = []
+    for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0)):
+        found, seconds = plot_reach.reached(row), row["seconds"]
+        words.append(f"{row['group']}: " + (f"{found[0]:.4g} s" if found else f"{seconds['reached']} of {seconds['runs']} seeds reach it"))
+    return "; ".join(words)
+
+
+def seconds_to_target(found):
+    figures = []
+    for reach in found:
+        label, factor = reach.quantity()
+        for cluster in reach.clusters:
+            model = f"; model {reach.model}" if reach.model else ""
+            line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": factor * reach.target["value"], "y1": factor * reach.target["value"],
+                    "line": {"dash": "dash", "width": 1, "color": "#888888"}}
+            figures.append(single(f"{common.shown(plot_reach.title_of(cluster))}: {reach.target['text']}. {common.shown(reach_table(cluster))}{common.shown(model)}",
+                                  reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
+                                  showlegend=True))
+    return section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
+                   "mean; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.", figures, "")
+
+
+def sections(runs, sweeps_found, reaches=()):
+    """Returns the sections of the given runs, sweeps and objects of petra reach; without a run, none of those that show runs."""
     of_runs = [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
-    return of_runs + ([sweeps(sweeps_found)] if sweeps_found else [])
+    return of_runs + ([sweeps(sweeps_found)] if sweeps_found else []) + ([seconds_to_target(reaches)] if reaches else [])

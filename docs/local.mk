@@ -3,7 +3,7 @@
 dist_man_MANS += docs/petra.1
 # The page of a subcommand is made from its help; tests/cli/usage.py compares this list with the subcommands.
 SUBCOMMAND_MANUALS = docs/petra-compare.1 docs/petra-data.1 docs/petra-evaluate.1 docs/petra-export.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
-	docs/petra-list.1 docs/petra-methods.1 docs/petra-profile.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
+	docs/petra-list.1 docs/petra-methods.1 docs/petra-plan.1 docs/petra-profile.1 docs/petra-reach.1 docs/petra-report.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
 nodist_man_MANS = $(SUBCOMMAND_MANUALS)
 CLEANFILES += $(SUBCOMMAND_MANUALS)
 $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
@@ -13,7 +13,7 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/formats.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reports.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reach.md docs/reports.md \
 	docs/sweep.md docs/tutorial.md docs/which-schedule.md
 semanticsdir = $(docdir)/semantics
 dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
@@ -49,6 +49,7 @@ EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 	docs/adr/0025-probes-where-the-weights-are.md \
 	docs/adr/0026-joined-actions-are-one-step.md \
 	docs/adr/0027-an-order-may-be-searched.md \
+	docs/adr/0028-whole-periods-are-skipped.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.
@@ -70,7 +71,7 @@ regen-docs: petra$(EXEEXT)
 	pages=`cd $(srcdir) && echo $(REGEN_PAGES)`; \
 	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) $$pages
 regen-tutorial: petra$(EXEEXT)
-	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) docs/tutorial.md docs/optimiser-and-delay.md
+	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) docs/tutorial.md docs/optimiser-and-delay.md docs/reach.md
 .PHONY: regen-docs regen-tutorial
 
 # The documentation as a site, in html/ of the build folder.

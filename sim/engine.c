@@ -4,24 +4,44 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The key (time, priority, sequence) as one number: a comparison is one subtraction, and the minimum of some children
  * is found without a branch. */
 typedef unsigned __int128 petra_event_order;
 
-/* An entry of the heap; two fit in a cache line. */
+/* An event, in a list of events of one time and priority in the order of their pushes. */
+typedef struct node {
+  int64_t microbatch, sequence;
+  int32_t stage, next; /* next: -1 at the end */
+  int16_t kind, detail;
+} node;
+
+/* An entry of the heap: a list, by the order of its first event. Two entries fit in a cache line. */
 typedef struct entry {
   petra_event_order order;
-  int64_t microbatch;
-  int32_t stage;
-  int16_t kind, detail;
+  int32_t first;
 } entry;
+
+/* The last node of a list to which a push of the same time and priority appends: many actions start and end together. It
+ * is the newest list of its time and priority. */
+typedef struct open_list {
+  petra_event_order key;
+  int32_t last; /* -1: none */
+} open_list;
+
+enum { OPEN_LISTS = 4 };
 
 struct petra_event_queue {
   void *storage;
   entry *heap; /* within storage, such that the four children of an entry lie in two cache lines */
   int64_t count, capacity, sequence;
+  node *nodes;
+  int64_t events, nodes_used, nodes_capacity;
+  int32_t free; /* a list of nodes; -1: none */
+  open_list open[OPEN_LISTS];
+  int oldest; /* of open[] */
 };
 
 enum { CHILDREN = 4, SEQUENCE_BITS = 59 };
@@ -36,12 +56,17 @@ static inline int64_t time_of(petra_event_order order) {
 }
 
 petra_status petra_event_queue_create(petra_event_queue **out) {
-  return petra_allocate(out, 1, sizeof **out);
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out));
+  (*out)->free = -1;
+  for (int i = 0; i < OPEN_LISTS; i++)
+    (*out)->open[i].last = -1;
+  return PETRA_OK;
 }
 
 void petra_event_queue_destroy(petra_event_queue *queue) {
   if (!queue)
     return;
+  petra_free(queue->nodes);
   petra_free(queue->storage);
   petra_free(queue);
 }
@@ -69,17 +94,45 @@ static inline void rise(petra_event_queue *queue, int64_t at, const entry *new) 
   queue->heap[at] = *new;
 }
 
+static petra_status add_node(petra_event_queue *queue, const petra_event *event, int32_t *out) {
+  int32_t place = queue->free;
+  if (place >= 0) {
+    queue->free = queue->nodes[place].next;
+  } else {
+    PETRA_TRY(petra_array_reserve(&queue->nodes, &queue->nodes_capacity, queue->nodes_used + 1, sizeof *queue->nodes));
+    place = (int32_t)queue->nodes_used++;
+  }
+  queue->nodes[place] = (node){.microbatch = event->microbatch,
+                               .sequence = queue->sequence++,
+                               .stage = event->stage,
+                               .next = -1,
+                               .kind = (int16_t)event->kind,
+                               .detail = (int16_t)event->detail};
+  queue->events++;
+  *out = place;
+  return PETRA_OK;
+}
+
 petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event *event) {
+  int32_t place;
   if (queue->count == queue->capacity)
     PETRA_TRY(grow(queue));
   assert(event->priority >= 0 && event->priority < PETRA_EVENT_PRIORITIES);
   assert(event->kind == (int16_t)event->kind && event->detail == (int16_t)event->detail);
-  const int64_t key = (int64_t)event->priority << SEQUENCE_BITS | queue->sequence++;
-  const entry new = {.order = order_of(event->time_ns, key),
-                     .microbatch = event->microbatch,
-                     .stage = event->stage,
-                     .kind = (int16_t)event->kind,
-                     .detail = (int16_t)event->detail};
+  PETRA_TRY(add_node(queue, event, &place));
+  const petra_event_order order =
+      order_of(event->time_ns, (int64_t)event->priority << SEQUENCE_BITS | queue->nodes[place].sequence);
+  for (int i = 0; i < OPEN_LISTS; i++) {
+    open_list *open = &queue->open[i];
+    if (open->last < 0 || open->key != order >> SEQUENCE_BITS)
+      continue;
+    queue->nodes[open->last].next = place;
+    open->last = place;
+    return PETRA_OK;
+  }
+  queue->open[queue->oldest] = (open_list){order >> SEQUENCE_BITS, place};
+  queue->oldest = (queue->oldest + 1) % OPEN_LISTS;
+  const entry new = {order, place};
   rise(queue, queue->count++, &new);
   return PETRA_OK;
 }
@@ -104,18 +157,33 @@ static inline int64_t least_child(const petra_event_queue *queue, int64_t at) {
   return best;
 }
 
+static inline petra_event event_of(const petra_event_queue *queue, const entry *e, int32_t place) {
+  const node *n = &queue->nodes[place];
+  return (petra_event){.time_ns = time_of(e->order),
+                       .priority = (int32_t)((int64_t)(uint64_t)e->order >> SEQUENCE_BITS),
+                       .sequence = n->sequence,
+                       .kind = n->kind,
+                       .stage = n->stage,
+                       .detail = n->detail,
+                       .microbatch = n->microbatch};
+}
+
 bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
   if (queue->count == 0)
     return false;
-  const entry first = queue->heap[0], last = queue->heap[--queue->count];
-  const int64_t key = (int64_t)(uint64_t)first.order;
-  *out = (petra_event){.time_ns = time_of(first.order),
-                       .priority = (int32_t)(key >> SEQUENCE_BITS),
-                       .sequence = key & (((int64_t)1 << SEQUENCE_BITS) - 1),
-                       .kind = first.kind,
-                       .stage = first.stage,
-                       .detail = first.detail,
-                       .microbatch = first.microbatch};
+  const int32_t place = queue->heap[0].first, next = queue->nodes[place].next;
+  *out = event_of(queue, &queue->heap[0], place);
+  queue->nodes[place].next = queue->free;
+  queue->free = place;
+  queue->events--;
+  if (next >= 0) {
+    queue->heap[0].first = next;
+    return true;
+  }
+  for (int i = 0; i < OPEN_LISTS; i++)
+    if (queue->open[i].last == place)
+      queue->open[i].last = -1;
+  const entry last = queue->heap[--queue->count];
   /* Moves the hole down to a leaf, and then the last entry up from there: it usually belongs near the leaves. */
   int64_t at = 0, child;
   for (; (child = least_child(queue, at)) >= 0; at = child)
@@ -127,4 +195,22 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
 
 int64_t petra_event_queue_time(const petra_event_queue *queue) {
   return queue->count ? time_of(queue->heap[0].order) : INT64_MAX;
+}
+
+int64_t petra_event_queue_count(const petra_event_queue *queue) {
+  return queue->events;
+}
+
+static int by_order(const void *a, const void *b) {
+  const petra_event *x = a, *y = b;
+  const petra_event_order first = order_of(x->time_ns, (int64_t)x->priority << SEQUENCE_BITS | x->sequence),
+                          second = order_of(y->time_ns, (int64_t)y->priority << SEQUENCE_BITS | y->sequence);
+  return (first > second) - (first < second);
+}
+
+void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out) {
+  for (int64_t i = 0; i < queue->count; i++)
+    for (int32_t place = queue->heap[i].first; place >= 0; place = queue->nodes[place].next)
+      *out++ = event_of(queue, &queue->heap[i], place);
+  qsort(out - queue->events, (size_t)queue->events, sizeof *out, by_order);
 }

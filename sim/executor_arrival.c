@@ -100,3 +100,29 @@ void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *a
   if (action->stage == 1 && !executor->device[0].engines[0].busy)
     arrival->free_since_ns = executor->now_ns;
 }
+
+static void give_message(petra_cycle *cycle, const void *context, const petra_event *event) {
+  (void)context;
+  petra_cycle_time(cycle, event->time_ns);
+  petra_cycle_microbatch(cycle, event->microbatch);
+}
+
+void petra_arrival_state(const petra_executor_virtual *executor, petra_cycle *cycle) {
+  const petra_arrival *arrival = executor->arrival;
+  petra_cycle_limit(cycle, arrival->source.offered, executor->options->microbatches);
+  petra_cycle_microbatch(cycle, arrival->source.offered);
+  petra_cycle_microbatch(cycle, arrival->source.finished);
+  petra_cycle_time(cycle, arrival->free_since_ns);
+  for (int32_t s = 0; s < arrival->stages; s++) {
+    const petra_arrival_stage *due = &arrival->state[s].due;
+    petra_cycle_value(cycle, due->backwards);
+    petra_cycle_value(cycle, due->update < 0 ? INT64_MAX : due->update - cycle->microbatch);
+    petra_cycle_value(cycle, due->evaluate < 0 ? INT64_MAX : due->evaluate - cycle->microbatch);
+    petra_cycle_queue(cycle, arrival->state[s].forward, give_message, NULL);
+    petra_cycle_queue(cycle, arrival->state[s].backward, give_message, NULL);
+  }
+}
+
+int64_t petra_arrival_offered(const petra_executor_virtual *executor) {
+  return executor->arrival->source.offered;
+}

@@ -182,3 +182,22 @@ void petra_hosts_destroy(petra_hosts *hosts) {
   petra_free(hosts->lanes);
   petra_free(hosts);
 }
+
+void petra_hosts_state(petra_executor_virtual *executor, petra_cycle *cycle) {
+  petra_hosts *hosts = executor->hosts;
+  for (int32_t i = 0; i < hosts->count * hosts->places && i < executor->devices * hosts->engines; i++) {
+    const lane *l = &hosts->lanes[i];
+    petra_cycle_value(cycle, l->issued - l->started);
+    petra_cycle_value(cycle, l->evaluations);
+    petra_cycle_value(cycle, l->requested);
+    petra_engine_state(executor, &l->reader, i / hosts->engines, cycle);
+  }
+  for (int32_t i = 0; i < hosts->count; i++) {
+    host *h = &hosts->hosts[i];
+    petra_cycle_value(cycle, h->busy);
+    petra_cycle_value(cycle, h->waiting);
+    for (int32_t w = 0; w < h->waiting; w++)
+      petra_cycle_value(cycle, h->line[(h->first + w) % hosts->places]);
+    petra_cycle_total(cycle, h->busy_ns, &h->busy_ns);
+  }
+}

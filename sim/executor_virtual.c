@@ -8,9 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Far enough below 2^63 that a transmission and its latency cannot overflow. */
-#define LATEST_NS (INT64_C(1) << 61)
-
 static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   if (executor->device[device].dirty)
     return;
@@ -130,9 +127,9 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   for (int i = 0; i < count; i++)
     part_ns[i] = results[i].measured_ns > 0 ? results[i].measured_ns : prices_ns[i];
   const int64_t duration_ns = step_ns(executor, actions, count, part_ns);
-  if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
+  if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > PETRA_LATEST_NS - executor->skipped_ns)
     return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
-                      (long long)(LATEST_NS / 1000000000));
+                      (long long)(PETRA_LATEST_NS / 1000000000));
   for (int i = 0; i < count; i++)
     *(i == 0 ? &engine->running : &executor->device[device].joined[i - 1]) =
         (petra_trace_row){actions[i], executor->now_ns, end_ns, results[i], .shared_ns = duration_ns - part_ns[i]};
@@ -154,7 +151,7 @@ static void count_forward(petra_executor_virtual *executor, int32_t device, cons
   /* A microbatch is in flight from its forward at stage 1 to its backward there. */
   int64_t maximum = 2 * (2 * (int64_t)executor->options->stages - 1);
   if (executor->program->arrival && action->stage == 1 && dev->in_flight > maximum && executor->runaway < 0)
-    executor->runaway = action->microbatch;
+    executor->runaway = action->microbatch + executor->skipped_microbatches;
 }
 
 /* Starts everything that can start now on the devices at which something happened. */
@@ -264,8 +261,10 @@ static petra_status end_action(petra_executor_virtual *executor, int32_t device,
     dev->updates++;
   else if (row->action.kind != PETRA_ACTION_EVALUATE)
     dev->passes++;
-  if (row->action.kind == PETRA_ACTION_BACKWARD)
+  if (row->action.kind == PETRA_ACTION_BACKWARD) {
     dev->in_flight--;
+    executor->returned += row->action.stage == 1;
+  }
   dev->kept -= row->action.kind ==
                (executor->settings.rule.split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD);
   if (executor->arrival)
@@ -329,8 +328,11 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
         PETRA_TRY(deliver(executor, &packet));
       }
     }
-    if (petra_event_queue_time(executor->events) > executor->now_ns)
+    if (petra_event_queue_time(executor->events) > executor->now_ns) {
       PETRA_TRY(start_ready(executor, worker));
+      if (executor->cycle_search)
+        PETRA_TRY(petra_cycle_search_look(executor, worker));
+    }
   }
   PETRA_TRY(petra_worker_finish(worker));
   executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have arrived later */
@@ -360,6 +362,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   fabric.event_kind = PETRA_EVENT_NETWORK;
   fabric.replicas = executor->settings.replicas > 1;
   executor->now_ns = executor->last_end_ns = executor->actions = 0;
+  executor->skipped_ns = executor->skipped_microbatches = executor->returned = 0;
   executor->runaway = -1;
   PETRA_TRY(petra_event_queue_create(&executor->events));
   PETRA_TRY(petra_fabric_create(&fabric, executor->events, &executor->fabric));
@@ -398,6 +401,7 @@ static void end_run(petra_executor_virtual *executor) {
     if (executor->backward)
       petra_microbatch_set_fini(&executor->backward[s]);
   }
+  petra_cycle_search_destroy(executor->cycle_search);
   petra_arrival_destroy(executor->arrival);
   petra_hosts_destroy(executor->hosts);
   petra_jitter_quantiles_destroy(executor->quantiles);
@@ -418,6 +422,8 @@ static void end_run(petra_executor_virtual *executor) {
                                        .settings = executor->settings,
                                        .now_ns = executor->now_ns,
                                        .actions = executor->actions,
+                                       .skipped_ns = executor->skipped_ns,
+                                       .skipped_microbatches = executor->skipped_microbatches,
                                        .runaway = executor->runaway,
                                        .host_ns = executor->host_ns,
                                        .counts = executor->counts};
@@ -432,6 +438,8 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   executor->devices = petra_program_devices(options);
   petra_status status = begin_run(executor);
   if (status == PETRA_OK)
+    status = petra_cycle_search_create(executor, worker);
+  if (status == PETRA_OK)
     status = run_events(executor, worker);
   executor->host_ns = executor->hosts ? petra_hosts_busy_ns(executor->hosts) : 0;
   end_run(executor);
@@ -439,7 +447,8 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
 }
 
 static int64_t now_ns(const petra_executor *base) {
-  return ((const petra_executor_virtual *)base)->now_ns;
+  const petra_executor_virtual *executor = (const petra_executor_virtual *)base;
+  return executor->now_ns + executor->skipped_ns;
 }
 
 static void destroy(petra_executor *base) {
@@ -474,4 +483,8 @@ int64_t petra_executor_virtual_runaway(const petra_executor *executor) {
 
 int64_t petra_executor_virtual_host_ns(const petra_executor *executor) {
   return ((const petra_executor_virtual *)executor)->host_ns;
+}
+
+int64_t petra_executor_virtual_skipped(const petra_executor *executor) {
+  return ((const petra_executor_virtual *)executor)->skipped_microbatches;
 }

@@ -53,5 +53,8 @@ int64_t petra_executor_virtual_actions(const petra_executor *executor);
 const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor);
 int64_t petra_executor_virtual_runaway(const petra_executor *executor);
 
+/* Returns the number of microbatches in the periods that the run skipped (executor_cycle.c). */
+int64_t petra_executor_virtual_skipped(const petra_executor *executor);
+
 /* Returns how long the busiest host issued actions; 0 without hosts. */
 int64_t petra_executor_virtual_host_ns(const petra_executor *executor);

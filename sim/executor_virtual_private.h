@@ -4,10 +4,16 @@
 
 #include "sim/executor_virtual.h"
 #include "sim/microbatch_set.h"
+#include "sim/cycle.h"
 
 typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
 typedef struct petra_hosts petra_hosts; /* executor_host.c */
+
+typedef struct petra_cycle_search petra_cycle_search; /* executor_cycle.c */
+
+/* Far enough below 2^63 that a transmission and its latency cannot overflow. */
+#define PETRA_LATEST_NS (INT64_C(1) << 61)
 
 /* --- a device: what it waits for, and what it may start next --- */
 
@@ -62,9 +68,11 @@ typedef struct petra_exchange {
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
-  int64_t now_ns, last_end_ns; /* last_end_ns: the last end of an action */
+  int64_t now_ns, last_end_ns; /* without the time of skipped periods; last_end_ns: the last end of an action */
   int64_t actions, runaway, host_ns;
-  petra_device_counts *counts; /* per device; valid after a run */
+  int64_t skipped_ns, skipped_microbatches; /* in periods */
+  int64_t returned;                         /* B of stage 1 that have ended, without those in skipped periods */
+  petra_device_counts *counts;              /* per device; valid after a run */
   /* The members below belong to the current run. */
   const petra_program_ops *program;
   const petra_program_options *options;
@@ -86,8 +94,9 @@ typedef struct petra_executor_virtual {
   int32_t *dirty, dirty_count; /* devices to examine, from 0 */
   petra_action *group;
   petra_action_result *results;
-  int64_t *prices_ns;       /* those of the group */
-  petra_stage_cost costs[]; /* our copy */
+  int64_t *prices_ns;               /* those of the group */
+  petra_cycle_search *cycle_search; /* NULL: nothing is skipped */
+  petra_stage_cost costs[];         /* our copy */
 } petra_executor_virtual;
 
 static inline int petra_engine_of(const petra_executor_virtual *executor, petra_action_kind kind) {
@@ -120,10 +129,23 @@ petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest host */
 
+/* Cycles (executor_cycle.c): petra_cycle_search_create creates a search unless something needs every action. Call petra_cycle_search_look
+ * when everything of a moment has happened; it skips periods if this moment is like an earlier one. */
+petra_status petra_cycle_search_create(petra_executor_virtual *executor, const petra_worker *worker);
+void petra_cycle_search_destroy(petra_cycle_search *cycles);
+petra_status petra_cycle_search_look(petra_executor_virtual *executor, petra_worker *worker);
+
+/* Give the state of a part. */
+void petra_engine_state(petra_executor_virtual *executor, const petra_engine *engine, int32_t device,
+                        petra_cycle *cycle);
+void petra_hosts_state(petra_executor_virtual *executor, petra_cycle *cycle);
+void petra_arrival_state(const petra_executor_virtual *executor, petra_cycle *cycle);
+
 /* Programs by arrival: the messages that have arrived, and what an engine starts next. */
 petra_status petra_arrival_create(petra_executor_virtual *executor);
 void petra_arrival_destroy(petra_arrival *arrival);
 petra_status petra_arrival_message(petra_executor_virtual *executor, const petra_packet *packet);
 /* Chooses the next action of an engine; returns false if none may start. */
 bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out);
+int64_t petra_arrival_offered(const petra_executor_virtual *executor); /* microbatches that stage 1 has started */
 void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *action);

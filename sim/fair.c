@@ -8,7 +8,9 @@
 
 typedef struct flow {
   double bytes_left, rate_Bps;
-  int64_t end_ns;      /* end at the current rates */
+  int64_t end_ns; /* end at the current rates */
+  double link_Bps;
+  int64_t latency_ns;
   int32_t resource[3]; /* link, cards; -1: none */
   petra_packet packet;
   bool fixed; /* the current filling has set its rate */
@@ -22,7 +24,7 @@ typedef struct resource {
 
 struct petra_fair {
   int32_t links;
-  double link_Bps, card_Bps;
+  double card_Bps;
   int64_t now_ns, number;
   int32_t count;
   int64_t capacity;
@@ -35,11 +37,10 @@ int64_t petra_transmission_ns(double bytes, double Bps) {
   return ns < (double)PETRA_LONGEST_NS ? llround(ns) : PETRA_LONGEST_NS;
 }
 
-petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
+petra_status petra_fair_create(int32_t links, int32_t cards, double card_Bps, petra_fair **out) {
   petra_fair *fair;
   PETRA_TRY(petra_allocate(&fair, 1, sizeof *fair + ((size_t)links + (size_t)cards) * sizeof *fair->resource));
   fair->links = links;
-  fair->link_Bps = link_Bps > 0 ? link_Bps : INFINITY;
   fair->card_Bps = card_Bps > 0 ? card_Bps : INFINITY;
   *out = fair;
   return PETRA_OK;
@@ -83,7 +84,7 @@ static void set_rates(petra_fair *fair) {
   for (int32_t i = 0; i < fair->count; i++)
     for (int r = 0; r < 3; r++)
       if (fair->flows[i].resource[r] >= 0)
-        fair->resource[fair->flows[i].resource[r]] = (resource){r == 0 ? fair->link_Bps : fair->card_Bps, 0};
+        fair->resource[fair->flows[i].resource[r]] = (resource){r == 0 ? fair->flows[i].link_Bps : fair->card_Bps, 0};
   for (int32_t i = 0; i < fair->count; i++) {
     fair->flows[i].fixed = false;
     for (int r = 0; r < 3; r++)
@@ -113,15 +114,18 @@ static void set_rates(petra_fair *fair) {
   fair->number++;
 }
 
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
-                              const petra_packet *packet) {
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_fair_path *path, double bytes,
+                              int64_t latency_ns, const petra_packet *packet) {
   PETRA_TRY(petra_array_reserve(&fair->flows, &fair->capacity, (int64_t)fair->count + 1, sizeof *fair->flows));
   advance(fair, now_ns);
   flow *f = &fair->flows[fair->count++];
-  *f = (flow){.bytes_left = bytes, .packet = *packet};
-  f->resource[0] = link;
+  *f = (flow){.bytes_left = bytes,
+              .link_Bps = path->link_Bps > 0 ? path->link_Bps : INFINITY,
+              .latency_ns = latency_ns,
+              .packet = *packet};
+  f->resource[0] = path->link;
   for (int c = 0; c < 2; c++)
-    f->resource[c + 1] = cards[c] < 0 ? -1 : fair->links + cards[c];
+    f->resource[c + 1] = path->cards[c] < 0 ? -1 : fair->links + path->cards[c];
   set_rates(fair);
   return PETRA_OK;
 }
@@ -141,12 +145,13 @@ bool petra_fair_is_current(const petra_fair *fair, int64_t number) {
   return fair->number == number;
 }
 
-bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out) {
+bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, int64_t *latency_ns, petra_packet *out) {
   for (int32_t i = 0; i < fair->count; i++) {
     if (fair->flows[i].end_ns > now_ns)
       continue;
     advance(fair, now_ns);
     *out = fair->flows[i].packet;
+    *latency_ns = fair->flows[i].latency_ns;
     memmove(&fair->flows[i], &fair->flows[i + 1], (size_t)(--fair->count - i) * sizeof *fair->flows);
     /* Other transmissions that end now keep their end: the rates of the rest are set when the last of them is taken. */
     for (int32_t k = 0; k < fair->count; k++)
@@ -156,4 +161,18 @@ bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out) 
     return true;
   }
   return false;
+}
+
+void petra_fair_state(const petra_fair *fair, petra_cycle *cycle) {
+  petra_cycle_value(cycle, fair->count);
+  petra_cycle_time(cycle, fair->count > 0 ? fair->now_ns : cycle->now_ns);
+  for (int32_t i = 0; i < fair->count; i++) {
+    const flow *f = &fair->flows[i];
+    petra_cycle_real(cycle, f->bytes_left);
+    petra_cycle_real(cycle, f->rate_Bps);
+    petra_cycle_time(cycle, f->end_ns);
+    for (int r = 0; r < 3; r++)
+      petra_cycle_value(cycle, f->resource[r]);
+    petra_cycle_packet(cycle, &f->packet);
+  }
 }

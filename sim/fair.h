@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "schedule/action.h"
+#include "sim/cycle.h"
 
 typedef struct petra_fair petra_fair;
 
@@ -14,12 +15,20 @@ int64_t petra_transmission_ns(double bytes, double Bps);
 #define PETRA_LONGEST_NS (INT64_C(1) << 60)
 
 /* Bandwidth 0: infinite. Every transmission must use a finite link or card. */
-petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out);
+petra_status petra_fair_create(int32_t links, int32_t cards, double card_Bps, petra_fair **out);
 void petra_fair_destroy(petra_fair *fair);
 
-/* Starts a transmission on a link and at most two cards (-1: none). */
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
-                              const petra_packet *packet);
+/* The link and the cards (at most two; -1: none) of a transmission. All transmissions on a link state the same
+ * bandwidth of it; 0: infinite. */
+typedef struct petra_fair_path {
+  int32_t link;
+  double link_Bps;
+  int32_t cards[2];
+} petra_fair_path;
+
+/* Starts a transmission. `latency_ns` is kept for petra_fair_take_ended. */
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, const petra_fair_path *path, double bytes,
+                              int64_t latency_ns, const petra_packet *packet);
 
 /* Gets the time at which the next transmission ends at the current rates, and a number that identifies the current
  * state (petra_fair_is_current); returns false if there is no transmission. */
@@ -30,4 +39,7 @@ bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 
 /* Takes the transmission that started first among those that have ended at `now_ns`; returns false if there is none, or
  * none left. */
-bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);
+bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, int64_t *latency_ns, petra_packet *out);
+
+/* Gives the transmissions to a cycle. */
+void petra_fair_state(const petra_fair *fair, petra_cycle *cycle);

@@ -95,7 +95,7 @@ struct petra_fabric {
   petra_fair *fair;
   duplex_pair *duplex; /* per pair of devices (pair_of); NULL: the directions are independent */
   int64_t *far;        /* pairs that are not neighbours, rising: lower device times the number of devices + higher */
-  int32_t far_count;
+  int32_t far_count, nodes;
   int64_t *card_free_ns; /* fifo: per node, out and in; after the links */
   int64_t *link_free_ns; /* fifo: per link (link_of, link_of_replicas), when its queue is empty */
 };
@@ -161,6 +161,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
   PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
   fabric->options = *options;
+  fabric->nodes = nodes;
   petra_status status = find_far_pairs(fabric);
   const int32_t pairs = options->devices + fabric->far_count;
   const size_t links = 2 * (size_t)pairs + (options->replicas ? (size_t)options->devices : 0);
@@ -170,11 +171,12 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     fabric->options.latency_ns = options->times->ns[0];
     fabric->options.sharing = PETRA_LINK_FIFO;
     fabric->options.bandwidth_Bps = fabric->options.card_Bps = 0;
+    fabric->options.has_node_link = false;
   }
   fabric->events = events;
   fabric->card_free_ns = fabric->link_free_ns + links;
   if (status == PETRA_OK && fabric->options.sharing == PETRA_LINK_FAIR)
-    status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
+    status = petra_fair_create((int32_t)links, 2 * nodes, options->card_Bps, &fabric->fair);
   if (status == PETRA_OK && options->times && options->shared)
     status = petra_allocate(&fabric->duplex, (size_t)pairs, sizeof *fabric->duplex);
   if (status != PETRA_OK)
@@ -216,6 +218,7 @@ static int64_t later(int64_t a, int64_t b) {
 typedef struct route {
   int32_t link;
   int32_t card_out, card_in; /* nodes; -1: no finite card */
+  double link_Bps;           /* bandwidth of the link; 0: infinite */
   int64_t latency_ns;
 } route;
 
@@ -223,9 +226,25 @@ static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
 
+/* Returns true if the link between two devices is that inside a node. */
+static bool uses_node_link(const petra_fabric_options *options, int32_t from, int32_t to) {
+  return options->has_node_link && !options->times && node_of(options, from) == node_of(options, to);
+}
+
+static double link_bandwidth_Bps(const petra_fabric_options *options, int32_t from, int32_t to) {
+  return uses_node_link(options, from, to) ? options->node_bandwidth_Bps : options->bandwidth_Bps;
+}
+
+int64_t petra_fabric_latency_ns(const petra_fabric_options *options, int32_t from, int32_t to) {
+  if (from == to)
+    return 0;
+  return uses_node_link(options, from, to) ? options->node_latency_ns : options->latency_ns;
+}
+
 static route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
   const petra_fabric_options *options = &fabric->options;
-  route way = {link_of(fabric, from, to), -1, -1, options->latency_ns};
+  route way = {link_of(fabric, from, to), -1, -1, link_bandwidth_Bps(options, from, to),
+               petra_fabric_latency_ns(options, from, to)};
   if (uses_cards(options, from, to)) {
     way.card_out = node_of(options, from);
     way.card_in = node_of(options, to);
@@ -236,17 +255,17 @@ static route route_between(const petra_fabric *fabric, int32_t from, int32_t to)
 /* The nodes of the replicas do the same as this one: as much leaves here as arrives there, and the reverse. */
 static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
   const petra_fabric_options *options = &fabric->options;
-  route way = {link_of_replicas(fabric, device), -1, -1, 2 * options->latency_ns};
+  route way = {link_of_replicas(fabric, device), -1, -1, options->bandwidth_Bps, 2 * options->latency_ns};
   if (options->card_Bps > 0)
     way.card_out = way.card_in = node_of(options, device);
   return way;
 }
 
-/* Returns the smallest bandwidth on the path; 0: infinite. */
-static double bandwidth_Bps(const petra_fabric_options *options, bool cards) {
+/* Returns the smallest bandwidth on the path over a link; 0: infinite. */
+static double bandwidth_Bps(const petra_fabric_options *options, double link_Bps, bool cards) {
   if (!cards || options->card_Bps <= 0)
-    return options->bandwidth_Bps;
-  return options->bandwidth_Bps > 0 ? fmin(options->bandwidth_Bps, options->card_Bps) : options->card_Bps;
+    return link_Bps;
+  return link_Bps > 0 ? fmin(link_Bps, options->card_Bps) : options->card_Bps;
 }
 
 int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes) {
@@ -259,15 +278,16 @@ int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes) {
   return later(times->ns[i - 1] + llround(slope * (double)(bytes - times->bytes[i - 1])), 0);
 }
 
-static int64_t alone_ns(const petra_fabric_options *options, bool cards, int64_t bytes) {
+static int64_t alone_ns(const petra_fabric_options *options, double link_Bps, bool cards, int64_t bytes) {
   if (options->times)
     return later(petra_link_time_ns(options->times, bytes) - options->times->ns[0], 0);
-  const double bandwidth = bandwidth_Bps(options, cards);
+  const double bandwidth = bandwidth_Bps(options, link_Bps, cards);
   return bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
 }
 
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
-  return from == to ? 0 : alone_ns(options, uses_cards(options, from, to), bytes);
+  return from == to ? 0
+                    : alone_ns(options, link_bandwidth_Bps(options, from, to), uses_cards(options, from, to), bytes);
 }
 
 /* Returns the time of a message, which takes alone_ns alone, while one of the same size goes in the other direction. */
@@ -276,7 +296,7 @@ static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int
 }
 
 int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes) {
-  return shared_ns(options, bytes, alone_ns(options, true, bytes));
+  return shared_ns(options, bytes, alone_ns(options, options->bandwidth_Bps, true, bytes));
 }
 
 static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
@@ -287,7 +307,7 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route 
   int64_t *in = cards ? &fabric->card_free_ns[2 * way->card_in + 1] : link;
   const int64_t start_ns = later(later(now_ns, *link), later(*out, *in));
   const int64_t end_ns = start_ns + (packet->exchange ? petra_fabric_exchange_alone_ns(&fabric->options, bytes)
-                                                      : alone_ns(&fabric->options, cards, bytes));
+                                                      : alone_ns(&fabric->options, way->link_Bps, cards, bytes));
   if (end_ns > PETRA_LONGEST_NS * 4)
     return petra_fail(PETRA_SCHEDULE,
                       "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
@@ -314,12 +334,12 @@ static petra_status push_rates(petra_fabric *fabric) {
 
 static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                               const petra_packet *packet) {
-  int32_t cards[2] = {-1, -1};
+  petra_fair_path path = {.link = way->link, .link_Bps = way->link_Bps, .cards = {-1, -1}};
   if (way->card_out >= 0) {
-    cards[0] = 2 * way->card_out;
-    cards[1] = 2 * way->card_in + 1;
+    path.cards[0] = 2 * way->card_out;
+    path.cards[1] = 2 * way->card_in + 1;
   }
-  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, way->link, cards, (double)bytes, packet));
+  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, &path, (double)bytes, way->latency_ns, packet));
   return push_rates(fabric);
 }
 
@@ -350,7 +370,8 @@ static petra_status send(petra_fabric *fabric, int64_t now_ns, const route *way,
                          const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
   *arrived = false;
-  if (options->sharing == PETRA_LINK_FIFO || bytes == 0 || bandwidth_Bps(options, way->card_out >= 0) <= 0)
+  if (options->sharing == PETRA_LINK_FIFO || bytes == 0 ||
+      bandwidth_Bps(options, way->link_Bps, way->card_out >= 0) <= 0)
     return send_fifo(fabric, now_ns, way, bytes, packet, arrived);
   return send_fair(fabric, now_ns, way, bytes, packet);
 }
@@ -393,7 +414,51 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   }
   if (!petra_fair_is_current(fabric->fair, event->microbatch))
     return PETRA_OK;
-  while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
-    PETRA_TRY(push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
+  int64_t latency_ns;
+  while (petra_fair_take_ended(fabric->fair, event->time_ns, &latency_ns, &done))
+    PETRA_TRY(push_arrival(fabric, event->time_ns + latency_ns, &done));
   return push_rates(fabric);
+}
+
+/* --- cycles --- */
+
+static int32_t pair_count(const petra_fabric *fabric) {
+  return fabric->options.devices + fabric->far_count;
+}
+
+static void give_pair(const duplex_pair *p, petra_cycle *cycle) {
+  const bool idle = p->line[0].count == 0 && p->line[1].count == 0;
+  petra_cycle_time(cycle, idle ? cycle->now_ns : p->now_ns);
+  for (int d = 0; d < 2; d++) {
+    petra_cycle_value(cycle, p->line[d].count);
+    petra_cycle_real(cycle, p->line[d].count > 0 ? p->line[d].left_ns : 0);
+    for (int64_t i = 0; i < p->line[d].count; i++) {
+      const message *m = &p->line[d].messages[i];
+      petra_cycle_value(cycle, m->alone_ns);
+      petra_cycle_value(cycle, m->shared_ns);
+      petra_cycle_packet(cycle, &m->packet);
+    }
+  }
+}
+
+void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle) {
+  const int64_t queues = fabric->card_free_ns - fabric->link_free_ns + 2 * (int64_t)fabric->nodes;
+  for (int64_t i = 0; i < queues; i++)
+    petra_cycle_time(cycle, later(fabric->link_free_ns[i], cycle->now_ns));
+  for (int32_t i = 0; fabric->duplex && i < pair_count(fabric); i++)
+    give_pair(&fabric->duplex[i], cycle);
+  if (fabric->fair)
+    petra_fair_state(fabric->fair, cycle);
+}
+
+bool petra_fabric_is_stale(const petra_fabric *fabric, const petra_event *event) {
+  if (event->detail != DETAIL_RATES)
+    return false;
+  return fabric->duplex ? fabric->duplex[event->stage].number != event->microbatch
+                        : !petra_fair_is_current(fabric->fair, event->microbatch);
+}
+
+void petra_fabric_event_state(const petra_event *event, petra_cycle *cycle) {
+  if (event->detail != DETAIL_RATES)
+    petra_cycle_microbatch(cycle, event->microbatch);
 }

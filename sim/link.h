@@ -8,7 +8,7 @@
  *  - fair: all concurrent transmissions share each link and card max-min fairly (progressive filling); rates change
  *    whenever one starts or ends.
  * Latency follows the transmission and overlaps with the next one. Between stages of one device a message takes no
- * time.
+ * time. Links between the devices of a node may have a latency and a bandwidth of their own (cluster.node_link).
  *
  * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other
  * replicas. The other replicas do the same at the same time, on their own nodes, so the same number of bytes goes each
@@ -18,6 +18,7 @@
 #include "config/config.h"
 #include "schedule/action.h"
 #include "sim/engine.h"
+#include "sim/cycle.h"
 
 /* Measured times of messages from one end to the other by size: linear between the sizes and beyond the largest;
  * constant below the smallest, whose time is the latency. */
@@ -36,6 +37,10 @@ typedef struct petra_fabric_options {
   petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */
+  /* Links between devices of one node have the latency and the bandwidth below instead. */
+  bool has_node_link;
+  int64_t node_latency_ns;
+  double node_bandwidth_Bps; /* 0: infinite */
   /* Measured times of links between devices, which replace latency, bandwidth and cards; fifo. NULL: not measured.
    * Borrowed. */
   const petra_link_times *times;
@@ -69,8 +74,18 @@ petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t
 /* Handles an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);
 
+/* Gives the messages on the way and the queues to a cycle. An event that has no effect, because rates have changed since,
+ * is stale. */
+void petra_fabric_state(const petra_fabric *fabric, petra_cycle *cycle);
+bool petra_fabric_is_stale(const petra_fabric *fabric, const petra_event *event);
+
+/* Gives the microbatch of an event of options.event_kind to a cycle. */
+void petra_fabric_event_state(const petra_event *event, petra_cycle *cycle);
+
 /* Returns how long a transmission of `bytes` between two devices lasts if it has its link and cards for itself; 0
  * within a device. The remainder of a message's time, beyond this and the latency, is queueing: it waited for its turn
  * (fifo) or shared (fair). */
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes);
+/* Returns the latency of a message between two devices; 0 within a device. */
+int64_t petra_fabric_latency_ns(const petra_fabric_options *options, int32_t from, int32_t to);
 int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes);

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	sim/executor_arrival.c \
 	sim/executor_device.c \
 	sim/executor_host.c \
+	sim/executor_cycle.c \
 	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
@@ -15,6 +16,7 @@ libpetra_a_SOURCES += \
 	sim/microbatch_set.c sim/microbatch_set.h \
 	sim/observer_critical.c sim/observer_critical.h \
 	sim/observer_memory.c sim/observer_memory.h \
+	sim/cycle.c sim/cycle.h \
 	sim/roofline.c sim/roofline.h \
 	sim/worker_cost.c sim/worker_cost.h
 EXTRA_DIST += sim/README.md

@@ -54,3 +54,12 @@ void petra_microbatch_set_fini(petra_microbatch_set *set) {
   petra_free(set->beyond);
   *set = (petra_microbatch_set){0};
 }
+
+void petra_microbatch_set_state(const petra_microbatch_set *set, petra_cycle *cycle) {
+  const bool empty = set->next == 0 && !set->words;
+  petra_cycle_value(cycle, empty ? INT64_MAX : set->next - cycle->microbatch);
+  for (int64_t m = set->next; m < set->next + 64 * set->words; m++)
+    if (bit(set, m))
+      petra_cycle_microbatch(cycle, m);
+  petra_cycle_value(cycle, INT64_MIN);
+}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "sim/cycle.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,3 +19,6 @@ typedef struct petra_microbatch_set {
 petra_status petra_microbatch_set_put(petra_microbatch_set *set, int64_t microbatch);
 bool petra_microbatch_set_has(const petra_microbatch_set *set, int64_t microbatch);
 void petra_microbatch_set_fini(petra_microbatch_set *set);
+
+/* Gives the set to a cycle. */
+void petra_microbatch_set_state(const petra_microbatch_set *set, petra_cycle *cycle);

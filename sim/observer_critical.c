@@ -275,14 +275,14 @@ static void add_message(const petra_critical *critical, const record *sender, co
   const bool exchange = sender->stage == action->stage;
   int64_t bytes = sender->stage < action->stage ? cost->forward_bytes : cost->backward_bytes;
   int64_t left_ns = action->start_ns - sender->end_ns;
-  int64_t latency_ns = (exchange ? 2 : 1) * options->fabric.latency_ns;
+  const int32_t from = device_of(critical, sender->stage), to = device_of(critical, action->stage);
+  int64_t latency_ns = exchange ? 2 * options->fabric.latency_ns : petra_fabric_latency_ns(&options->fabric, from, to);
   latency_ns = latency_ns < left_ns ? latency_ns : left_ns;
   left_ns -= latency_ns;
   int64_t alone_ns =
       exchange ? petra_fabric_exchange_alone_ns(&options->fabric,
                                                 petra_cost_exchange_bytes(options->replicas, cost->gradient_bytes))
-               : petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
-                                       device_of(critical, action->stage), bytes);
+               : petra_fabric_alone_ns(&options->fabric, from, to, bytes);
   if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
     alone_ns = left_ns;
   path->ns[PETRA_CRITICAL_LATENCY] += latency_ns;

@@ -18,6 +18,7 @@ typedef struct memory_observer {
   struct {
     unsigned touched[PETRA_MEMORY_WHENS][PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
     petra_microbatch_set done[PETRA_MEMORY_UNTILS];                                    /* B and W so far */
+    int64_t skipped_updates;                                                           /* not in its counts */
   } stage[];                                                                           /* per stage */
 } memory_observer;
 
@@ -138,7 +139,8 @@ static petra_status release_shared(memory_observer *observer, int64_t now_ns, co
 /* Returns the change of an action. `lag` is used if it is a B. */
 static petra_memory_when when(const memory_observer *observer, const petra_action *action, int64_t lag) {
   const petra_memory_stage *about = &observer->options.stage[action->stage - 1];
-  const int64_t updates = observer->counts[action->stage - 1].updates; /* after the action */
+  const int64_t updates = observer->counts[action->stage - 1].updates + /* after the action */
+                          observer->stage[action->stage - 1].skipped_updates;
   const bool later = action->kind == PETRA_ACTION_BACKWARD
                          ? lag > 0 || updates > about->extrapolates_after
                          : action->kind == PETRA_ACTION_UPDATE && updates > about->mitigates_after;
@@ -195,6 +197,38 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   return PETRA_OK;
 }
 
+static void give_account(const petra_account *account, petra_cycle *cycle) {
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_cycle_value(cycle, account->bytes[c]);
+}
+
+/* Skipped periods do not pass the update after which an action takes other memory. */
+static void give_updates(memory_observer *observer, int32_t j, petra_cycle *cycle) {
+  const petra_memory_stage *about = &observer->options.stage[j];
+  int64_t *skipped = &observer->stage[j].skipped_updates;
+  const int64_t updates = observer->counts[j].updates + *skipped;
+  const int64_t limits[] = {about->extrapolates_after, about->mitigates_after};
+  for (int i = 0; i < 2; i++) {
+    petra_cycle_value(cycle, updates > limits[i]);
+    petra_cycle_limit(cycle, updates, updates > limits[i] ? INT64_MAX : limits[i]);
+  }
+  petra_cycle_total(cycle, updates, skipped);
+}
+
+static void state(petra_observer *base, petra_cycle *cycle) {
+  memory_observer *observer = (memory_observer *)base;
+  const int32_t devices = observer->devices ? petra_program_devices(observer->options.program) : 0;
+  for (int32_t j = 0; j < observer->options.stages; j++) {
+    give_account(&observer->accounts[j], cycle);
+    for (int until = 0; until < PETRA_MEMORY_UNTILS; until++)
+      petra_microbatch_set_state(&observer->stage[j].done[until], cycle);
+    give_updates(observer, j, cycle);
+  }
+  for (int32_t d = 0; d < devices; d++)
+    give_account(&observer->devices[d], cycle);
+  observer->counting->ops->state(observer->counting, cycle);
+}
+
 static unsigned touched_by(const petra_memory_change *change) {
   unsigned bits = 0;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -204,12 +238,13 @@ static unsigned touched_by(const petra_memory_change *change) {
 }
 
 petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out) {
-  static const petra_observer_ops ops = {.started = started};
+  /* Levels over time need every action. */
+  static const petra_observer_ops ops = {.started = started, .state = state}, ops_over_time = {.started = started};
   memory_observer *observer;
   petra_status status;
   size_t stages = (size_t)options->stages;
   PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer + stages * sizeof *observer->stage));
-  observer->base.ops = &ops;
+  observer->base.ops = options->samples ? &ops_over_time : &ops;
   observer->options = *options;
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);

@@ -4,23 +4,72 @@
 #include "base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
-#define HOPPER "half of what it states with sparsity"
+#define SPARSE "half of what it states with sparsity"
 
-/* FLOP/s and B/s. */
+/* FLOP/s, B/s and bytes. */
 static const petra_device_peaks devices[] = {
-    {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, A100_80},
-    {"a100-40", {19.5e12, 156e12, 312e12}, 19.5e12, 1.555e12, "NVIDIA A100 40GB SXM, data sheet of June 2021"},
-    {"a100-80", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, A100_80},
-    {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12, "NVIDIA H100 SXM, data sheet; tf32 and bf16: " HOPPER},
-    {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12, "NVIDIA H200 SXM, data sheet; tf32 and bf16: " HOPPER},
-    {"v100", {15.7e12, 0, 0}, 15.7e12, 0.9e12, "NVIDIA V100 SXM2, data sheet; its matrix units have only fp16"},
+    {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
+    {"a100-40", {19.5e12, 156e12, 312e12}, 19.5e12, 1.555e12, 40e9, "NVIDIA A100 40GB SXM, data sheet of June 2021"},
+    {"a100-80", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, 80e9, A100_80},
+    {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12, 80e9, "NVIDIA H100 SXM, data sheet; tf32 and bf16: " SPARSE},
+    {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12, 141e9, "NVIDIA H200 SXM, data sheet; tf32 and bf16: " SPARSE},
+    {"b200",
+     {80e12, 1125e12, 2250e12},
+     80e12,
+     8e12,
+     180e9,
+     "NVIDIA DGX B200, data sheet, an eighth of its 8 GPUs; tf32 and bf16: " SPARSE},
+    {"gb200",
+     {80e12, 1250e12, 2500e12},
+     80e12,
+     8e12,
+     186e9,
+     "NVIDIA GB200 NVL72, data sheet, one of the two GPUs of a GB200 superchip; tf32 and bf16: " SPARSE},
+    {"v100",
+     {15.7e12, 0, 0},
+     15.7e12,
+     0.9e12,
+     16e9,
+     "NVIDIA V100 SXM2, data sheet; its matrix units have only fp16; there are modules of 16 and of 32 GB"},
+    {"l40s",
+     {91.6e12, 183e12, 362.05e12},
+     91.6e12,
+     0.864e12,
+     48e9,
+     "NVIDIA L40S, data sheet, the figures without sparsity"},
+    {"rtx-4090",
+     {82.6e12, 82.6e12, 165.2e12},
+     82.6e12,
+     1.008e12,
+     24e9,
+     "NVIDIA Ada GPU Architecture, white paper (2022), GeForce RTX 4090: the figures without sparsity"},
+    {"mi300x",
+     {163.4e12, 653.7e12, 1307.4e12},
+     163.4e12,
+     5.3e12,
+     192e9,
+     "AMD Instinct MI300X, data sheet (2023), the figures without sparsity"},
+    {"mi355x",
+     {157.3e12, 0, 2500e12},
+     157.3e12,
+     8e12,
+     288e9,
+     "AMD Instinct MI355X, data sheet (2025), the figures without sparsity; it states none for tf32"},
+    {"gaudi3",
+     {229e12, 459e12, 1835e12},
+     14.3e12, /* half of the 28.7 TFLOP/s that the vector units reach in bf16 */
+     3.7e12,
+     128e9,
+     "Intel Gaudi 3 AI accelerator, white paper (2024): peaks of its matrix engines"},
     {"cpu-core",
      {80e9, 0, 0},
      80e9,
      25.6e9,
+     0,
      "assumption, no product: 2.5 GHz, 8 fp32 lanes (AVX2), 2 units of fused multiply-add (2 FLOPs); one channel of "
      "DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second)"},
 };
@@ -35,9 +84,15 @@ petra_status petra_device_peaks_find(const char *name, const petra_device_peaks 
       *out = &devices[i];
       return PETRA_OK;
     }
-  return petra_fail(PETRA_CONFIG,
-                    "roofline: unknown device '%s'; expected a100, a100-40, a100-80, h100, h200, v100 or cpu-core",
-                    name);
+  char names[256] = "";
+  const int count = sizeof devices / sizeof *devices;
+  for (int i = 0; i < count; i++)
+    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+             i == 0           ? ""
+             : i == count - 1 ? " or "
+                              : ", ",
+             devices[i].name);
+  return petra_fail(PETRA_CONFIG, "roofline: unknown device '%s'; expected %s", name, names);
 }
 
 petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,

@@ -19,6 +19,7 @@ typedef struct petra_device_peaks {
   double matrix_flops[PETRA_COST_ARITHMETICS];
   double vector_flops;  /* FLOP/s of elementwise kernels, fp32 */
   double bandwidth_Bps; /* of the device's memory */
+  double memory_bytes;  /* size of that memory; a GB of a data sheet is 1e9 bytes; 0: not known */
   const char *source;
 } petra_device_peaks;
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "sim/cycle.h"
 
 /* Numbers with a rising index, of which only a window is kept: a ring. */
 typedef struct window {
@@ -17,10 +18,17 @@ typedef struct in_flight {
   int64_t copy;    /* the version of F's copy, with a sync period */
 } in_flight;
 
+/* What the skipped periods add to the counts of a stage at the end of the run: until then its versions go on as if
+ * nothing had been skipped. */
+typedef struct skipped {
+  int64_t forwards, backwards, updates, lag_sum;
+} skipped;
+
 typedef struct worker_cost {
   petra_worker base;
   petra_worker_cost_options options;
   petra_stage_counts *counts; /* per stage */
+  skipped *skipped;           /* the same */
   in_flight kept[];           /* per stage */
 } worker_cost;
 
@@ -202,6 +210,63 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
+/* Gives the values of a window, in a stage with thousands of microbatches in flight: only where their steps change. `base`
+ * is subtracted from indices, `latest` from values >= 0. */
+static void give_window(const window *w, int64_t base, int64_t latest, petra_cycle *cycle) {
+  int64_t previous = 0, step = 0;
+  petra_cycle_value(cycle, w->end - w->first);
+  petra_cycle_value(cycle, w->first == w->end ? 0 : w->first - base);
+  for (int64_t i = w->first; i < w->end; i++) {
+    const int64_t value = *at(w, i) < 0 ? INT64_MIN / 2 : *at(w, i) - latest;
+    if (value - previous != step) {
+      petra_cycle_value(cycle, i - base);
+      petra_cycle_value(cycle, value);
+    }
+    step = value - previous;
+    previous = value;
+  }
+  petra_cycle_value(cycle, INT64_MIN); /* the end */
+}
+
+static void state(petra_worker *base, petra_cycle *cycle) {
+  worker_cost *worker = (worker_cost *)base;
+  const petra_version_rule *rule = &worker->options.versions;
+  if (rule->sync_period > 0)
+    petra_cycle_value(cycle, cycle->microbatch % rule->sync_period);
+  for (int32_t j = 0; j < worker->options.stages && cycle->alike; j++) {
+    const petra_stage_counts *c = &worker->counts[j];
+    const in_flight *kept = &worker->kept[j];
+    skipped *more = &worker->skipped[j];
+    petra_cycle_value(cycle, c->in_flight);
+    petra_cycle_value(cycle, c->kept);
+    petra_cycle_value(cycle, c->stash);
+    petra_cycle_value(cycle, 2 * c->copy + c->copy_stashed);
+    if (rule->accumulate > 0)
+      petra_cycle_value(cycle, c->updates - cycle->microbatch / rule->accumulate);
+    if (rule->sync_period > 0)
+      petra_cycle_value(cycle, c->updates - kept->copy);
+    give_window(&kept->versions, cycle->microbatch, c->updates, cycle);
+    give_window(&kept->users, c->updates, 0, cycle);
+    petra_cycle_total(cycle, c->forwards, &more->forwards);
+    petra_cycle_total(cycle, c->backwards, &more->backwards);
+    petra_cycle_total(cycle, c->updates, &more->updates);
+    petra_cycle_total(cycle, c->lag_sum, &more->lag_sum);
+  }
+}
+
+static petra_status finish(petra_worker *base) {
+  worker_cost *worker = (worker_cost *)base;
+  for (int32_t j = 0; j < worker->options.stages; j++) {
+    petra_stage_counts *c = &worker->counts[j];
+    const skipped *more = &worker->skipped[j];
+    c->forwards += more->forwards;
+    c->backwards += more->backwards;
+    c->updates += more->updates;
+    c->lag_sum += more->lag_sum;
+  }
+  return PETRA_OK;
+}
+
 petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program) {
   return (petra_worker_cost_options){
       .stages = program->stages,
@@ -211,14 +276,16 @@ petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const
 }
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {
-  static const petra_worker_ops ops = {.perform = perform};
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish, .state = state};
   worker_cost *worker;
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker + (size_t)options->stages * sizeof *worker->kept));
   worker->base.ops = &ops;
   worker->options = *options;
   petra_status status = petra_allocate(&worker->counts, (size_t)options->stages, sizeof *worker->counts);
+  if (status == PETRA_OK)
+    status = petra_allocate(&worker->skipped, (size_t)options->stages, sizeof *worker->skipped);
   if (status != PETRA_OK)
-    petra_free(worker);
+    petra_worker_cost_destroy(&worker->base);
   else
     *out = &worker->base;
   return status;
@@ -232,6 +299,7 @@ void petra_worker_cost_destroy(petra_worker *base) {
     petra_free(worker->kept[s].versions.ring);
     petra_free(worker->kept[s].users.ring);
   }
+  petra_free(worker->skipped);
   petra_free(worker->counts);
   petra_free(worker);
 }

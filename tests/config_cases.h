@@ -148,6 +148,10 @@ static const char defaults[] = "run:\n"
                                "    bandwidth_Bps: 0\n"
                                "    sharing: fifo\n"
                                "  node_size: 1\n"
+                               "  node_link:\n"
+                               "    preset: same\n"
+                               "    latency_s: 0\n"
+                               "    bandwidth_Bps: 0\n"
                                "  card_Bps: 0\n"
                                "  jitter:\n"
                                "    model: none\n"
@@ -317,6 +321,10 @@ static const char changed[] =
     "    bandwidth_Bps: 12500000000\n"
     "    sharing: fair\n"
     "  node_size: 8\n"
+    "  node_link:\n"
+    "    preset: ib-xdr\n"
+    "    latency_s: 0.25\n"
+    "    bandwidth_Bps: 9e+17\n"
     "  card_Bps: 1e+18\n"
     "  jitter:\n"
     "    model: exponential\n"
@@ -344,7 +352,7 @@ static const struct {
     {"run:\n  epochs: 1.5\n", ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
     {"cluster: {cost: {model: roof}}",
      ":1: cluster.cost.model: ", "unit, constant, roofline, profile, measured or kernels"},
-    {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "h100, h200, v100 or cpu-core"},
+    {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "mi355x, gaudi3 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},
     {"probe: {gradients: 1}", ":1: probe.gradients: ", "expected true or false"},
@@ -431,10 +439,14 @@ static const struct {
     {"stages: {devices: 2}", ":1: stages.devices: '2' is unknown", "a list of integers, each 1 .. 100000, or one of"},
     {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
     {"cluster:\n  stages: -1", ":2: cluster.stages: ", "0 .. 100000"},
-    {"cluster: {link: {preset: nvlink5}}", ":1: cluster.link.preset: ", "expected none, nvlink3, nvlink4, pcie4-x16"},
+    {"cluster: {link: {preset: nvlink6}}",
+     ":1: cluster.link.preset: ", "expected none, nvlink3, nvlink4, nvlink5, xgmi"},
     {"cluster: {link: {latency_s: -1}}", ":1: cluster.link.latency_s: ", "0 .. 1000000"},
     {"cluster: {link: {bandwidth_Bps: .nan}}", ":1: cluster.link.bandwidth_Bps: ", "a number"},
     {"cluster: {link: {sharing: lifo}}", ":1: cluster.link.sharing: ", "fifo or fair"},
+    {"cluster: {node_link: {preset: nvlink6}}", ":1: cluster.node_link.preset: ", "ib-xdr, wan or same"},
+    {"cluster: {node_link: {latency_s: -1}}", ":1: cluster.node_link.latency_s: ", "0 .. 1000000"},
+    {"cluster: {link: {preset: same}}", ":1: cluster.link.preset: ", "ib-ndr, ib-xdr or wan"},
     {"cluster: {node_size: 0}", ":1: cluster.node_size: ", "1 .. 100000"},
     {"cluster: {message: {forward_bytes: -3}}", ":1: cluster.message.forward_bytes: ", "0 .. "},
     {"cluster: {jitter: {model: cauchy}}",

@@ -28,8 +28,8 @@ C_TESTS = \
   tests/test_schedule tests/test_programs tests/test_closed_forms \
   tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_run_h5 tests/test_weights \
-  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times \
-  tests/test_simulate \
+  tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times tests/test_reach \
+  tests/test_simulate tests/test_search_cuts \
   tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
   tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references \
   tests/test_invertible tests/test_stage_rules tests/test_mitigation tests/test_mitigation_runs \
@@ -130,9 +130,9 @@ CLI_TESTS = \
   tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py tests/cli/probe.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
   tests/cli/profile.py tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
-  tests/cli/memory.py tests/cli/methods.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
+  tests/cli/memory.py tests/cli/methods.py tests/cli/plan.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
-  tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py
+  tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/cycles.py tests/cli/reach.py
 SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.

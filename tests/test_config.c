@@ -110,6 +110,8 @@ START_TEST(values_reach_their_members) {
             c->cluster.replicas == 3);
   ck_assert(c->cluster.link.latency_s == 1e-6 && c->cluster.link.bandwidth_Bps == 1.25e10 &&
             c->cluster.link.sharing == PETRA_LINK_FAIR && c->cluster.node_size == 8 && c->cluster.card_Bps == 1e18);
+  ck_assert(c->cluster.node_link.preset == PETRA_LINK_IB_XDR && c->cluster.node_link.latency_s == 0.25 &&
+            c->cluster.node_link.bandwidth_Bps == 9e17);
   ck_assert(c->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && c->cluster.jitter.scale == 10);
   ck_assert(c->cluster.stragglers.stages.count == 2 && c->cluster.stragglers.stages.values[1] == 7 &&
             c->cluster.stragglers.factor == 1.5);
@@ -491,9 +493,46 @@ START_TEST(presets_of_links) {
   for (int p = 1; p < petra_link_preset_count(); p++) {
     const petra_link_preset *link = petra_link_preset_of(p);
     ck_assert_str_eq(link->name, petra_config_choice_name("cluster.link.preset", p));
+    ck_assert_str_eq(link->name, petra_config_choice_name("cluster.node_link.preset", p));
     ck_assert(link->latency_s > 0 && link->bandwidth_Bps > 0 && *link->latency_source && *link->bandwidth_source);
   }
   ck_assert_str_eq(petra_config_choice_name("cluster.link.preset", petra_link_preset_count()), "?");
+}
+END_TEST
+
+/* As for cluster.link; figures without a preset replace `same`. */
+START_TEST(presets_of_links_inside_a_node) {
+  static const struct {
+    const char *text, *sets[2];
+    unsigned preset;
+    double latency_s, bandwidth_Bps;
+  } cases[] = {
+      {"{}", {NULL}, PETRA_NODE_LINK_SAME, 0, 0},
+      {"cluster: {link: {preset: 10gbe}}", {NULL}, PETRA_NODE_LINK_SAME, 0, 0},
+      {"cluster: {node_link: {preset: nvlink5}}", {NULL}, PETRA_LINK_NVLINK5, 2e-6, 900e9},
+      {"cluster: {node_link: {preset: nvlink5, latency_s: 1}}", {NULL}, PETRA_LINK_NVLINK5, 1, 900e9},
+      {"cluster: {node_link: {bandwidth_Bps: 7}}", {NULL}, PETRA_LINK_NONE, 0, 7},
+      {"cluster: {node_link: {latency_s: 7}}", {"cluster.node_link.bandwidth_Bps=5"}, PETRA_LINK_NONE, 7, 5},
+      {"cluster: {node_link: {preset: xgmi}}", {"cluster.node_link.latency_s=3"}, PETRA_LINK_XGMI, 3, 64e9},
+      {"cluster: {node_link: {preset: xgmi}}", {"cluster.node_link.preset=same"}, PETRA_NODE_LINK_SAME, 0, 0},
+      {"cluster: {node_link: {preset: same}}", {"cluster.node_link.preset=ib-xdr"}, PETRA_LINK_IB_XDR, 2e-6, 100e9},
+      {"cluster: {node_link: {preset: none}}", {NULL}, PETRA_LINK_NONE, 0, 0},
+  };
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
+    petra_config *c = NULL, *again = NULL;
+    ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, cases[i].sets[0] ? 1 : 0, &c), PETRA_OK);
+    ck_assert_uint_eq(c->cluster.node_link.preset, cases[i].preset);
+    ck_assert_double_eq(c->cluster.node_link.latency_s, cases[i].latency_s);
+    ck_assert_double_eq(c->cluster.node_link.bandwidth_Bps, cases[i].bandwidth_Bps);
+    char *whole = printed(c);
+    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
+                     PETRA_OK);
+    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
+    free(whole);
+    petra_config_destroy(again);
+    petra_config_destroy(c);
+  }
 }
 END_TEST
 
@@ -546,7 +585,9 @@ START_TEST(configs_differ_by_key_and_role) {
       int order = petra_config_compare(base, other, last, &difference);
       ck_assert_msg((order != 0) == (!same && role <= last), "%s, role %d", keys[i].path, (int)last);
       ck_assert_int_eq(petra_config_compare(other, base, last, NULL) < 0, order > 0);
-      if (order) {
+      if (order && strncmp(keys[i].path, "cluster.node_link.", strlen("cluster.node_link.")) == 0) {
+        ck_assert_str_eq(difference.key, "cluster.node_link.preset"); /* which the two others set as well */
+      } else if (order) {
         ck_assert_str_eq(difference.key, keys[i].path);
         ck_assert_str_eq(difference.a, before);
         ck_assert_str_eq(difference.b, text);
@@ -626,7 +667,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 21); /* the printed config less the headings of its sections */
+  ck_assert_int_eq(rows, keys - 22); /* the printed config less the headings of its sections */
   free(help);
   free(markdown);
 }
@@ -699,6 +740,24 @@ START_TEST(optimisers_bring_their_defaults) {
 }
 END_TEST
 
+/* A copy has all values and the places where they were set, and lists of its own. */
+START_TEST(copies_are_equal) {
+  static const char text[] = "stages: {partition: list, blocks: [1, 2, 3]}\ncluster: {speeds: [1, 0.5]}\n"
+                             "optim: {name: adamw, lr: 0.01}\nrun: {checkpoint_every: 5 minutes}\n";
+  const petra_config_text file = {"c.yaml", text, sizeof text - 1};
+  petra_config *config, *copy;
+  ck_assert_int_eq(petra_config_load_text(&file, NULL, 0, &config), PETRA_OK);
+  ck_assert_int_eq(petra_config_copy(config, &copy), PETRA_OK);
+  ck_assert_int_eq(petra_config_compare(config, copy, PETRA_ROLE_PLACE, NULL), 0);
+  copy->stages.blocks.values[1] = 7;
+  ck_assert_int_eq(config->stages.blocks.values[1], 2);
+  petra_config_destroy(config);
+  ck_assert_refused(CONFIG, "c.yaml:1: stages.blocks: why", petra_config_fail(copy, "stages.blocks", "why"));
+  ck_assert_refused(CONFIG, "c.yaml:3: optim.lr: why", petra_config_fail(copy, "optim.lr", "why"));
+  petra_config_destroy(copy);
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {print_load_print_is_identical,
                           values_reach_their_members,
@@ -714,8 +773,10 @@ int main(void) {
                           bases,
                           bases_that_have_no_end,
                           presets_of_links,
+                          presets_of_links_inside_a_node,
                           optimisers_bring_their_defaults,
                           configs_differ_by_key_and_role,
+                          copies_are_equal,
                           choice_names,
                           every_allocation_may_fail,
                           help_lists_every_key,

@@ -231,6 +231,9 @@ START_TEST(parts_sum_to_the_makespan) {
         r.cluster.fabric.bandwidth_Bps = 1e9;
         r.cluster.fabric.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
         r.cluster.fabric.node = number % 4 == 2 ? node : NULL;
+        r.cluster.fabric.has_node_link = number % 8 == 2;
+        r.cluster.fabric.node_latency_ns = 7;
+        r.cluster.fabric.node_bandwidth_Bps = 2e9;
         r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO;
       }
       run_program(&r, &program);

@@ -208,13 +208,15 @@ END_TEST
 /* Rounding of a few sums of doubles of order 1. */
 #define ck_assert_seconds(found, expected) ck_assert_double_eq_tol((found), (expected), 1e-12)
 
-static const petra_device_peaks toy = {"toy", {1e3, 1e6, 0}, 1e3, 1e3, "none"};
+static const petra_device_peaks toy = {"toy", {1e3, 1e6, 0}, 1e3, 1e3, 0, "none"};
 
 START_TEST(kernels) {
-  const petra_device_peaks *a100, *h200;
+  const petra_device_peaks *a100, *h200, *b200, *gaudi3;
   double seconds;
   ck_assert_int_eq(petra_device_peaks_find("a100", &a100), PETRA_OK);
   ck_assert_int_eq(petra_device_peaks_find("h200", &h200), PETRA_OK);
+  ck_assert_int_eq(petra_device_peaks_find("b200", &b200), PETRA_OK);
+  ck_assert_int_eq(petra_device_peaks_find("gaudi3", &gaudi3), PETRA_OK);
   const struct {
     const petra_device_peaks *device;
     petra_cost_arithmetic arithmetic;
@@ -227,6 +229,8 @@ START_TEST(kernels) {
                {a100, PETRA_COST_BF16, {.matrix = false, .flops = 19.5e9, .bytes = 1e3}, 1e-3},
                {h200, PETRA_COST_BF16, {.matrix = true, .flops = 989.4e9, .bytes = 4.8e9}, 1e-3},
                {h200, PETRA_COST_TF32, {.matrix = true, .flops = 494.7e9, .bytes = 9.6e9}, 2e-3},
+               {b200, PETRA_COST_BF16, {.matrix = true, .flops = 2250e9, .bytes = 1e3}, 1e-3},
+               {gaudi3, PETRA_COST_TF32, {.matrix = true, .flops = 1e3, .bytes = 3.7e9}, 1e-3},
                {a100, PETRA_COST_TF32, {.matrix = true, .flops = 0, .bytes = 0}, 0}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
@@ -238,7 +242,7 @@ END_TEST
 /* The seconds of a block of 5 images on `toy`. */
 /* launch + max(FLOPs / (share peak), bytes / (share bandwidth)), by kind of kernel; the bound is the roofline to the bit. */
 START_TEST(kernels_below_the_peaks) {
-  static const petra_device_peaks device = {"toy", {100, 0, 0}, 50, 10, ""};
+  static const petra_device_peaks device = {"toy", {100, 0, 0}, 50, 10, 0, ""};
   static const petra_kernel product = {.matrix = true, .flops = 600, .bytes = 30}, sum = {.flops = 50, .bytes = 70};
   const petra_kernel_rates rates = {
       .launch_s = 0.25, .matrix_flops = 0.5, .matrix_bytes = 0.125, .elementwise_bytes = 0.5};
@@ -341,14 +345,24 @@ START_TEST(roofline_errors) {
   still.bandwidth_Bps = 0;
   harness_clear();
   ck_assert_int_eq(petra_device_peaks_find("a1000", &device), PETRA_CONFIG);
-  ck_assert_logged("h100, h200, v100 or cpu-core");
+  ck_assert_logged("mi300x, mi355x, gaudi3 or cpu-core");
   for (int d = 0; d <= PETRA_COST_CPU_CORE; d++) { /* the table has every choice of the key, with its source */
     ck_assert_int_eq(petra_device_peaks_find(petra_config_choice_name("cluster.cost.device", d), &device), PETRA_OK);
     ck_assert(petra_device_peaks_at(d) == device && *device->source);
+    /* A narrower arithmetic is not slower; only the assumed CPU core has no size of memory. */
+    const double *peak = device->matrix_flops;
+    ck_assert(peak[PETRA_COST_FP32] > 0 && device->vector_flops > 0 && device->bandwidth_Bps > 0);
+    ck_assert(peak[PETRA_COST_TF32] == 0 || peak[PETRA_COST_TF32] >= peak[PETRA_COST_FP32]);
+    ck_assert(peak[PETRA_COST_BF16] == 0 || peak[PETRA_COST_BF16] >= 2 * peak[PETRA_COST_TF32] * 0.98);
+    ck_assert((d == PETRA_COST_CPU_CORE) == (device->memory_bytes == 0));
+    ck_assert(device->memory_bytes == 0 || (device->memory_bytes >= 16e9 && device->memory_bytes <= 288e9));
   }
   ck_assert_ptr_null(petra_device_peaks_at(PETRA_COST_CPU_CORE + 1));
   ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_BF16, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("no peak for bf16");
+  ck_assert_int_eq(petra_device_peaks_find("mi355x", &device), PETRA_OK);
+  ck_assert_int_eq(petra_roofline_kernel(device, PETRA_COST_TF32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_logged("device mi355x has no peak for tf32");
   ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("bandwidth of 0 B/s");
   kernel.flops = NAN;
@@ -361,7 +375,7 @@ START_TEST(roofline_errors) {
   ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, &PETRA_KERNEL_RATES_BOUND, pair, 2, &sum), PETRA_CONFIG);
   ck_assert_double_eq(sum.forward, 3);
   ck_assert_double_eq(seconds, -7);
-  ck_assert_int_eq(harness_lines, 6);
+  ck_assert_int_eq(harness_lines, 7);
 }
 END_TEST
 

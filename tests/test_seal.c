@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define FILE_NAME "test_seal.file"
@@ -172,7 +173,39 @@ START_TEST(guarded) {
 }
 END_TEST
 
+/* A child that waits for a lock which nobody releases. `children`, shared by all of them, counts. */
+typedef struct waiting {
+  int *children, last; /* the last child that waits */
+} waiting;
+
+static petra_status wait_in_child(void *context) {
+  const waiting *w = context;
+  if (++*w->children <= w->last)
+    for (;;)
+      pause();
+  return PETRA_OK;
+}
+
+START_TEST(children_that_wait) {
+  int *children = mmap(NULL, sizeof *children, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  FILE *file = fopen(FILE_NAME, "w");
+  ck_assert(children != MAP_FAILED);
+  ck_assert_int_ge(fputs("a file without a seal", file), 0);
+  fclose(file);
+  petra_guard_set_wait(1);
+  for (int last = 1; last <= 3; last += 2) {
+    waiting w = {children, last};
+    *children = 0;
+    harness_clear();
+    ck_assert_int_eq(petra_guard(FILE_NAME, wait_in_child, &w), last < 3 ? PETRA_OK : PETRA_IO);
+    ck_assert_int_eq(*children, last < 3 ? last + 2 : 3); /* one that does not wait, and then this process */
+  }
+  ck_assert_logged("3 processes waited for 1 s and longer without an end");
+  remove(FILE_NAME);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {every_change_shows, open_and_parts, guarded};
+  const TTest *const tests[] = {every_change_shows, open_and_parts, guarded, children_that_wait};
   return harness_run("seal", tests, HARNESS_COUNT(tests));
 }

@@ -519,9 +519,12 @@ START_TEST(shapes_of_sets) {
     const char *sets[SETS_MAX];
     int32_t classes;
     double best;
-  } cases[] = {{{"data.set=text", "data.path=nowhere"}, 256, 0}, /* nothing is read */
-               {{"data.set=grammar"}, 64, 1.7740},
-               {{BIN, "data.vocabulary=50257", "model.context=128"}, 50257, 0}};
+  } cases[] = {
+      {{"data.set=text", "data.path=nowhere"}, 256, 0}, /* nothing is read */
+      {{"data.set=grammar"}, 64, 1.7740},
+      {{BIN, "data.vocabulary=50257", "model.context=128"}, 50257, 0},
+      {{BIN, "data.vocabulary=300", "data.path=nowhere", "model.context=128"}, 300, 0}, /* no file: the key alone */
+      {{BIN, "data.vocabulary=300", "data.path=/", "model.context=128"}, 300, 0}};      /* a folder without train.bin */
   write_bin(name, TOKENS, 0, 0, 0, 0);
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     petra_config *config;
@@ -531,6 +534,16 @@ START_TEST(shapes_of_sets) {
     ck_assert_int_eq(petra_dataset_shape_of(config, &shape), PETRA_OK);
     ck_assert(shape.samples == PETRA_SAMPLE_TOKENS && shape.classes == cases[i].classes && shape.context == 128);
     ck_assert_double_eq_tol(shape.best_loss, cases[i].best, 5e-5);
+    petra_config_destroy(config);
+  }
+  const char *const missing[][SETS_MAX] = {{BIN, "data.vocabulary=0", "data.path=nowhere"},
+                                           {BIN, "data.vocabulary=0", "data.path=/"}};
+  for (int i = 0; i < HARNESS_COUNT(missing); i++) {
+    petra_config *config;
+    petra_dataset_shape shape;
+    ck_assert_int_eq(load(missing[i], &config), PETRA_OK);
+    ck_assert_int_eq(petra_dataset_shape_of(config, &shape), PETRA_IO);
+    ck_assert_logged("needs no file if data.vocabulary is set");
     petra_config_destroy(config);
   }
 }

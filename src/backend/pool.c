@@ -26,7 +26,7 @@ typedef struct action_sites {
 
 struct petra_tensor_pool {
   pthread_mutex_t mutex;       /* protects everything below, and the chains of the tensors */
-  petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
+  petra_tensor *free[BUCKETS]; /* lists through next_free; by rising number if the backend has `begin` */
   int64_t live;                /* tensors with references */
   int64_t made, bytes;         /* storage so far: count and bytes */
   int64_t numbers;             /* last number that was returned */
@@ -296,7 +296,7 @@ void petra_tensor_pool_give(petra_tensor *tensor) {
   pool->live--;
   if (!tensor->in_ring) { /* otherwise it is in its slot */
     petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
-    while (*link && (*link)->number < tensor->number)
+    while (tensor->backend->ops->begin && *link && (*link)->number < tensor->number)
       link = &(*link)->next_free;
     tensor->next_free = *link;
     *link = tensor;

@@ -197,6 +197,15 @@ petra_status petra_hdf5_check_links(const char *path, int64_t file) {
 /* The limits of a child, in addition to what the process already uses: a small file needs little of either. */
 enum { MEMORY_BYTES = 256 << 20, MEMORY_PER_BYTE = 16, SECONDS = 5, BYTES_PER_SECOND = 20000000 };
 
+/* A child of a process with several threads may wait for ever: for a lock that another thread held during the fork. It
+ * then uses no processor time. After this many seconds it ends, and another child is started. */
+static unsigned wait_seconds = 60;
+enum { CHILDREN = 3 };
+
+void petra_guard_set_wait(unsigned seconds) {
+  wait_seconds = seconds;
+}
+
 /* A child's first line goes to its parent. */
 static void send_line(void *context, petra_log_level level, const char *line) {
   if (level == PETRA_LOG_ERROR && write(*(int *)context, line, strlen(line)) < 0)
@@ -235,6 +244,8 @@ static void run_child(const char *path, petra_status (*read)(void *context), voi
     dup2(null, 1);
     dup2(null, 2);
   }
+  signal(SIGALRM, SIG_DFL);
+  alarm(wait_seconds + (unsigned)(bytes / BYTES_PER_SECOND));
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_CPU, SECONDS + bytes / BYTES_PER_SECOND);
   if (space > 0)
@@ -261,16 +272,12 @@ static int wait_for(pid_t child, int lines, char *line, size_t size) {
   return status;
 }
 
-petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context) {
+/* Reads in a child. Returns its status as of waitpid, with its line; -1: there is none, and errno has the reason. */
+static int read_in_child(const char *path, petra_status (*read)(void *context), void *context, char *line,
+                         size_t size) {
   int lines[2];
-  char line[1024];
-  petra_seal seal;
-  PETRA_TRY(petra_seal_check(path, &seal));
-  PETRA_TRY(petra_reserve(0));
-  if (seal == PETRA_SEAL_WHOLE)
-    return read(context);
   if (pipe(lines) != 0)
-    return petra_fail(PETRA_IO, "%s: cannot be read in a separate process: %s", path, strerror(errno));
+    return -1;
   pid_t child = fork();
   if (child == 0) {
     close(lines[0]);
@@ -278,15 +285,35 @@ petra_status petra_guard(const char *path, petra_status (*read)(void *context), 
   }
   int reason = errno;
   close(lines[1]);
-  int status = child < 0 ? -1 : wait_for(child, lines[0], line, sizeof line);
+  int status = child < 0 ? -1 : wait_for(child, lines[0], line, size);
   close(lines[0]);
-  if (status < 0)
-    return petra_fail(PETRA_IO, "%s: cannot be read in a separate process: %s", path, strerror(reason));
+  errno = reason;
+  return status;
+}
+
+petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context) {
+  char line[1024];
+  petra_seal seal;
+  int status = -1;
+  PETRA_TRY(petra_seal_check(path, &seal));
+  PETRA_TRY(petra_reserve(0));
+  if (seal == PETRA_SEAL_WHOLE)
+    return read(context);
+  for (int i = 0; i < CHILDREN; i++) {
+    status = read_in_child(path, read, context, line, sizeof line);
+    if (status < 0)
+      return petra_fail(PETRA_IO, "%s: cannot be read in a separate process: %s", path, strerror(errno));
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM)
+      break;
+  }
   if (WIFEXITED(status) && WEXITSTATUS(status) == PETRA_OK)
     return read(context);
   if (WIFEXITED(status) && line[0])
     return petra_fail((petra_status)WEXITSTATUS(status), "%s", line);
   if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))
     return petra_fail(PETRA_DATA, "%s: damaged file: reading it takes too long for its size", path);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    return petra_fail(PETRA_IO, "%s: cannot be read: %d processes waited for %u s and longer without an end", path,
+                      CHILDREN, wait_seconds);
   return petra_fail(PETRA_DATA, "%s: damaged file: HDF5 crashes or runs out of memory on it", path);
 }

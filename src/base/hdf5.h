@@ -34,3 +34,6 @@ petra_status petra_hdf5_check_links(const char *path, int64_t file);
  * its log line is logged and its status returned; returns PETRA_DATA if it crashes, or uses more memory or time than a
  * file of this size can need. `read` calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);
+
+/* For tests: after this many seconds (60) a child ends that waits, and another one is started, three in all. */
+void petra_guard_set_wait(unsigned seconds);

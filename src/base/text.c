@@ -20,7 +20,11 @@ struct text {
 
 static ssize_t append(void *cookie, const char *from, size_t count) {
   struct text *text = cookie;
-  if (petra_array_reserve(&text->bytes, &text->capacity, text->size + (int64_t)count + 1, 1) != PETRA_OK)
+  petra_log_kept unsaid = {.line = ""}; /* petra_text_print logs a line that names the text */
+  petra_log_keep(&unsaid);
+  const petra_status status = petra_array_reserve(&text->bytes, &text->capacity, text->size + (int64_t)count + 1, 1);
+  petra_log_keep_end(&unsaid);
+  if (status != PETRA_OK)
     return 0; /* an error of the stream */
   memcpy(text->bytes + text->size, from, count);
   text->size += (int64_t)count;
@@ -191,4 +195,21 @@ char *petra_nearest_hint(char *out, size_t size, const char *before, const char 
   if (found)
     snprintf(out, size, "; did you mean %s%s?", before, found);
   return out;
+}
+
+void petra_shell_append(char *text, const char *word) {
+  const bool quoted = !*word || strpbrk(word, " \t\n\"'$*?[]{}()<>|&;#~`!\\");
+  text += strlen(text);
+  if (quoted)
+    *text++ = '\'';
+  for (; *word; word++) {
+    *text++ = *word;
+    if (*word == '\'') { /* ends the quotes; a quote that is quoted by itself; begins them again */
+      memcpy(text, "\\''", 3);
+      text += 3;
+    }
+  }
+  if (quoted)
+    *text++ = '\'';
+  *text = 0;
 }

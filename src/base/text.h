@@ -48,3 +48,7 @@ int petra_edit_distance(const char *a, const char *b);
 /* Writes "; did you mean NAME?", with `before` in front of the name, for the name that resembles `word`, ignoring case,
  * or that begins with `word`; "" if there is none. `names` end with NULL. Returns `out`. */
 char *petra_nearest_hint(char *out, size_t size, const char *before, const char *word, const char *const *names);
+
+/* Appends a word as a shell reads it, in quotes if it needs them. `text` has room: at most 4 bytes for each of the word,
+ * and 3. */
+void petra_shell_append(char *text, const char *word);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
+enum { PETRA_MAX_SETS = 256, PETRA_MAX_CLUSTERS = 64, PETRA_MAX_INPUTS = 4096 };
 
 typedef struct petra_arguments {
   const char *action;  /* for a command with several actions, such as "verify"; else NULL */
@@ -23,11 +23,17 @@ typedef struct petra_arguments {
   const char *trace;  /* --trace; NULL if not given */
   const char *chakra; /* --chakra; NULL if not given */
   bool json, quiet, gantt;
-  const char *memory;      /* --memory; NULL if not given */
+  const char *memory;                /* --memory; NULL if not given */
+  const char *devices, *lag_at_most; /* --devices, --lag-at-most; NULL if not given */
+  bool exact;
   const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
+  const char *loss, *top1, *bits, *metric, *window; /* of reach; NULL if not given */
+  const char *as, *over;                            /* the same */
+  const char *on[PETRA_MAX_CLUSTERS];               /* --on, in order */
+  int on_count;
   bool critical_path, resume, overwrite;
   char *command_line;   /* the whole command line, for the log */
   char *resume_command; /* the same with --resume */
@@ -40,6 +46,8 @@ typedef struct petra_option {
       *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
   size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
+  size_t count; /* offset of the int that counts the values of an option that may be repeated; 0: it may not */
+  int maximum;  /* of these values; `member` is then an array of them */
 } petra_option;
 
 typedef struct petra_command {
@@ -60,13 +68,20 @@ typedef struct petra_command {
 
 /* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), 0, 0 }
+
+/* The same for an option that may be repeated: `member` is an array, `count_member` the number of its values. */
+#define PETRA_OPTION_REPEATED(name_text, value_text, member_name, count_member, maximum_count, help_text)              \
+  {                                                                                                                    \
+    (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text),                                    \
+        offsetof(petra_arguments, count_member), (maximum_count)                                                       \
+  }
 
 /* X(name): petra_command_NAME of NAME.c, in the order in which they are listed. */
 /* clang-format off */
 #define PETRA_COMMAND_LIST(X) \
-  X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(export) X(report) X(simulate) X(profile) X(schedule) \
-  X(sweep) X(methods) X(data) X(info)
+  X(train) X(init) X(evaluate) X(inspect) X(list) X(compare) X(reach) X(export) X(report) X(simulate) X(profile) X(schedule) \
+  X(sweep) X(methods) X(plan) X(data) X(info)
 /* clang-format on */
 #define PETRA_COMMAND_DECLARE(name) extern const petra_command petra_command_##name;
 PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
@@ -74,6 +89,9 @@ PETRA_COMMAND_LIST(PETRA_COMMAND_DECLARE)
 
 /* Loads the config of the arguments. Errors: PETRA_USAGE if none was given. */
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
+
+/* Reads the value of an option that is an integer. Errors: PETRA_USAGE. */
+petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out);
 
 /* Runs a script of analysis/ in the place of this process: SCRIPT OPTION VALUE [--json] [--quiet] -- INPUTS. It returns
  * only if that fails: PETRA_IO, if the script or Python is missing. */

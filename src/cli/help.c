@@ -72,10 +72,10 @@ void petra_completion_print_keys(void) {
   petra_config_help_words(stdout, print_names);
 }
 
-/* Prints the peak of convolutions and products; "-": the device has no units for it. */
-static void print_peak(FILE *out, double flops) {
-  if (flops > 0)
-    fprintf(out, " %g |", 1e-12 * flops);
+/* Prints a figure of a device; "-": the device has none. */
+static void print_figure(FILE *out, double figure) {
+  if (figure > 0)
+    fprintf(out, " %g |", figure);
   else
     fputs(" - |", out);
 }
@@ -100,16 +100,20 @@ void petra_presets_print(bool markdown, FILE *out) {
   fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
         out);
   fputs("`cluster.cost.device`: peak rates of convolutions and matrix products in TFLOP/s for each\n"
-        "`cluster.cost.arithmetic`, and peak memory bandwidth in GB/s.\n\n"
-        "| device | fp32 | tf32 | bf16 | memory | source |\n|---|---|---|---|---|---|\n",
+        "`cluster.cost.arithmetic`, without sparsity; memory bandwidth in GB/s and size in GB. NVIDIA's\n"
+        "matrix units have no fp32, so that fp32 is the peak of the vector units there. A dash means that\n"
+        "there is no such figure.\n\n"
+        "| device | fp32 | tf32 | bf16 | bandwidth | memory | source |\n|---|---|---|---|---|---|---|\n",
         out);
   for (int d = 0; (device = petra_device_peaks_at(d)); d++) {
     fprintf(out, "| %s |", device->name);
     for (int a = 0; a < PETRA_COST_ARITHMETICS; a++)
-      print_peak(out, device->matrix_flops[a]);
-    fprintf(out, " %g | %s |\n", 1e-9 * device->bandwidth_Bps, device->source);
+      print_figure(out, 1e-12 * device->matrix_flops[a]);
+    fprintf(out, " %g |", 1e-9 * device->bandwidth_Bps);
+    print_figure(out, 1e-9 * device->memory_bytes);
+    fprintf(out, " %s |\n", device->source);
   }
-  fputs("\n`cluster.link.preset`: rates per direction.\n\n"
+  fputs("\n`cluster.link.preset`, `cluster.node_link.preset`: rates per direction.\n\n"
         "| link | `bandwidth_Bps` | source | `latency_s` | source |\n|---|---|---|---|---|\n",
         out);
   for (int p = 1; p < petra_link_preset_count(); p++) { /* 0: none */

@@ -18,7 +18,9 @@ petra_SOURCES = \
 	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/methods.c \
+	src/cli/plan.c \
 	src/cli/profile.c \
+	src/cli/reach.c src/cli/reach.h src/cli/reach_json.c \
 	src/cli/report.c src/cli/script.c \
 	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c \

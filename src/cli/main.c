@@ -10,6 +10,7 @@
 #include "group/ranks.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
@@ -36,12 +37,11 @@ static void print_usage(void) {
 }
 
 /* Options of every subcommand, and of those that take a config. */
-static const petra_option set_option = {
-    .name = "set",
-    .value = "KEY=VALUE",
-    .help = "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
-            "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
-            "'data.path=\"/data/my #1 set\"')"};
+static const petra_option set_option = PETRA_OPTION_REPEATED(
+    "set", "KEY=VALUE", sets, set_count, PETRA_MAX_SETS,
+    "overrides a key of the config, such as --set optim.lr=0.05; may be repeated; VALUE is YAML: quote a list "
+    "or a text with spaces (--set 'lr.milestones=[10, 15]'), and quote a text with ' #' or ': ' twice (--set "
+    "'data.path=\"/data/my #1 set\"')");
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object to standard output, and nothing else");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "prints no warnings");
@@ -90,24 +90,6 @@ static void print_completion(void) {
   petra_completion_print_keys();
 }
 
-/* Appends a word as a shell reads it. `text` has room. */
-static void append_word(char *text, const char *word) {
-  const bool quoted = !*word || strpbrk(word, " \t\n\"'$*?[]{}()<>|&;#~`!\\");
-  text += strlen(text);
-  if (quoted)
-    *text++ = '\'';
-  for (; *word; word++) {
-    *text++ = *word;
-    if (*word == '\'') { /* ends the quotes; a quote that is quoted by itself; begins them again */
-      memcpy(text, "\\''", 3);
-      text += 3;
-    }
-  }
-  if (quoted)
-    *text++ = '\'';
-  *text = 0;
-}
-
 /* Returns true if an argument is the option, which may be abbreviated to `least` letters. */
 static bool is_option(const char *argument, const char *option, size_t least) {
   return strlen(argument) >= least && strncmp(argument, option, strlen(argument)) == 0;
@@ -125,7 +107,7 @@ static petra_status join_command_line(int argc, char **argv, bool resume, char *
       continue;
     if (i > 0)
       strcat(text, " ");
-    append_word(text, argv[i]);
+    petra_shell_append(text, argv[i]);
   }
   if (resume)
     strcat(text, " --resume");
@@ -135,12 +117,6 @@ static petra_status join_command_line(int argc, char **argv, bool resume, char *
 
 static petra_status take_option(const petra_option *option, const char *value, petra_arguments *arguments) {
   char *member = (char *)arguments + option->member;
-  if (option == &set_option) {
-    if (arguments->set_count == PETRA_MAX_SETS)
-      return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
-    arguments->sets[arguments->set_count++] = value;
-    return PETRA_OK;
-  }
   if (!option->value) {
     *(bool *)member = true;
     return PETRA_OK;
@@ -148,7 +124,14 @@ static petra_status take_option(const petra_option *option, const char *value, p
   if (!*value && (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0))
     return petra_fail(PETRA_USAGE, "--%s: expected a %s, got an empty name", option->name,
                       strcmp(option->value, "DIR") == 0 ? "folder" : "file");
-  *(const char **)(void *)member = value;
+  if (option->count == 0) {
+    *(const char **)(void *)member = value;
+    return PETRA_OK;
+  }
+  int *count = (int *)(void *)((char *)arguments + option->count);
+  if (*count == option->maximum)
+    return petra_fail(PETRA_USAGE, "more than %d --%s options", option->maximum, option->name);
+  ((const char **)(void *)member)[(*count)++] = value;
   return PETRA_OK;
 }
 
@@ -279,6 +262,16 @@ static petra_status check_outputs(const petra_command *command, const petra_argu
   if (arguments->output && find_option(command, "--output", &option) && strncmp(option->value, "FILE", 4) == 0)
     PETRA_TRY(fit_to_replace("output", arguments->output, arguments));
   return arguments->trace ? fit_to_replace("trace", arguments->trace, arguments) : PETRA_OK;
+}
+
+petra_status petra_arguments_integer(const char *option, const char *text, long least, long maximum, int *out) {
+  char *end = NULL;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
+    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
+  *out = (int)value;
+  return PETRA_OK;
 }
 
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {

@@ -59,15 +59,16 @@ static petra_status print_table(void) {
 /* --- with a config: what every method would cost --- */
 
 static json_t *figures_json(const petra_method_figures *f) {
-  const bool runs = !*f->reason;
-  return json_pack(
-      "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:b, s:s?}", "name", f->method.name, "program",
-      f->method.program->name, "devices", (int)f->devices, "stages", (int)f->stages, "time_per_microbatch_s",
-      petra_json_real(f->time_per_microbatch_s), "bubble_fraction", petra_json_real(f->bubble_fraction), "peak_bytes",
-      f->peak_bytes < 0 ? json_null() : json_integer(f->peak_bytes), "kept_max",
-      runs ? json_integer(f->kept_max) : json_null(), "device_kept_max",
-      runs ? petra_json_real(f->device_kept_max) : json_null(), "keep", petra_keep_name(f->method.keep), "lag_max",
-      runs ? json_integer(f->lag_max) : json_null(), "exact", f->exact, "reason", runs ? NULL : f->reason);
+  const bool runs = !*f->found.reason;
+  return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:b, s:s?}", "name", f->method.name,
+                   "program", f->method.program->name, "devices", (int)f->devices, "stages", (int)f->stages,
+                   "time_per_microbatch_s", petra_json_real(f->found.time_per_microbatch_s), "bubble_fraction",
+                   petra_json_real(f->found.bubble_fraction), "peak_bytes",
+                   f->found.peak_bytes < 0 ? json_null() : json_integer(f->found.peak_bytes), "kept_max",
+                   runs ? json_integer(f->found.kept_max) : json_null(), "device_kept_max",
+                   runs ? petra_json_real(f->found.device_kept_max) : json_null(), "keep",
+                   petra_keep_name(f->method.keep), "lag_max", runs ? json_integer(f->found.lag_max) : json_null(),
+                   "exact", f->exact, "reason", runs ? NULL : f->found.reason);
 }
 
 static petra_status figures_print_json(const petra_config *config, const petra_method_figures *rows, int32_t devices,
@@ -81,27 +82,27 @@ static petra_status figures_print_json(const petra_config *config, const petra_m
 
 /* Prints what was found and what was expected, without the explanation between them. */
 static void add_reason(petra_table *table, const petra_method_figures *f) {
-  const char *end = strchr(f->reason, ';'), *expected = strstr(f->reason, "expected");
+  const char *end = strchr(f->found.reason, ';'), *expected = strstr(f->found.reason, "expected");
   if (end && expected && expected > end)
-    petra_table_cell(table, "%.*s; %s", (int)(end - f->reason), f->reason, expected);
-  else if (isnan(f->time_per_microbatch_s) && !*f->reason)
+    petra_table_cell(table, "%.*s; %s", (int)(end - f->found.reason), f->found.reason, expected);
+  else if (isnan(f->found.time_per_microbatch_s) && !*f->found.reason)
     petra_table_cell(table, "too few microbatches for a steady state");
   else
-    petra_table_cell(table, "%s", f->reason);
+    petra_table_cell(table, "%s", f->found.reason);
 }
 
 static void add_figures(petra_table *table, const petra_method_figures *f) {
   petra_table_cell(table, "%s", f->method.name);
   petra_table_cell(table, "%d", f->stages);
-  for (int c = 0; *f->reason && c < 6; c++)
+  for (int c = 0; *f->found.reason && c < 6; c++)
     petra_table_cell(table, "-");
-  if (!*f->reason) {
-    petra_table_cell(table, isnan(f->time_per_microbatch_s) ? "-" : "%.6g", f->time_per_microbatch_s);
-    petra_table_cell(table, "%.4f", f->bubble_fraction);
-    petra_table_cell(table, f->peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)f->peak_bytes);
-    petra_table_cell(table, "%lld", (long long)f->kept_max);
-    petra_table_cell(table, "%.4g", f->device_kept_max);
-    petra_table_cell(table, "%lld", (long long)f->lag_max);
+  if (!*f->found.reason) {
+    petra_table_cell(table, isnan(f->found.time_per_microbatch_s) ? "-" : "%.6g", f->found.time_per_microbatch_s);
+    petra_table_cell(table, "%.4f", f->found.bubble_fraction);
+    petra_table_cell(table, f->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)f->found.peak_bytes);
+    petra_table_cell(table, "%lld", (long long)f->found.kept_max);
+    petra_table_cell(table, "%.4g", f->found.device_kept_max);
+    petra_table_cell(table, "%lld", (long long)f->found.lag_max);
   }
   petra_table_cell(table, "%s", petra_keep_name(f->method.keep));
   petra_table_cell(table, "%s", f->exact ? "exact" : "delayed");

@@ -12,16 +12,18 @@ static petra_status run(const petra_arguments *arguments) {
 const petra_command petra_command_report = {
     .name = "report",
     .summary = "draws runs and sweeps on one page for a browser",
-    .arguments = "RUN... [SWEEP]... --output FILE.html [--json] [--quiet]",
-    .help = "Draws runs (folders or their run.h5) and sweeps (folders with a summary.csv) on one page that needs no\n"
-            "other file. The page shows: the runs and how their configs differ, loss and accuracy, fidelity of\n"
-            "gradients, lags, memory, the timeline, predicted and measured times, and the means of sweeps with their\n"
-            "95 % confidence intervals. If the runs have no data for a section, the page leaves it out and says so.\n"
-            "-o is short for --output.\n"
-            "\n"
-            "This needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly). petra uses the\n"
-            "Python that ./configure found, or python3; the environment variable PETRA_PYTHON (or PYTHON) overrides\n"
-            "it.",
+    .arguments = "RUN... [SWEEP]... [REACH.json]... --output FILE.html [--json] [--quiet]",
+    .help =
+        "Draws runs (folders or their run.h5), sweeps (folders with a summary.csv) and what petra reach --json\n"
+        "has printed (files that end in .json) on one page that needs no other file. The page shows: the runs and\n"
+        "how their configs differ, loss and accuracy, fidelity of gradients, lags, memory, the timeline, predicted\n"
+        "and measured times, the means of sweeps with their 95 % confidence intervals, and the loss against the\n"
+        "seconds of each cluster. If the runs have no data for a section, the page leaves it out and says so.\n"
+        "-o is short for --output.\n"
+        "\n"
+        "This needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly). petra uses the\n"
+        "Python that ./configure found, or python3; the environment variable PETRA_PYTHON (or PYTHON) overrides\n"
+        "it.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =

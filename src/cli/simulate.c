@@ -168,7 +168,8 @@ static petra_status print_json(const petra_simulated *result) {
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:I, s:b, s:o, s:o, s:s?, s:o, "
+      "s:o, "
       "s:o, s:s?, s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
@@ -176,9 +177,10 @@ static petra_status print_json(const petra_simulated *result) {
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
       "time_per_microbatch_low_s", petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s),
       "ranks", ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
-      "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "runaway",
-      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
-      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "microbatches_skipped",
+      (json_int_t)result->skipped, "runaway", result->runaway >= 0, "runaway_microbatch",
+      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+      f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
       petra_describe_message_precision(plan->config), "devices", devices_json(result)));
@@ -387,7 +389,8 @@ const petra_command petra_command_simulate = {
                  "[--critical-path] [--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
     .help = "Executes the actions of the method on the modelled cluster (cluster.*) under a virtual clock. Prints the\n"
             "time per microbatch, idle time, lags, messages and memory. petra computes no tensors, and writes no file\n"
-            "unless --output, --trace or --chakra is given.\n"
+            "unless --output, --trace or --chakra is given. It reads no samples: data.vocabulary replaces a missing\n"
+            "file of tokens.\n"
             "\n"
             "The stages are those of the model, or cluster.stages equal stages if that key is set. The simulation\n"
             "covers run.max_microbatches microbatches. If that key is 0, it covers 16 per stage plus 8 for each tick\n"

@@ -17,16 +17,6 @@
 
 enum { MAX_JOBS = 1024 };
 
-static petra_status read_integer(const char *option, const char *text, long least, long maximum, int *out) {
-  char *end = NULL;
-  errno = 0;
-  long value = strtol(text, &end, 10);
-  if (end == text || *end || errno || value < least || value > maximum || strspn(text, "0123456789") != strlen(text))
-    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, maximum);
-  *out = (int)value;
-  return PETRA_OK;
-}
-
 static petra_status read_arguments(petra_sweep *sweep, const petra_arguments *arguments) {
   sweep->jobs = 1;
   if (!arguments->input)
@@ -40,7 +30,7 @@ static petra_status read_arguments(petra_sweep *sweep, const petra_arguments *ar
     return petra_fail(PETRA_USAGE,
                       "--cell runs one cell without a summary and cannot be combined with --json or --jobs");
   if (arguments->jobs)
-    PETRA_TRY(read_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
+    PETRA_TRY(petra_arguments_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
   return PETRA_OK;
 }
 
@@ -50,7 +40,7 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
   for (int i = 0; i < arguments->set_count; i++)
     PETRA_TRY(petra_grid_check_set(sweep->grid, arguments->sets[i]));
   if (arguments->cell) {
-    PETRA_TRY(read_integer("--cell", arguments->cell, 1, sweep->cells, &sweep->only));
+    PETRA_TRY(petra_arguments_integer("--cell", arguments->cell, 1, sweep->cells, &sweep->only));
     sweep->only--;
   }
   return PETRA_OK;

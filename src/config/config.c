@@ -105,9 +105,9 @@ static petra_status apply_section(const petra_config_loader *in, const char *sec
     if (!base && index < 0 && (!*path || !petra_config_is_section(path)))
       return fail_unknown(in->origin, petra_config_line(key), section, path);
     PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
-    if (index >= 0)
+    if (index >= 0 && (!in->config->takes || in->config->takes(path)))
       PETRA_TRY(petra_config_apply_key(in, index, value));
-    else if (!base)
+    else if (index < 0 && !base)
       PETRA_TRY(apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
@@ -228,20 +228,46 @@ static petra_status end_layer_augment(petra_config *config) {
   return share_label(config, set, augment);
 }
 
-petra_status petra_config_end_layer(petra_config *config) {
-  const int preset = petra_config_key_find("cluster.link.preset"),
-            latency = petra_config_key_find("cluster.link.latency_s"),
-            bandwidth = petra_config_key_find("cluster.link.bandwidth_Bps");
-  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
-  const bool chosen = config->fresh[preset];
-  if (chosen && !config->fresh[latency]) {
-    config->cluster.link.latency_s = link->latency_s;
+/* Handles a layer that sets the preset of a link, whose key is number `preset` of the table; the keys of its latency
+ * and bandwidth follow. */
+static petra_status apply_preset(petra_config *config, int preset, const petra_link_preset *link, double *latency_s,
+                                 double *bandwidth_Bps) {
+  const int latency = preset + 1, bandwidth = preset + 2;
+  if (!config->fresh[preset])
+    return PETRA_OK;
+  if (!config->fresh[latency]) {
+    *latency_s = link->latency_s;
     PETRA_TRY(share_label(config, preset, latency));
   }
-  if (chosen && !config->fresh[bandwidth]) {
-    config->cluster.link.bandwidth_Bps = link->bandwidth_Bps;
+  if (!config->fresh[bandwidth]) {
+    *bandwidth_Bps = link->bandwidth_Bps;
     PETRA_TRY(share_label(config, preset, bandwidth));
   }
+  return PETRA_OK;
+}
+
+static petra_status end_layer_link(petra_config *config) {
+  const int preset = petra_config_key_find("cluster.link.preset");
+  return apply_preset(config, preset, petra_link_preset_of((int)config->cluster.link.preset),
+                      &config->cluster.link.latency_s, &config->cluster.link.bandwidth_Bps);
+}
+
+/* A layer that sets only the latency or the bandwidth means a link of these figures. */
+static petra_status end_layer_node_link(petra_config *config) {
+  const int preset = petra_config_key_find("cluster.node_link.preset"), latency = preset + 1, bandwidth = preset + 2;
+  const bool same = config->cluster.node_link.preset == PETRA_NODE_LINK_SAME;
+  if (same && !config->fresh[preset] && (config->fresh[latency] || config->fresh[bandwidth])) {
+    config->cluster.node_link.preset = PETRA_LINK_NONE;
+    PETRA_TRY(share_label(config, config->fresh[latency] ? latency : bandwidth, preset));
+  }
+  return apply_preset(config, preset,
+                      petra_link_preset_of(same ? PETRA_LINK_NONE : (int)config->cluster.node_link.preset),
+                      &config->cluster.node_link.latency_s, &config->cluster.node_link.bandwidth_Bps);
+}
+
+petra_status petra_config_end_layer(petra_config *config) {
+  PETRA_TRY(end_layer_link(config));
+  PETRA_TRY(end_layer_node_link(config));
   PETRA_TRY(apply_optimiser(config));
   PETRA_TRY(end_layer_augment(config));
   memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
@@ -372,6 +398,91 @@ fail:
   return status;
 }
 
+static petra_status copy_list(const void *values, int64_t count, void *out) {
+  enum { ITEM = sizeof(int64_t) }; /* of integers and of real numbers */
+  PETRA_TRY(petra_allocate(out, (size_t)count, ITEM));
+  if (count > 0)
+    memcpy(*(void **)out, values, (size_t)count * ITEM);
+  return PETRA_OK;
+}
+
+static petra_status copy_value(const petra_config_key *key, const petra_config *config, petra_config *out) {
+  const void *from = (const char *)config + key->offset;
+  void *to = (char *)out + key->offset;
+  const petra_int_list *integers = from;
+  const petra_real_list *reals = from;
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    return petra_duplicate_string(to, *(char *const *)from);
+  case PETRA_KEY_INTEGER_LIST:
+    *(petra_int_list *)to = (petra_int_list){.count = integers->count, .word = integers->word};
+    return copy_list(integers->values, integers->count, &((petra_int_list *)to)->values);
+  case PETRA_KEY_REAL_LIST:
+    *(petra_real_list *)to = (petra_real_list){.count = reals->count};
+    return copy_list(reals->values, reals->count, &((petra_real_list *)to)->values);
+  case PETRA_KEY_PERIOD:
+    *(petra_period *)to = *(const petra_period *)from;
+    return PETRA_OK;
+  case PETRA_KEY_BOOLEAN:
+    *(bool *)to = *(const bool *)from;
+    return PETRA_OK;
+  case PETRA_KEY_INTEGER:
+  case PETRA_KEY_REAL:
+    memcpy(to, from, sizeof(int64_t));
+    return PETRA_OK;
+  case PETRA_KEY_CHOICE:
+  case PETRA_KEY_FLAG_LIST:
+    memcpy(to, from, sizeof(unsigned));
+    return PETRA_OK;
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_config_copy(const petra_config *config, petra_config **out) {
+  petra_config *copy;
+  PETRA_TRY(create_empty(&copy));
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < petra_config_key_count && status == PETRA_OK; i++) {
+    status = copy_value(&petra_config_keys[i], config, copy);
+    if (status == PETRA_OK && config->labels[i])
+      status = petra_duplicate_string(&copy->labels[i], config->labels[i]);
+  }
+  copy->optimiser = config->optimiser;
+  copy->of_tokens = config->of_tokens;
+  if (status == PETRA_OK)
+    *out = copy;
+  else
+    petra_config_destroy(copy);
+  return status;
+}
+
+/* Checks all keys of the file by loading it alone. */
+static petra_status apply_part(petra_config *config, const petra_config_part *part) {
+  const petra_config_text text = {.path = part->path};
+  petra_config *alone;
+  PETRA_TRY(petra_config_load(part->path, NULL, 0, &alone));
+  petra_config_destroy(alone);
+  config->takes = part->takes;
+  const petra_status status = load_file(config, &text, &(petra_config_file){.path = part->path});
+  config->takes = NULL;
+  return status;
+}
+
+petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
+                                     const petra_config_sets *sets, petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_config_load_text(text, NULL, 0, &config));
+  for (int i = 0; i < part_count; i++)
+    PETRA_TRY_GOTO(status, apply_part(config, &parts[i]), fail);
+  PETRA_TRY_GOTO(status, apply_layer(config, sets), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
+  return status;
+}
+
 void petra_config_destroy(petra_config *config) {
   if (!config)
     return;
@@ -399,12 +510,20 @@ static const petra_link_preset presets[] = {
     {"none", 0, 0, "ideal", "ideal"},
     {"nvlink3", 2e-6, 300e9, "NVIDIA A100, data sheet of June 2021: NVLink 600 GB/s, half in each direction", assumed},
     {"nvlink4", 2e-6, 450e9, "NVIDIA H100 SXM, data sheet: NVLink 900 GB/s, half in each direction", assumed},
+    {"nvlink5", 2e-6, 900e9, "NVIDIA DGX B200, data sheet: NVLink 14.4 TB/s of 8 GPUs, half in each direction",
+     assumed},
+    {"xgmi", 2e-6, 64e9,
+     "AMD Instinct MI300X, data sheet: 128 GB/s between two GPUs (one Infinity Fabric link), half in each direction",
+     assumed},
     {"pcie4-x16", 5e-6, 31.5e9, "PCI Express 4.0: 16 lanes of 16 GT/s, 128 of 130 bits are data", assumed},
     {"pcie5-x16", 5e-6, 63e9, "PCI Express 5.0: 16 lanes of 32 GT/s, 128 of 130 bits are data", assumed},
     {"10gbe", 20e-6, 1.25e9, "IEEE 802.3ae: 10 Gbit/s",
      "Hurwitz and Feng, Hot Interconnects 11 (2003): measured between applications"},
     {"100gbe", 10e-6, 12.5e9, "IEEE 802.3ba: 100 Gbit/s", assumed},
+    {"400gbe", 10e-6, 50e9, "IEEE 802.3bs (2017): 400 Gbit/s", assumed},
+    {"800gbe", 10e-6, 100e9, "IEEE 802.3df (2024): 800 Gbit/s", assumed},
     {"ib-ndr", 2e-6, 50e9, "NVIDIA ConnectX-7, user manual: NDR 400 Gbit/s", assumed},
+    {"ib-xdr", 2e-6, 100e9, "NVIDIA ConnectX-8 SuperNIC, user manual: XDR 800 Gbit/s", assumed},
     {"wan", 25e-3, 125e6, "assumption: 1 Gbit/s", "assumption: a few thousand kilometres of fibre"},
 };
 

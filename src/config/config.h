@@ -70,7 +70,9 @@ PETRA_CHOICE(petra_cost_model, PETRA_COST_MODEL_CHOICES);
 PETRA_CHOICE(petra_host_share, PETRA_HOST_SHARE_CHOICES); /* cluster.host.share */
 #define PETRA_COST_DEVICE_CHOICES(X) \
   X(PETRA_COST_A100, "a100") X(PETRA_COST_A100_40, "a100-40") X(PETRA_COST_A100_80, "a100-80") \
-  X(PETRA_COST_H100, "h100") X(PETRA_COST_H200, "h200") X(PETRA_COST_V100, "v100") \
+  X(PETRA_COST_H100, "h100") X(PETRA_COST_H200, "h200") X(PETRA_COST_B200, "b200") X(PETRA_COST_GB200, "gb200") \
+  X(PETRA_COST_V100, "v100") X(PETRA_COST_L40S, "l40s") X(PETRA_COST_RTX_4090, "rtx-4090") \
+  X(PETRA_COST_MI300X, "mi300x") X(PETRA_COST_MI355X, "mi355x") X(PETRA_COST_GAUDI3, "gaudi3") \
   X(PETRA_COST_CPU_CORE, "cpu-core")
 PETRA_CHOICE(petra_cost_device, PETRA_COST_DEVICE_CHOICES);
 #define PETRA_COST_ARITHMETIC_CHOICES(X) \
@@ -94,9 +96,14 @@ PETRA_CHOICE(petra_keep, PETRA_KEEP_CHOICES);
 PETRA_CHOICE(petra_link_sharing, PETRA_LINK_SHARING_CHOICES);
 #define PETRA_LINK_PRESET_CHOICES(X) \
   X(PETRA_LINK_NONE, "none") X(PETRA_LINK_NVLINK3, "nvlink3") X(PETRA_LINK_NVLINK4, "nvlink4") \
-  X(PETRA_LINK_PCIE4_X16, "pcie4-x16") X(PETRA_LINK_PCIE5_X16, "pcie5-x16") X(PETRA_LINK_10GBE, "10gbe") \
-  X(PETRA_LINK_100GBE, "100gbe") X(PETRA_LINK_IB_NDR, "ib-ndr") X(PETRA_LINK_WAN, "wan")
+  X(PETRA_LINK_NVLINK5, "nvlink5") X(PETRA_LINK_XGMI, "xgmi") X(PETRA_LINK_PCIE4_X16, "pcie4-x16") \
+  X(PETRA_LINK_PCIE5_X16, "pcie5-x16") X(PETRA_LINK_10GBE, "10gbe") X(PETRA_LINK_100GBE, "100gbe") \
+  X(PETRA_LINK_400GBE, "400gbe") X(PETRA_LINK_800GBE, "800gbe") X(PETRA_LINK_IB_NDR, "ib-ndr") \
+  X(PETRA_LINK_IB_XDR, "ib-xdr") X(PETRA_LINK_WAN, "wan")
 PETRA_CHOICE(petra_link_preset_choice, PETRA_LINK_PRESET_CHOICES); /* cluster.link.preset */
+/* cluster.node_link.preset: the same presets, then "same": the values of cluster.link. */
+#define PETRA_NODE_LINK_PRESET_CHOICES(X) PETRA_LINK_PRESET_CHOICES(X) X(PETRA_NODE_LINK_SAME, "same")
+enum { PETRA_NODE_LINK_SAME = PETRA_LINK_WAN + 1 };
 #define PETRA_JITTER_MODEL_CHOICES(X) \
   X(PETRA_JITTER_NONE, "none") X(PETRA_JITTER_NORMAL, "normal") X(PETRA_JITTER_LOGNORMAL, "lognormal") \
   X(PETRA_JITTER_GAMMA, "gamma") X(PETRA_JITTER_EXPONENTIAL, "exponential")
@@ -288,8 +295,12 @@ typedef struct petra_config {
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
     } link;
-    int64_t node_size; /* devices that share a network card */
-    double card_Bps;   /* in each direction; 0: infinite */
+    int64_t node_size; /* devices of a node, which share its network card */
+    struct {
+      unsigned preset;                 /* petra_link_preset_choice or PETRA_NODE_LINK_SAME */
+      double latency_s, bandwidth_Bps; /* not used with PETRA_NODE_LINK_SAME; bandwidth 0: infinite */
+    } node_link;                       /* link between devices of one node */
+    double card_Bps;                   /* in each direction; 0: infinite */
     struct {
       petra_jitter_model model;
       double scale; /* standard deviation of an action's duration over its mean */
@@ -312,10 +323,11 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches before the measurement, and measured */
   } profile;
-  int optimiser;  /* optimiser of the layers before the current one (config/optimiser.h); private */
-  bool of_tokens; /* after the last layer, data.set was a token set; private */
-  bool *fresh;    /* for each key whether the current layer has set it (config/document.h); private */
-  char **labels;  /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
+  int optimiser;                  /* optimiser of the layers before the current one (config/optimiser.h); private */
+  bool of_tokens;                 /* after the last layer, data.set was a token set; private */
+  bool (*takes)(const char *key); /* keys that the current file may set; NULL: all; private */
+  bool *fresh;                    /* for each key whether the current layer has set it (config/document.h); private */
+  char **labels; /* for each key the start of its error lines ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults). A file may name another one as its `base` (relative
@@ -345,6 +357,21 @@ typedef struct petra_config_sets {
 /* Loads a config with settings from several places, each of which overrides the ones before it. */
 petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
                                       petra_config **out);
+
+/* The keys of a file that replace those of another config: those that `takes` accepts, among the keys that the file or
+ * its bases set. */
+typedef struct petra_config_part {
+  const char *path;
+  bool (*takes)(const char *key);
+} petra_config_part;
+
+/* Loads a config from a text, then each part in order, then `sets`. The other keys of a part are checked as in any
+ * config, and have no effect. */
+petra_status petra_config_load_parts(const petra_config_text *text, const petra_config_part *parts, int part_count,
+                                     const petra_config_sets *sets, petra_config **out);
+
+/* Copies a config; error lines about a value of the copy begin as those about the original do. */
+petra_status petra_config_copy(const petra_config *config, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 

@@ -221,8 +221,11 @@ static petra_status check_setting(const petra_config_origin *origin, const char 
   PETRA_TRY(start_parser(&parser, text, length));
   while (status == PETRA_OK && !at_end) {
     yaml_token_t token;
-    if (!yaml_parser_scan(&parser, &token))
-      break; /* check_events says what is wrong */
+    if (!yaml_parser_scan(&parser, &token)) {
+      if (parser.error == YAML_MEMORY_ERROR || parser.error == YAML_NO_ERROR)
+        status = petra_fail(PETRA_NO_MEMORY, "out of memory while reading --set %s", origin->set);
+      break; /* check_events says what else is wrong */
+    }
     const size_t end = at.byte;
     move_to(&at, text, length, token.start_mark.index);
     const size_t start = at.byte;

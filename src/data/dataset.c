@@ -9,7 +9,6 @@
 #include "data/token_sets.h"  /* circle: all sets are listed here */
 
 #include <endian.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
@@ -77,8 +76,10 @@ petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_sh
 
 static petra_status count_in_file(const petra_config *config, int64_t *out) {
   petra_dataset *set;
+  bool missing;
   *out = 0;
-  if (access(config->data.path, F_OK) != 0)
+  PETRA_TRY(petra_token_set_is_missing(config, &missing));
+  if (missing)
     return PETRA_OK;
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &set));
   *out = set->count;

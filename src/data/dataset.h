@@ -79,12 +79,13 @@ petra_status petra_dataset_open_counting(const petra_config *config, petra_split
 petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
 
 /* Gets the shape of the samples that the config names. cifar10, cifar100, shapes, imagefolder, text and grammar:
- * nothing is read. hdf5, tokens: reads the head of the file; errors are those of opening it. */
+ * nothing is read. hdf5, tokens: reads the head of the file; errors are those of opening it. If the file of tokens is
+ * missing, data.vocabulary replaces it. */
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
 
 /* Gets the number of training samples of an epoch as far as it is known without the samples: that of generated sets, of
  * existing token files, and 50,000 for image sets, which is CIFAR's number; data.limit is the maximum. *out is 0 if a
- * token file does not exist. Errors: those of petra_dataset_open for what exists. */
+ * token file is missing. Errors: those of petra_dataset_open for what exists. */
 petra_status petra_dataset_nominal_count(const petra_config *config, int64_t *out);
 
 /* For the functions that open a set: passes `status` on or, if problems are counted, counts it and returns PETRA_OK.

@@ -7,6 +7,7 @@
 #include "data/files.h"
 #include "data/hdf5_layout.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -297,14 +298,44 @@ petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
   return PETRA_OK;
 }
 
+petra_status petra_token_set_is_missing(const petra_config *config, bool *out) {
+  token_place place = PLACE_FILE;
+  char *path = NULL;
+  *out = access(config->data.path, F_OK) != 0;
+  if (*out)
+    return PETRA_OK;
+  PETRA_TRY(place_of(config, &place));
+  if (place != PLACE_FOLDER)
+    return PETRA_OK;
+  PETRA_TRY(petra_folder_path(config->data.path, "train.bin", NULL, &path));
+  *out = access(path, F_OK) != 0;
+  petra_free(path);
+  return PETRA_OK;
+}
+
+/* Returns the vocabulary of a data.set: tokens whose file is missing. */
+static petra_status vocabulary_without_file(const petra_config *config, int32_t *out) {
+  *out = (int32_t)config->data.vocabulary;
+  return *out > 0 ? PETRA_OK
+                  : petra_fail(PETRA_IO,
+                               "%s%s: %s, expected a file of tokens (data.path); a command that computes nothing, such "
+                               "as simulate, needs no file if data.vocabulary is set (GPT-2: 50257)",
+                               config->data.path, access(config->data.path, F_OK) == 0 ? "/train.bin" : "",
+                               strerror(ENOENT));
+}
+
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out) {
   petra_token_file file = {.fd = -1};
-  bool alone;
+  bool alone, missing = false;
   int32_t vocabulary = 0;
   petra_status status;
   PETRA_TRY(petra_windows_check(config));
+  if (config->data.set == PETRA_SET_TOKENS)
+    PETRA_TRY(petra_token_set_is_missing(config, &missing));
   if (config->data.set == PETRA_SET_TEXT) {
     status = petra_windows_vocabulary(config, "data.set: text", PETRA_TOKEN_BYTES, &vocabulary);
+  } else if (missing) {
+    status = vocabulary_without_file(config, &vocabulary);
   } else {
     status = open_file(config, PETRA_SPLIT_TRAIN, &file, &alone);
     if (status == PETRA_OK)

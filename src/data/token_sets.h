@@ -42,10 +42,14 @@ petra_status petra_windows_init(const petra_config *config, petra_split split, c
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out);
 
+/* Gets whether the file of the training split is missing. */
+petra_status petra_token_set_is_missing(const petra_config *config, bool *out);
+
 /* Gets whether data.path is an HDF5 file. Errors: PETRA_IO. */
 petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
 
-/* Gets the shape. For text nothing is read, for tokens the head of the training split's file. */
+/* Gets the shape. For text nothing is read, for tokens the head of the training split's file; if that is missing,
+ * data.vocabulary replaces it. Errors: PETRA_IO if data.vocabulary is 0 then. */
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
 
 /* The generated token set, data.set: grammar. Its entropy is known exactly, so the best possible loss of a network is

@@ -2,6 +2,7 @@
 #include "distributed/rank_times.h"
 
 #include "base/mem.h"
+#include "sim/cycle.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,13 +10,31 @@
 enum { PER_STAGE = 4 }; /* one block of each number per stage, in this order from forward_ns on */
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_rank_times_add((petra_rank_times *)base, &row->action, row->start_ns, row->end_ns,
+  petra_rank_times *times = (petra_rank_times *)base;
+  petra_action action = row->action;
+  action.microbatch += times->skipped_microbatches;
+  petra_rank_times_add(times, &action, row->start_ns + times->skipped_ns, row->end_ns + times->skipped_ns,
                        row->end_ns - row->start_ns - row->shared_ns);
   return PETRA_OK;
 }
 
+/* The ends of the steady state are not skipped. */
+static void state(petra_observer *base, petra_cycle *cycle) {
+  petra_rank_times *times = (petra_rank_times *)base;
+  int64_t *const ends[] = {&times->quarter, &times->half};
+  for (int32_t i = 0; i < PER_STAGE * times->stages; i++)
+    petra_cycle_total(cycle, times->forward_ns[i], &times->forward_ns[i]);
+  for (int i = 0; i < 2; i++)
+    petra_cycle_limit(cycle, cycle->microbatch + times->skipped_microbatches,
+                      *ends[i] < cycle->microbatch + times->skipped_microbatches ? INT64_MAX : *ends[i]);
+  if (cycle->pass != PETRA_CYCLE_SKIP)
+    return;
+  times->skipped_ns += cycle->skipped_ns;
+  times->skipped_microbatches += cycle->skipped_microbatches;
+}
+
 petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan) {
-  static const petra_observer_ops ops = {.ended = ended};
+  static const petra_observer_ops ops = {.ended = ended, .state = state};
   const size_t stages = (size_t)plan->stages;
   int64_t *values;
   PETRA_TRY(petra_allocate(&values, PER_STAGE * stages, sizeof *values));

@@ -10,13 +10,14 @@
 typedef struct petra_rank_times {
   petra_observer base; /* of an executor on the virtual clock: adds every action that ends */
   int32_t stages;
-  int64_t quarter, half;          /* the steady state lies between their B's at stage 1 */
-  int64_t quarter_ns, half_ns;    /* the ends of these, less the pauses until then; -1: not (here) */
-  int64_t paused_ns;              /* evaluations and checkpoints since the first action */
-  int64_t first_ns, last_ns;      /* the first start, the last end; INT64_MAX, INT64_MIN: none */
-  int64_t paused_within_ns;       /* the part of paused_ns before the last action */
-  int64_t *forward_ns, *forwards; /* per stage: time in F's; F's done */
-  int64_t *backward_ns, *passes;  /* per stage: time in all others but E; B's done */
+  int64_t quarter, half;                    /* the steady state lies between their B's at stage 1 */
+  int64_t quarter_ns, half_ns;              /* the ends of these, less the pauses until then; -1: not (here) */
+  int64_t paused_ns;                        /* evaluations and checkpoints since the first action */
+  int64_t first_ns, last_ns;                /* the first start, the last end; INT64_MAX, INT64_MIN: none */
+  int64_t paused_within_ns;                 /* the part of paused_ns before the last action */
+  int64_t skipped_ns, skipped_microbatches; /* periods that a simulation has skipped */
+  int64_t *forward_ns, *forwards;           /* per stage: time in F's; F's done */
+  int64_t *backward_ns, *passes;            /* per stage: time in all others but E; B's done */
 } petra_rank_times;
 
 /* `plan` has its program. Call petra_rank_times_fini after PETRA_OK. */

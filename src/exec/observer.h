@@ -20,6 +20,7 @@ static inline int64_t petra_trace_row_start_ns(const petra_trace_row *row) {
 }
 
 typedef struct petra_observer petra_observer;
+struct petra_cycle;
 
 /* Each function may be NULL. `now_ns` is the executor's clock. */
 typedef struct petra_observer_ops {
@@ -34,6 +35,9 @@ typedef struct petra_observer_ops {
    * arrived. */
   petra_status (*sent)(petra_observer *observer, int32_t from, const petra_packet *packet, int64_t now_ns);
   petra_status (*arrived)(petra_observer *observer, const petra_packet *packet, int64_t now_ns);
+  /* Gives the observer's state to sim/cycle.h, so that the virtual executor may skip whole periods. NULL: the observer
+   * needs every action. */
+  void (*state)(petra_observer *observer, struct petra_cycle *cycle);
 } petra_observer_ops;
 
 struct petra_observer {

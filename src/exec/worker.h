@@ -6,6 +6,7 @@
 #include "schedule/action.h"
 
 typedef struct petra_worker petra_worker;
+struct petra_cycle;
 
 /* The versions that an action read and wrote. Versions count the updates of the stage's weights; -1 if nothing is read
  * or written. */
@@ -23,6 +24,8 @@ typedef struct petra_worker_ops {
   /* Optional: reports the results that the worker has not reported yet (losses that a device still computes). Called at
    * the end of a run, and before its state is saved. */
   petra_status (*finish)(petra_worker *worker);
+  /* As of an observer. NULL: the worker performs every action. */
+  void (*state)(petra_worker *worker, struct petra_cycle *cycle);
 } petra_worker_ops;
 
 struct petra_worker {

@@ -29,12 +29,23 @@ int petra_block_statistic_count(const petra_block *block) {
   return STATISTICS * block->unit_count;
 }
 
+/* Names a parameter "PART/NAME", as far as it fits. Formatting would take most of the time in which petra plan predicts
+ * the memory of a stage. */
+static void name_parameter(petra_tensor_spec *out, const char *part, const char *name) {
+  const char *const words[] = {part, "/", name};
+  char *at = out->name, *const end = out->name + sizeof out->name - 1;
+  for (int w = 0; w < 3; w++)
+    for (const char *c = words[w]; *c && at < end; c++)
+      *at++ = *c;
+  *at = 0;
+}
+
 /* Sets up a vector of `size` entries with the value `initial`; the rest of the spec is 0. */
 static void vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name,
                         int32_t size, double initial) {
   *out = (petra_tensor_spec){
       .kind = PETRA_TENSOR_VECTOR, .role = role, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
-  snprintf(out->name, sizeof out->name, "%s/%s", part, name);
+  name_parameter(out, part, name);
 }
 
 void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
@@ -45,7 +56,7 @@ void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const cha
                              .rank = 2,
                              .decay = true,
                              .deviation = deviation};
-  snprintf(out->name, sizeof out->name, "%s/weight", part);
+  name_parameter(out, part, "weight");
 }
 
 static void unit_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
@@ -60,7 +71,7 @@ static void unit_parameter(const petra_model *model, const petra_block *block, i
                                .deferred = true,
                                .fan_in = unit->in * unit->kernel * unit->kernel,
                                .decay = true};
-    snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
+    name_parameter(out, unit->conv, "weight");
     break;
   case 1:
     vector_spec(out, PETRA_ROLE_SCALE, unit->norm, "scale", unit->out,

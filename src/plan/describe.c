@@ -64,19 +64,35 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
     fprintf(out, "%s infinite", what);
 }
 
-/* Prints the source of the two figures, if it is not the config's own numbers. */
-static void print_preset(const petra_config *config, FILE *out) {
-  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
-  if (config->cluster.link.preset == PETRA_LINK_NONE)
+/* Prints the latency and the bandwidth of a link, and the preset that they come from. */
+static void print_link(int preset, double latency_s, double bandwidth_Bps, FILE *out) {
+  fprintf(out, "latency %g s, ", latency_s);
+  print_rate("bandwidth", bandwidth_Bps, out);
+  const petra_link_preset *link = petra_link_preset_of(preset);
+  const bool latency = latency_s == link->latency_s, bandwidth = bandwidth_Bps == link->bandwidth_Bps;
+  if (preset == PETRA_LINK_NONE || (!latency && !bandwidth))
     return;
-  const bool latency = config->cluster.link.latency_s == link->latency_s,
-             bandwidth = config->cluster.link.bandwidth_Bps == link->bandwidth_Bps;
-  if (!latency && !bandwidth)
-    return;
-  fprintf(out, " (%s%s)", petra_config_choice_name("cluster.link.preset", (int)config->cluster.link.preset),
+  fprintf(out, " (%s%s)", link->name,
           latency && bandwidth ? ""
           : latency            ? " but for the bandwidth"
                                : " but for the latency");
+}
+
+/* Prints the nodes, unless each device has one of its own and no card. */
+static void print_nodes(const petra_config *config, FILE *out) {
+  const bool link = config->cluster.node_link.preset != PETRA_NODE_LINK_SAME;
+  const int64_t devices = config->cluster.node_size;
+  if (devices == 1 && config->cluster.card_Bps == 0 && !link)
+    return;
+  fprintf(out, "; nodes of %" PRId64 ", ", devices);
+  print_rate("card", config->cluster.card_Bps, out);
+  if (link && devices == 1)
+    fputs(", no link inside", out);
+  else if (link) {
+    fputs(", inside: ", out);
+    print_link((int)config->cluster.node_link.preset, config->cluster.node_link.latency_s,
+               config->cluster.node_link.bandwidth_Bps, out);
+  }
 }
 
 const char *petra_describe_message_precision(const petra_config *config) {
@@ -101,15 +117,10 @@ void petra_describe_numbers(const petra_config *config, FILE *out) {
 }
 
 static void print_links(const petra_config *config, FILE *out) {
-  fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
-  print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
-  print_preset(config, out);
+  print_link((int)config->cluster.link.preset, config->cluster.link.latency_s, config->cluster.link.bandwidth_Bps, out);
   if (config->cluster.link.sharing != PETRA_LINK_FIFO)
     fprintf(out, ", %s", petra_config_choice_name("cluster.link.sharing", (int)config->cluster.link.sharing));
-  if (config->cluster.node_size > 1 || config->cluster.card_Bps > 0) {
-    fprintf(out, "; nodes of %" PRId64 ", ", config->cluster.node_size);
-    print_rate("card", config->cluster.card_Bps, out);
-  }
+  print_nodes(config, out);
 }
 
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {

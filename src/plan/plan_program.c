@@ -115,7 +115,8 @@ static int64_t message_ns(const petra_plan *plan, const petra_cluster *cluster) 
     const petra_stage_cost *cost = &cluster->costs[cluster->executor.cost_count == 1 ? 0 : stage - 1];
     const int32_t from = petra_program_device(&plan->program, stage) - 1,
                   to = petra_program_device(&plan->program, stage + 1) - 1;
-    const int64_t ns = fabric->latency_ns + petra_fabric_alone_ns(fabric, from, to, cost->forward_bytes);
+    const int64_t ns =
+        petra_fabric_latency_ns(fabric, from, to) + petra_fabric_alone_ns(fabric, from, to, cost->forward_bytes);
     longest = from != to && ns > longest ? ns : longest;
   }
   return longest;
@@ -227,17 +228,20 @@ void petra_plan_warn_idle(const petra_plan *plan) {
 /* More actions than this take hours, so their number must be explicit. */
 static const int64_t many_actions = INT64_C(10000000000);
 
-/* Returns the microbatches of an epoch; 0 if they are not known without the data. */
+/* Returns the microbatches of an epoch; 0 if they are not known without the data and the run does not depend on
+ * them. */
 static petra_status nominal_batches(const petra_config *config, int64_t *out) {
   int64_t samples;
   PETRA_TRY(petra_dataset_nominal_count(config, &samples));
+  if (samples == 0 && config->method.mitigation.sync_warmup_epochs > 0)
+    samples = config->data.limit;
   *out = samples / petra_plan_microbatch_samples(config);
   if (samples > 0 && *out == 0)
     *out = 1;
   if (samples == 0 && config->method.mitigation.sync_warmup_epochs > 0)
     return petra_config_fail(config, "method.mitigation.sync_warmup_epochs",
                              "%lld epochs of data.path: %s, which does not exist, so the length of an epoch is "
-                             "unknown; expected the file, or 0",
+                             "unknown; expected the file, data.limit for the number of windows of an epoch, or 0",
                              (long long)config->method.mitigation.sync_warmup_epochs, config->data.path);
   return PETRA_OK;
 }

@@ -68,6 +68,17 @@ static petra_status check_mean(const petra_config *config, const char *key, doub
   return PETRA_OK;
 }
 
+static petra_status check_node_link(const petra_config *config) {
+  const bool latency = config->cluster.node_link.latency_s > 0;
+  if (config->cluster.node_link.preset != PETRA_NODE_LINK_SAME ||
+      (!latency && config->cluster.node_link.bandwidth_Bps == 0))
+    return PETRA_OK;
+  return petra_config_fail(config, latency ? "cluster.node_link.latency_s" : "cluster.node_link.bandwidth_Bps",
+                           "%g with cluster.node_link.preset: same, which takes it from cluster.link; expected another "
+                           "preset, or 0",
+                           latency ? config->cluster.node_link.latency_s : config->cluster.node_link.bandwidth_Bps);
+}
+
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
   if (config->cluster.stages == 0 &&
@@ -80,6 +91,7 @@ static petra_status check_cluster(const petra_config *config, const petra_method
     PETRA_TRY(check_kernels(config));
   if (has_host(config))
     PETRA_TRY(check_host(config, method));
+  PETRA_TRY(check_node_link(config));
   if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
     return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
                              config->cluster.jitter.scale);
@@ -197,10 +209,14 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
 }
 
 static petra_status set_fabric(petra_cluster *cluster, const petra_config *config, int32_t devices) {
-  cluster->executor.fabric = (petra_fabric_options){.sharing = config->cluster.link.sharing,
-                                                    .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
-                                                    .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
-                                                    .card_Bps = config->cluster.card_Bps};
+  cluster->executor.fabric =
+      (petra_fabric_options){.sharing = config->cluster.link.sharing,
+                             .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
+                             .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
+                             .card_Bps = config->cluster.card_Bps,
+                             .has_node_link = config->cluster.node_link.preset != PETRA_NODE_LINK_SAME,
+                             .node_latency_ns = petra_nanoseconds(config->cluster.node_link.latency_s),
+                             .node_bandwidth_Bps = config->cluster.node_link.bandwidth_Bps};
   if (config->cluster.node_size == 1)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&cluster->node, (size_t)devices, sizeof *cluster->node));

@@ -312,6 +312,13 @@ static petra_status read_attributes(const source *from, petra_run_h5_summary *su
   summary->complete = complete == 1;
   for (int i = 0; i < TEXTS; i++)
     PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, (char **)((char *)summary + texts[i].offset)));
+  uint64_t batches = 0;
+  if (H5Aexists(from->file->id, "microbatches_per_epoch") > 0)
+    PETRA_TRY(petra_hdf5_get_u64(from->file, "microbatches_per_epoch", &batches));
+  if (batches > INT64_MAX)
+    return petra_fail(PETRA_DATA, "%s: microbatches_per_epoch is %llu; expected at most 2^63 - 1", from->file->path,
+                      (unsigned long long)batches);
+  summary->batches = (int64_t)batches;
   return petra_hdf5_get_u64(from->file, "seed", &summary->seed);
 }
 

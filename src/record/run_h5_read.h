@@ -11,7 +11,8 @@ typedef struct petra_run_h5_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
   uint64_t seed;
-  bool complete; /* the run has ended; false also for old files without this mark */
+  int64_t batches; /* microbatches per epoch; 0: not in the log */
+  bool complete;   /* the run has ended; false also for old files without this mark */
 
   int64_t microbatches;          /* rows of /train */
   petra_run_h5_train last_train; /* the last row; zeros if there is none */

@@ -2,6 +2,7 @@
 # src/run: a run: opened, run to its end, closed; its folder.
 libpetra_a_SOURCES += \
 	src/run/banner.c src/run/banner.h \
+	src/run/candidate.c src/run/candidate.h \
 	src/run/compare_methods.c src/run/compare_methods.h \
 	src/run/estimate.c src/run/estimate.h \
 	src/run/existing_run.c \
@@ -10,12 +11,15 @@ libpetra_a_SOURCES += \
 	src/run/overlap.c src/run/overlap.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/plans_file.c src/run/plans_file.h \
+	src/run/point_set.c src/run/point_set.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \
 	src/run/run_private.h \
+	src/run/search.c src/run/search.h \
+	src/run/search_cuts.c src/run/search_cuts.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/training.c \
 	src/run/worker_sleep.c src/run/worker_sleep.h

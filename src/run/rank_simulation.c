@@ -295,13 +295,14 @@ static petra_status place(petra_rank_simulation *p, const int32_t *rank_of, int3
   for (int32_t j = 0; j < plan->stages; j++)
     p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
   p->program.next = next;
-  p->program.locked = false;
+  p->program.locked = p->program.repeats = false;
   p->options.warmup = 0; /* the order already contains it */
   p->options.data = p;
   p->options.device_of = p->device_of;
   p->options.devices = ranks;
   p->measured_link = plan->profile && plan->profile->messages > 0 && config->cluster.link.latency_s == 0 &&
-                     config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0;
+                     config->cluster.link.bandwidth_Bps == 0 && config->cluster.card_Bps == 0 &&
+                     config->cluster.node_link.preset == PETRA_NODE_LINK_SAME;
   if (p->measured_link && config->cluster.link.sharing != PETRA_LINK_FIFO)
     return petra_config_fail(
         config, "cluster.link.sharing",

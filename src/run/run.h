@@ -7,6 +7,7 @@
 #include "exec/executor.h"
 #include "probe/probe.h"
 #include "plan/network.h"
+#include "predict/memory_cache.h"
 #include "group/ranks.h"
 #include "record/training_log.h"
 
@@ -39,10 +40,11 @@ typedef struct petra_run_options {
   /* For a simulation. */
   const char *memory; /* "measured", "paper" or "strict"; NULL: measured, if there is a model */
   bool critical_path;
-  const char *chakra;     /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
-  bool times_alone;       /* memory is not counted */
-  const petra_plan *plan; /* with its program and profile, borrowed; NULL: from the config */
-  const int32_t *rank_of; /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
+  const char *chakra;               /* folder for Chakra execution traces, which `overwrite` replaces; NULL: none */
+  bool times_alone;                 /* memory is not counted */
+  petra_memory_cache *memory_cache; /* for many simulations of one config; borrowed; NULL: none */
+  const petra_plan *plan;           /* with its program and profile, borrowed; NULL: from the config */
+  const int32_t *rank_of;           /* with `plan`: the rank of each stage, of `places` ranks; borrowed */
   int32_t places;
 } petra_run_options;
 

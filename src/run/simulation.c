@@ -69,9 +69,14 @@ static petra_status end_if_asked(petra_observer *base, int64_t now_ns, const pet
   return petra_stop_requested();
 }
 
+/* It has no state. */
+static void ignore_cycle(petra_observer *base, struct petra_cycle *cycle) {
+  (void)base, (void)cycle;
+}
+
 /* petra simulate catches signals if it may need to restore an earlier run. */
 static petra_status watch_clock(petra_run *run) {
-  static const petra_observer_ops ops = {.starting = end_if_asked};
+  static const petra_observer_ops ops = {.starting = end_if_asked, .state = ignore_cycle};
   petra_simulation *s = run->simulation;
   s->stops.ops = &ops;
   if (run->options.files && run->options.overwrite)
@@ -132,7 +137,9 @@ static petra_status plan_memory(petra_run *run) {
   PETRA_TRY(petra_allocate(&s->memory, (size_t)run->plan.program.stages, sizeof *s->memory));
   if (!measured)
     return petra_predict_memory_counted(&run->plan, counted, s->memory);
-  return petra_predict_memory_measured(&run->plan, s->rank_of, s->memory);
+  return run->options.memory_cache && !s->rank_of
+             ? petra_memory_cache_measured(run->options.memory_cache, &run->plan, s->memory)
+             : petra_predict_memory_measured(&run->plan, s->rank_of, s->memory);
 }
 
 static const petra_account *account_of(const void *run, int32_t stage) {
@@ -294,6 +301,7 @@ static petra_status measure(petra_run *run) {
   PETRA_TRY(quartile_s(run, PETRA_PROFILE_QUARTILE3, &figures->high_s));
   figures->high_s = petra_rank_simulation_high_s(s->ranks, figures->time_per_microbatch_s, figures->high_s);
   result->measured_link = petra_rank_simulation_measured_link(run->rank_simulation);
+  result->skipped = petra_executor_virtual_skipped(run->executor);
   result->runaway = petra_executor_virtual_runaway(run->executor);
   result->host_busy = run->cluster.executor.host.devices > 0 && makespan_ns > 0
                           ? (double)petra_executor_virtual_host_ns(run->executor) / (double)makespan_ns

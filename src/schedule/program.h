@@ -48,6 +48,7 @@ typedef struct petra_program_options {
    * If the last stage has any, its head is split. Borrowed. */
   const int64_t *extra_delay;
   int32_t extra_delays;
+  int64_t skipped;  /* microbatches before which a simulation has left out whole periods: numbers lack them */
   const void *data; /* for a program that needs more, such as orders that are written out (schedule.h). Borrowed. */
   /* The device of each stage, from 1, and the number of devices. NULL: a loop of `chunks`. Borrowed. */
   const int32_t *device_of;
@@ -103,7 +104,10 @@ typedef struct petra_program_ops {
   /* A round is that of the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
    * device may have no action in a round. */
   bool locked;
-  bool undrained;        /* ends with microbatches in flight unless options->drain; others always drain */
+  bool undrained; /* ends with microbatches in flight unless options->drain; others always drain */
+  /* The order of the microbatches from m + k on is that of those from m on, with larger numbers, except near the end and
+   * at evaluations; the cursor's round is larger by k, or by 1. By arrival: the same holds for the state. */
+  bool repeats;
   bool early_evaluation; /* a stage whose first action comes after the end of an epoch evaluates before it */
   /* A stage finishes all F of a flush before its first B, so that recomputation can begin before the gradient has
    * arrived. */
@@ -175,7 +179,7 @@ static inline int64_t petra_program_part(const petra_program_options *options, i
 
 /* Returns true if `microbatch` is the last of an epoch with an evaluation. */
 static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
-  int64_t done = microbatch + 1;
+  int64_t done = microbatch + options->skipped + 1;
   return options->eval_every > 0 && done > 0 && done % options->batches == 0 &&
          done / options->batches % options->eval_every == 0;
 }

@@ -8,5 +8,9 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return petra_flush_next(options, stage, options->stages - stage, -1, cursor, out, round);
 }
 
-const petra_program_ops petra_program_1f1b = {
-    .name = "1f1b", .moment = PETRA_MOMENT_WINDOW, .split_head = true, .next = next, .check = petra_flush_check};
+const petra_program_ops petra_program_1f1b = {.name = "1f1b",
+                                              .repeats = true,
+                                              .moment = PETRA_MOMENT_WINDOW,
+                                              .split_head = true,
+                                              .next = next,
+                                              .check = petra_flush_check};

@@ -29,6 +29,7 @@ static int64_t descent(const petra_program_options *options, int32_t stage) {
 }
 
 const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
+                                                    .repeats = true,
                                                     .moment = PETRA_MOMENT_ROUND,
                                                     .time = PETRA_TIME_STEADY,
                                                     .split_head = true,

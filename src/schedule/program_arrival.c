@@ -9,5 +9,9 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return -1;
 }
 
-const petra_program_ops petra_program_arrival = {
-    .name = "arrival", .moment = PETRA_MOMENT_CLOCK, .time = PETRA_TIME_STEADY, .arrival = true, .delay = delay};
+const petra_program_ops petra_program_arrival = {.name = "arrival",
+                                                 .repeats = true,
+                                                 .moment = PETRA_MOMENT_CLOCK,
+                                                 .time = PETRA_TIME_STEADY,
+                                                 .arrival = true,
+                                                 .delay = delay};

@@ -47,6 +47,7 @@ static petra_status write(const petra_program_options *options, const petra_orde
 }
 
 const petra_program_ops petra_program_dualpipe_v = {.name = "dualpipe-v",
+                                                    .repeats = true,
                                                     .moment = PETRA_MOMENT_WINDOW,
                                                     .split_head = true,
                                                     .split_backward = true,

@@ -32,6 +32,7 @@ static int64_t descent(const petra_program_options *options, int32_t stage) {
 }
 
 const petra_program_ops petra_program_forward_locked = {.name = "forward-locked",
+                                                        .repeats = true,
                                                         .moment = PETRA_MOMENT_ROUND,
                                                         .time = PETRA_TIME_STEADY,
                                                         .split_head = true,

@@ -9,6 +9,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
 }
 
 const petra_program_ops petra_program_gpipe = {.name = "gpipe",
+                                               .repeats = true,
                                                .moment = PETRA_MOMENT_WINDOW,
                                                .split_head = true,
                                                .early_recompute = true,

@@ -109,6 +109,7 @@ static petra_status check(const petra_program_ops *program, const petra_program_
 }
 
 const petra_program_ops petra_program_interleaved = {.name = "interleaved",
+                                                     .repeats = true,
                                                      .moment = PETRA_MOMENT_WINDOW,
                                                      .split_head = true,
                                                      .layout = PETRA_LAYOUT_LOOP,
@@ -116,6 +117,7 @@ const petra_program_ops petra_program_interleaved = {.name = "interleaved",
                                                      .check = check};
 
 const petra_program_ops petra_program_looped_bfs = {.name = "looped-bfs",
+                                                    .repeats = true,
                                                     .moment = PETRA_MOMENT_WINDOW,
                                                     .split_head = true,
                                                     .layout = PETRA_LAYOUT_LOOP,

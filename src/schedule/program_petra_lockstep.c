@@ -80,6 +80,7 @@ static int64_t descent(const petra_program_options *options, int32_t stage) {
 }
 
 const petra_program_ops petra_program_lockstep = {.name = "lockstep",
+                                                  .repeats = true,
                                                   .moment = PETRA_MOMENT_ROUND,
                                                   .time = PETRA_TIME_STEADY,
                                                   .undrained = true,

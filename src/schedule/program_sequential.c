@@ -14,4 +14,5 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-const petra_program_ops petra_program_sequential = {.name = "sequential", .moment = PETRA_MOMENT_WINDOW, .next = next};
+const petra_program_ops petra_program_sequential = {
+    .name = "sequential", .repeats = true, .moment = PETRA_MOMENT_WINDOW, .next = next};

@@ -55,6 +55,7 @@ static petra_status write_min(const petra_program_options *options, const petra_
 }
 
 const petra_program_ops petra_program_v_half = {.name = "v-half",
+                                                .repeats = true,
                                                 .moment = PETRA_MOMENT_WINDOW,
                                                 .split_head = true,
                                                 .split_backward = true,
@@ -64,6 +65,7 @@ const petra_program_ops petra_program_v_half = {.name = "v-half",
                                                 .check = petra_flush_check};
 
 const petra_program_ops petra_program_v_min = {.name = "v-min",
+                                               .repeats = true,
                                                .moment = PETRA_MOMENT_WINDOW,
                                                .split_head = true,
                                                .split_backward = true,

@@ -10,6 +10,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
 }
 
 const petra_program_ops petra_program_zb_h1 = {.name = "zb-h1",
+                                               .repeats = true,
                                                .moment = PETRA_MOMENT_WINDOW,
                                                .split_head = true,
                                                .split_backward = true,

@@ -45,6 +45,7 @@ static petra_status write(const petra_program_options *options, const petra_orde
 }
 
 const petra_program_ops petra_program_zb_v = {.name = "zb-v",
+                                              .repeats = true,
                                               .moment = PETRA_MOMENT_WINDOW,
                                               .split_head = true,
                                               .split_backward = true,

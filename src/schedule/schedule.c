@@ -197,6 +197,7 @@ petra_status petra_schedule_finish(petra_schedule_builder *b, const char *name, 
                                    .split_backward = s->split_backward,
                                    .layout = PETRA_LAYOUT_ANY,
                                    .locked = s->locked,
+                                   .repeats = s->flush,
                                    .next = s->flush ? petra_flush_list_next : next};
   if (s->flush) {
     s->program.moment = PETRA_MOMENT_WINDOW;

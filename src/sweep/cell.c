@@ -29,11 +29,13 @@ static const petra_sweep_metrics of_training = {.name = {"train_loss", "train_to
                                                          "eval_loss_recalibrated", "eval_top1_recalibrated"},
                                                 .shown = {true, false, true, true, [RECALIBRATED - 1] = true}};
 
-/* Members of the object that petra simulate --json prints. */
-static const petra_sweep_metrics of_simulation = {
-    .count = 4,
-    .name = {"time_per_microbatch_s", "makespan_s", "bubble_fraction", "wall_s"},
-    .shown = {true, true, true}};
+/* The first MEMBERS are members of the object that petra simulate --json prints, the others are maxima over its lists
+ * of stages and devices. */
+enum { MEMBERS = 4, STAGE_PEAK = 4, DEVICE_PEAK = 5 };
+static const petra_sweep_metrics of_simulation = {.count = 6,
+                                                  .name = {"time_per_microbatch_s", "makespan_s", "bubble_fraction",
+                                                           "wall_s", "stage_peak_bytes", "device_peak_bytes"},
+                                                  .shown = {true, true, true}};
 
 static bool recalibrates(const petra_sweep *sweep) {
   for (int c = 0; c < sweep->cells; c++)
@@ -51,9 +53,22 @@ static bool executes(const petra_sweep *sweep) {
   return false;
 }
 
+/* Simulations without a model have no memory. The fullest device is only shown if it has more than the fullest stage. */
+static petra_sweep_metrics metrics_of_simulation(const petra_sweep *sweep) {
+  petra_sweep_metrics metrics = of_simulation;
+  for (int c = 0; c < sweep->cells; c++) {
+    const double *value = sweep->cell[c].value;
+    if (sweep->cell[c].state != PETRA_CELL_COMPLETE || isnan(value[STAGE_PEAK]))
+      continue;
+    metrics.shown[STAGE_PEAK] = true;
+    metrics.shown[DEVICE_PEAK] = metrics.shown[DEVICE_PEAK] || value[DEVICE_PEAK] > value[STAGE_PEAK];
+  }
+  return metrics;
+}
+
 petra_sweep_metrics petra_sweep_metrics_of(const petra_sweep *sweep) {
   if (petra_grid_runs(sweep->grid) != PETRA_GRID_TRAIN)
-    return of_simulation;
+    return metrics_of_simulation(sweep);
   petra_sweep_metrics metrics = of_training;
   metrics.count = recalibrates(sweep) ? RECALIBRATED : PLAIN;
   metrics.shown[WALL_S] = executes(sweep);
@@ -104,6 +119,20 @@ static petra_status read_training(petra_sweep_cell *cell, const char *path) {
 
 /* --- petra simulate --- */
 
+/* Returns the largest "peak_bytes" of a list; each is a number, or an object whose "total" is meant. NaN: none has one. */
+static double largest_peak(const json_t *list) {
+  double largest = NAN;
+  size_t i;
+  const json_t *one;
+  json_array_foreach(list, i, one) {
+    const json_t *peak = json_object_get(one, "peak_bytes");
+    peak = json_is_object(peak) ? json_object_get(peak, "total") : peak;
+    if (json_is_number(peak))
+      largest = fmax(largest, json_number_value(peak));
+  }
+  return largest;
+}
+
 static petra_status read_simulation(petra_sweep_cell *cell, const char *path) {
   json_error_t error;
   json_t *root = json_load_file(path, 0, &error);
@@ -114,10 +143,12 @@ static petra_status read_simulation(petra_sweep_cell *cell, const char *path) {
     return PETRA_OK;
   }
   petra_status status = check_config(cell, path, config);
-  for (int m = 0; m < of_simulation.count && status == PETRA_OK; m++) {
+  for (int m = 0; m < MEMBERS && status == PETRA_OK; m++) {
     const json_t *value = json_object_get(root, of_simulation.name[m]);
     cell->value[m] = json_is_number(value) ? json_number_value(value) : NAN;
   }
+  cell->value[STAGE_PEAK] = largest_peak(json_object_get(root, "stages"));
+  cell->value[DEVICE_PEAK] = largest_peak(json_object_get(root, "devices"));
   if (status == PETRA_OK)
     cell->state = PETRA_CELL_COMPLETE;
   json_decref(root);

@@ -101,6 +101,9 @@ class OneAllocation(NoMemory):
     def test_simulate(self):
         self.each("simulate", "c.yaml", "--output", "s", "--quiet")
 
+    def test_plan(self):
+        self.each("plan", "c.yaml", "--devices", "10", "--memory", "1GB", "--exact", "--set", "cluster.cost.model=roofline", "--set", "data.batch=1")
+
     def test_train_and_resume(self):
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "device.backend=ref"]
         self.each(*train)
@@ -113,6 +116,14 @@ class OneAllocation(NoMemory):
             shutil.rmtree(self.path("t"))
             shutil.copytree(self.path("kept"), self.path("t"))
         self.each(*train, "--resume", before=again)
+
+    def test_reach(self):
+        """Two groups, on another cluster, over a key."""
+        for method in "backprop", "petra":
+            self.good("train", "c.yaml", "--output", f"r-{method}", "--quiet", "--set", f"method.name={method}")
+        self.write("on.yaml", "cluster: {link: {preset: wan}}\n")
+        self.each("reach", "r-backprop", "r-petra", "--loss", "9", "--window", "1", "--on", "on.yaml", "--over", "cluster.link.latency_s=0.1:0.2", "--json",
+                  "--quiet")
 
     def test_train_on_cpu(self):
         self.each("train", "c.yaml", "--output", "u", "--quiet")

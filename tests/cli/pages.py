@@ -71,7 +71,7 @@ class Matching(unittest.TestCase):
 
 
 def pages():
-    yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/commands.md", "docs/faq.md", "docs/which-schedule.md")
+    yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/reach.md", "docs/commands.md", "docs/faq.md", "docs/which-schedule.md")
     yield from sorted(os.path.relpath(path, console.SOURCE) for path in glob.glob(os.path.join(console.SOURCE, "docs/methods/*.md")))
 
 

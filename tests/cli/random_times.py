@@ -50,6 +50,8 @@ def draw(r):
         "cluster.message.gradient_bytes": r.randint(1, 10**6), "cluster.replicas": r.choice([1, 1, 2, 3]),
         "cluster.link.latency_s": r.choice([0, seconds(r)]), "cluster.link.bandwidth_Bps": r.choice([0, r.randint(10**5, 10**7)]),
         "cluster.card_Bps": r.choice([0, r.randint(10**5, 10**7)]), "cluster.node_size": r.randint(1, 3),
+        **r.choice([{}, {"cluster.node_link.preset": "none", "cluster.node_link.latency_s": r.choice([0, seconds(r)]),
+                         "cluster.node_link.bandwidth_Bps": r.choice([0, r.randint(10**5, 10**7)])}]),
         "cluster.jitter.model": r.choice(["none", "none", "gamma", "lognormal"]),
         "cluster.stragglers.stages": r.choice([[], [r.randint(1, stages)]]), "cluster.stragglers.factor": 2.5})
     return settings, stages, devices
@@ -102,14 +104,15 @@ class Pipeline:
                 continue
             node = source // self.settings["cluster.node_size"]
             other = node if target is None else target // self.settings["cluster.node_size"]
-            line, rates = [("link", source, target)], [self.settings["cluster.link.bandwidth_Bps"]]
+            link = "node_link" if node == other and target is not None and "cluster.node_link.preset" in self.settings else "link"
+            line, rates = [("link", source, target)], [self.settings[f"cluster.{link}.bandwidth_Bps"]]
             if (target is None or node != other) and self.settings["cluster.card_Bps"]:
                 line += [("out", node), ("in", other)]
                 rates.append(self.settings["cluster.card_Bps"])
             slowest = min(filter(None, rates), default=None)
             end = max(moment, *(free[part] for part in line)) + (math.floor(1e9 * size / slowest + 0.5) if slowest else 0)
             free.update(dict.fromkeys(line, end))
-            arrivals[action] = end + round(1e9 * self.settings["cluster.link.latency_s"]) * (2 if target is None else 1)
+            arrivals[action] = end + round(1e9 * self.settings[f"cluster.{link}.latency_s"]) * (2 if target is None else 1)
         return arrivals
 
     # --- actions ---

@@ -144,6 +144,13 @@ class Simulate(ProgramTest):
                 self.assertEqual(self.read("a.json"), self.read("b.json"))
                 self.assertEqual(self.read("a.json"), self.read("c.json"))
                 self.assertEqual(len(self.phases("a.json")["X"]), found["actions"])
+        options = ["--set", "cluster.node_link.latency_s=0.003", "--set", "cluster.node_link.bandwidth_Bps=3e5"]
+        for sharing in "fair", "fifo":
+            options += ["--set", f"cluster.link.sharing={sharing}"]
+            self.good("simulate", "c.yaml", *options, "--trace", "a.json")
+            self.good("train", "c.yaml", *options, "--trace", "b.json", "--output", "out", "--quiet", "--overwrite")
+            self.assertEqual(self.read("a.json"), self.read("b.json"))
+            self.assertNotEqual(self.read("a.json"), self.read("c.json"))
         self.good("simulate", "c.yaml", "--set", "run.seed=4", "--trace", "d.json")
         self.assertNotEqual(self.read("c.json"), self.read("d.json"))
 
@@ -209,6 +216,38 @@ class Simulate(ProgramTest):
         self.assertIsNone(self.good_json("simulate", "small.yaml")["images_per_s"])
         self.assertIsNone(self.good_json("simulate", "small.yaml", "--set", "cluster.stages=3", "--set", "cluster.cost.model=constant")
                           ["images_per_s"])
+
+    def test_links_inside_and_between_nodes(self):
+        """One microbatch on four stages, two to a node: its timeline by hand, in milliseconds."""
+        options = self.set_options(cluster__stages=4, method__name="gpipe", run__max_microbatches=1, cluster__cost__model="constant",
+                                   cluster__message__forward_bytes=8 * 10**6, cluster__message__backward_bytes=4 * 10**6, cluster__node_size=2,
+                                   cluster__link__latency_s=0.01, cluster__link__bandwidth_Bps=10**8)
+        node_link = self.set_options(cluster__node_link__latency_s=0.001, cluster__node_link__bandwidth_Bps=10**9)
+        for sharing in "fifo", "fair":
+            options += ["--set", f"cluster.link.sharing={sharing}"]
+            found = self.good_json("simulate", "-", *options, *node_link, "--critical-path")
+            path = {name: nanoseconds // 10**6 for name, nanoseconds in found["critical_path"]["ns"].items()}
+            passes, transmission, latency = 4 * 1000 + 4 * 2000, 8 + 80 + 8 + 4 + 40 + 4, 4 * 1 + 2 * 10
+            self.assertEqual([path["transmission"], path["latency"], path["queueing"]], [transmission, latency, 0])
+            self.assertEqual(found["makespan_ns"], (passes + transmission + latency) * 10**6)
+            # The replicas are on other nodes: 10^7 bytes between nodes, and twice the latency.
+            replicas = self.set_options(cluster__replicas=2, cluster__message__gradient_bytes=10**7)
+            found = self.good_json("simulate", "-", *options, *node_link, *replicas)
+            self.assertEqual(found["makespan_ns"], (passes + transmission + latency + 100 + 20) * 10**6)
+            # The card halves the bandwidth between the nodes, but not inside.
+            found = self.good_json("simulate", "-", *options, *node_link, "--set", "cluster.card_Bps=50000000")
+            self.assertEqual(found["makespan_ns"], (passes + transmission + 80 + 40 + latency) * 10**6)
+            # Without the second level every link is that between nodes, whatever the size of a node.
+            for more in [], ["--set", "cluster.node_link.preset=same"], ["--set", "cluster.node_size=1", *node_link]:
+                found = self.good_json("simulate", "-", *options, *more)
+                self.assertEqual(found["makespan_ns"], (passes + 3 * (80 + 40) + 6 * 10) * 10**6)
+        self.assertIn("; nodes of 2, card infinite, inside: latency 0.001 s, bandwidth 1e+09 B/s\n", self.good("simulate", "-", *options, *node_link))
+        self.assertIn("inside: latency 2e-06 s, bandwidth 9e+11 B/s (nvlink5)\n",
+                      self.good("simulate", "-", *options, "--set", "cluster.node_link.preset=nvlink5"))
+        self.assertIn("; nodes of 1, card infinite, no link inside\n",
+                      self.good("simulate", "-", *options, "--set", "cluster.node_link.preset=nvlink5", "--set", "cluster.node_size=1"))
+        self.bad(2, ["cluster.node_link.bandwidth_Bps", "preset: same", "expected another preset"], "simulate", "-", *options, *node_link[2:],
+                 "--set", "cluster.node_link.preset=same")
 
     def test_roofline(self):
         options = ["simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set",
@@ -328,6 +367,29 @@ class Simulate(ProgramTest):
         sent = {e["id"]: e["ts"] for e in found["b"]}
         for event in found["e"]:
             self.assertAlmostEqual(event["ts"] - sent[event["id"]], 5e5, places=3)
+
+    def test_tokens_without_a_file(self):
+        """The vocabulary replaces the file; the figures are those with a file."""
+        self.write("c.yaml", "data: {set: tokens, path: nowhere/train.bin, batch: 2}\nmodel: {family: gpt, depth: 2, width: 8, heads: 2, context: 16}\n"
+                   "method: {name: pipedream}\ncluster: {cost: {model: roofline}}\n")
+        for command in "simulate", "methods", "schedule", "inspect", "train":
+            self.bad(1, ["nowhere/train.bin: No such file", "data.vocabulary"], command, "c.yaml")
+        given = ["c.yaml", "--set", "data.vocabulary=300"]
+        found = self.good_json("simulate", *given)
+        for command in "methods", "schedule", "inspect":
+            self.good(command, *given)
+        self.bad(1, "nowhere/train.bin: No such file", "train", *given)
+        with open(self.path("here.bin"), "wb") as file:
+            file.write(bytes([7, 0] * 20000))
+        with_file = self.good_json("simulate", *given, "--set", "data.path=here.bin")
+        self.assertGreater(len(found.pop("stages")), 4)
+        for name in "time_per_microbatch_s", "makespan_ns", "tokens_per_s", "devices":
+            self.assertEqual(found[name], with_file[name])
+        warm_up = ["--set", "method.mitigation.sync_warmup_epochs=1"]
+        self.bad(2, ["sync_warmup_epochs", "nowhere/train.bin", "expected the file, data.limit"], "simulate", *given, *warm_up)
+        limited = [*warm_up, "--set", "data.limit=20"]
+        self.assertEqual(self.good_json("simulate", *given, *limited)["makespan_ns"],
+                         self.good_json("simulate", *given, *limited, "--set", "data.path=here.bin")["makespan_ns"])
 
     def test_wrong_input(self):
         self.bad(2, ["cluster.stages", "0 .. 100000"], "simulate", "-", "--set", "cluster.stages=-1")

@@ -183,6 +183,33 @@ axes:
         self.assertEqual(again, found)
         self.assertEqual(self.runs_of("out/stages=6_name=backprop_seed=2"), 1)
         self.bad(2, ["simulate.json", "max_microbatches"], "sweep", "grid.yaml", "--output", "out")
+        self.assertEqual([row["stage_peak_bytes"]["count"] for row in found["combinations"]], [0] * 4)  # no model, no memory
+        self.assertNotIn("peak_bytes", self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", "--set", "run.max_microbatches=7"))
+
+    def test_memory_of_simulations(self):
+        """The largest stage and the largest device of each cell, as petra simulate prints them."""
+        small = ["--set", "run.max_microbatches=8", "--set", "method.accumulate=4", "--set", "data.batch=4"]
+        self.write("grid.yaml", "base: small.yaml\ncommand: simulate\naxes:\n  method.name: [1f1b, petra]\n")
+        found = self.good_json("sweep", "grid.yaml", "--output", "out", *small)
+        stages, devices = [], []
+        for method, row in zip(["1f1b", "petra"], found["combinations"]):
+            alone = self.good_json("simulate", "small.yaml", *small, "--set", f"method.name={method}")
+            stages.append(max(stage["peak_bytes"]["total"] for stage in alone["stages"]))
+            devices.append(max(device["peak_bytes"] for device in alone["devices"]))
+            self.assertEqual([row["stage_peak_bytes"]["mean"], row["device_peak_bytes"]["mean"]], [stages[-1], devices[-1]])
+        self.assertEqual(stages, devices)
+        with open(self.path("out/summary.csv"), encoding="utf-8", newline="") as file:
+            self.assertEqual([float(row["stage_peak_bytes_mean"]) for row in csv.DictReader(file)], stages)
+        table = self.good("sweep", "grid.yaml", "--output", "out", "--jobs", "0", *small)
+        self.assertIn("stage_peak_bytes", table)
+        self.assertIn(f"{stages[0]:.5g}", table)
+        self.assertNotIn("device_peak_bytes", table)
+        # Devices with two stages have more memory than the fullest stage.
+        small += ["--set", "stages.partition=balanced", "--set", "stages.count=4", "--set", "method.name=interleaved"]
+        self.write("grid.yaml", "base: small.yaml\ncommand: simulate\naxes:\n  cluster.engines: [1]\n")
+        found = self.good_json("sweep", "grid.yaml", "--output", "two", *small)["combinations"][0]
+        self.assertGreater(found["device_peak_bytes"]["mean"], found["stage_peak_bytes"]["mean"])
+        self.assertIn("device_peak_bytes", self.good("sweep", "grid.yaml", "--output", "two", "--jobs", "0", *small))
 
     def test_cores_are_shared(self):
         cores = len(os.sched_getaffinity(0))

@@ -16,7 +16,7 @@ import numpy
 
 from program import PETRA, ProgramTest, main
 
-SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "list", "compare", "export", "report", "simulate", "profile", "schedule", "sweep", "methods", "data", "info"]
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "list", "compare", "reach", "export", "report", "simulate", "profile", "schedule", "sweep", "methods", "plan", "data", "info"]
 
 
 class Help(ProgramTest):

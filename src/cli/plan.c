@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* petra plan: the methods, cuts and recomputation that are worth running on a cluster, with the settings that run
+ * them. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "cli/command.h"
+#include "plan/describe.h"
+#include "run/search.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct planning {
+  const petra_arguments *arguments;
+  const petra_config *config;
+  petra_candidates *candidates;
+  petra_search_options options;
+  petra_search_result result;
+} planning;
+
+/* --- options --- */
+
+/* Reads "80GB", "64GiB", "1.5e9". */
+static petra_status read_bytes(const char *text, int64_t *out) {
+  static const struct {
+    const char *unit;
+    double bytes;
+  } units[] = {{"", 1},      {"B", 1},      {"KB", 1e3},        {"MB", 1e6},           {"GB", 1e9},
+               {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+  char *end;
+  errno = 0;
+  const double number = strtod(text, &end);
+  const bool digits = ((*text >= '0' && *text <= '9') || *text == '.') && !strpbrk(text, "xX"); /* no hexadecimals */
+  for (size_t i = 0; digits && end > text && i < sizeof units / sizeof *units; i++) {
+    const double bytes = number * units[i].bytes;
+    if (strcmp(end, units[i].unit) != 0 || !(bytes >= 1) || bytes > 1e18)
+      continue;
+    *out = (int64_t)bytes;
+    return PETRA_OK;
+  }
+  return petra_fail(PETRA_USAGE,
+                    "--memory: '%s'; expected a number of bytes from 1 to 1e18, such as 80GB, 64GiB or 512MB", text);
+}
+
+static petra_status read_options(planning *p, int32_t *devices) {
+  const petra_arguments *a = p->arguments;
+  int number = 0;
+  p->options = (petra_search_options){.exact = a->exact, .lag_max = -1};
+  *devices = 0;
+  if (a->memory)
+    PETRA_TRY(read_bytes(a->memory, &p->options.memory_bytes));
+  if (a->devices)
+    PETRA_TRY(petra_arguments_integer("--devices", a->devices, 1, 100000, devices));
+  if (a->lag_at_most) {
+    PETRA_TRY(petra_arguments_integer("--lag-at-most", a->lag_at_most, 0, 1000000, &number));
+    p->options.lag_max = number;
+  }
+  return PETRA_OK;
+}
+
+static petra_status check(const planning *p) {
+  if (p->arguments->memory && p->config->cluster.stages > 0)
+    return petra_config_fail(
+        p->config, "cluster.stages",
+        "%lld stages without a model with --memory, which limits the memory of a model; expected 0",
+        (long long)p->config->cluster.stages);
+  if (p->config->cluster.placement.count > 0)
+    return petra_config_fail(p->config, "cluster.placement",
+                             "a list of processes, but candidates have different stages; expected []");
+  return PETRA_OK;
+}
+
+/* --- what a row says --- */
+
+static int64_t accumulate_of(const planning *p, const petra_point *point) {
+  return point->candidate.accumulate > 0 ? point->candidate.accumulate : p->config->method.accumulate;
+}
+
+static const char *keep_of(const petra_point *point) {
+  return petra_keep_name(point->candidate.keep == PETRA_KEEP_PRESET ? point->candidate.method.keep
+                                                                    : point->candidate.keep);
+}
+
+static petra_status print_setting(void *context, const char *setting) {
+  char *word;
+  (void)context;
+  PETRA_TRY(petra_allocate(&word, 4 * strlen(setting) + 4, 1));
+  petra_shell_append(word, setting);
+  petra_utf8_print(stdout, " --set %s", word);
+  petra_free(word);
+  return PETRA_OK;
+}
+
+static petra_status append_setting(void *context, const char *setting) {
+  petra_json_append(context, petra_json_string(setting));
+  return PETRA_OK;
+}
+
+/* --- output --- */
+
+static petra_status point_json(const planning *p, const petra_point *point, json_t **out) {
+  const petra_candidate *candidate = &point->candidate;
+  const bool model = p->config->cluster.stages == 0;
+  json_t *settings = json_array(), *blocks = json_array();
+  PETRA_TRY(petra_candidate_settings(p->candidates, candidate, append_setting, &settings));
+  for (int32_t j = 0; point->blocks && j < candidate->stages; j++)
+    petra_json_append(&blocks, json_integer(point->blocks[j]));
+  *out = json_pack("{s:s, s:s, s:i, s:I, s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o}", "method",
+                   candidate->method.name, "program", candidate->method.program->name, "stages", (int)candidate->stages,
+                   "accumulate", (json_int_t)accumulate_of(p, point), "keep", keep_of(point), "early_recompute",
+                   candidate->early_recompute, "blocks", blocks, "seconds_per_sample",
+                   model ? petra_json_real(point->seconds) : json_null(), "time_per_microbatch_s",
+                   petra_json_real(point->found.time_per_microbatch_s), "bubble_fraction",
+                   petra_json_real(point->found.bubble_fraction), "peak_bytes",
+                   point->found.peak_bytes < 0 ? json_null() : json_integer(point->found.peak_bytes), "lag_max",
+                   (json_int_t)point->found.lag_max, "exact", point->exact, "set", settings);
+  return PETRA_OK;
+}
+
+static petra_status print_json(const planning *p) {
+  json_t *list = json_array(), *one;
+  for (int64_t i = 0; i < p->result.points.count; i++) {
+    PETRA_TRY(point_json(p, &p->result.points.point[i], &one));
+    petra_json_append(&list, one);
+  }
+  return petra_json_print_new(json_pack(
+      "{s:i, s:o, s:b, s:o, s:I, s:I, s:I, s:o}", "devices", (int)petra_candidates_devices(p->candidates),
+      "memory_bytes", p->options.memory_bytes > 0 ? json_integer(p->options.memory_bytes) : json_null(), "exact",
+      p->options.exact, "lag_at_most", p->options.lag_max < 0 ? json_null() : json_integer(p->options.lag_max),
+      "samples_per_update",
+      (json_int_t)(p->config->data.batch * p->config->method.accumulate * p->config->cluster.replicas), "simulated",
+      (json_int_t)p->result.simulated, "excluded", (json_int_t)p->result.excluded, "points", list));
+}
+
+static void add_row(petra_table *table, const planning *p, int number) {
+  const petra_point *point = &p->result.points.point[number - 1];
+  petra_table_cell(table, "%d", number);
+  petra_table_cell(table, "%s", point->candidate.method.name);
+  petra_table_cell(table, "%d", point->candidate.stages);
+  petra_table_cell(table, "%lld", (long long)accumulate_of(p, point));
+  petra_table_cell(table, "%s%s", keep_of(point), point->candidate.early_recompute ? ", early" : "");
+  petra_table_cell(table, "%.6g", point->seconds);
+  petra_table_cell(table, "%.4f", point->found.bubble_fraction);
+  petra_table_cell(table, point->found.peak_bytes < 0 ? "-" : "%.3f", 1e-6 * (double)point->found.peak_bytes);
+  petra_table_cell(table, "%lld", (long long)point->found.lag_max);
+  petra_table_cell(table, "%s", point->exact ? "exact" : "delayed");
+}
+
+static petra_status print_rows(const planning *p) {
+  const bool model = p->config->cluster.stages == 0;
+  const petra_table_column columns[] = {
+      {"row", PETRA_TABLE_RIGHT},     {"method", PETRA_TABLE_LEFT},
+      {"stages", PETRA_TABLE_RIGHT},  {"k", PETRA_TABLE_RIGHT},
+      {"keeps", PETRA_TABLE_LEFT},    {model ? "s/sample" : "s/microbatch", PETRA_TABLE_RIGHT},
+      {"bubble", PETRA_TABLE_RIGHT},  {"peak MB", PETRA_TABLE_RIGHT},
+      {"lag max", PETRA_TABLE_RIGHT}, {"gradients", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
+  for (int i = 1; i <= p->result.points.count; i++)
+    add_row(table, p, i);
+  return petra_table_print(table, stdout);
+}
+
+static petra_status print_settings(const planning *p) {
+  for (int i = 1; i <= p->result.points.count; i++) {
+    printf("%3d ", i);
+    PETRA_TRY(petra_candidate_settings(p->candidates, &p->result.points.point[i - 1].candidate, print_setting, NULL));
+    putchar('\n');
+  }
+  return PETRA_OK;
+}
+
+static petra_status print_table(const planning *p) {
+  const petra_config *config = p->config;
+  const int64_t samples = config->data.batch * config->method.accumulate * config->cluster.replicas;
+  fputs("network  ", stdout);
+  petra_describe_network(config, stdout);
+  printf("\ndevices  %d, %lld engine%s per device", petra_candidates_devices(p->candidates),
+         (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  if (config->cluster.stages == 0)
+    printf("; %lld %s per update", (long long)samples, petra_sample_words_of(petra_sample_kind_of(config))->samples);
+  fputs("\ncosts    ", stdout);
+  PETRA_TRY(petra_describe_costs(config, stdout));
+  fputs("\nlinks    ", stdout);
+  petra_describe_links(config, false, stdout);
+  printf("\nsearch   %lld candidates simulated, %lld excluded by bounds\n\n", (long long)p->result.simulated,
+         (long long)p->result.excluded);
+  PETRA_TRY(print_rows(p));
+  printf("\nNo other candidate that was considered is as fast as a row with as little memory and lag.\n"
+         "k: microbatches per update; keeps: what is kept between F and B; bubble: share of the run in which a device "
+         "is idle\n"
+         "peak MB: maximum memory of a device in 10^6 bytes; lag max: maximum number of updates of a stage between F "
+         "and B\n"
+         "\nSettings of each row, for petra simulate and petra train:\n");
+  return print_settings(p);
+}
+
+/* --- the search --- */
+
+/* Reports that nothing is within the limits, with the least memory of all candidates that are within the others. */
+static petra_status fail_limits(planning *p) {
+  petra_search_options options = p->options;
+  const petra_point *least = NULL;
+  const char *gradients = options.exact ? " with exact gradients" : "";
+  options.memory_bytes = 0;
+  petra_search_fini(&p->result);
+  if (p->options.memory_bytes > 0)
+    PETRA_TRY(petra_search(p->candidates, &options, &p->result));
+  for (int64_t i = 0; i < p->result.points.count; i++)
+    if (!least || p->result.points.point[i].found.peak_bytes < least->found.peak_bytes)
+      least = &p->result.points.point[i];
+  if (!least)
+    return petra_fail(PETRA_CONFIG, "--lag-at-most %s: every candidate%s has a larger lag", p->arguments->lag_at_most,
+                      gradients);
+  return petra_fail(PETRA_CONFIG,
+                    "--memory %s: no candidate%s fits; the least memory is %lld bytes, of %s on %d stages, k = %lld, "
+                    "method.keep: %s",
+                    p->arguments->memory, gradients, (long long)least->found.peak_bytes, least->candidate.method.name,
+                    least->candidate.stages, (long long)accumulate_of(p, least), keep_of(least));
+}
+
+static petra_status search(planning *p) {
+  PETRA_TRY(petra_search(p->candidates, &p->options, &p->result));
+  if (p->result.points.count == 0)
+    return fail_limits(p);
+  return p->arguments->json ? print_json(p) : print_table(p);
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  planning p = {.arguments = arguments};
+  petra_config *config;
+  int32_t devices;
+  petra_status status;
+  PETRA_TRY(read_options(&p, &devices));
+  PETRA_TRY(petra_arguments_config(arguments, "plan", &config));
+  p.config = config;
+  PETRA_TRY_GOTO(status, check(&p), done);
+  PETRA_TRY_GOTO(status, petra_candidates_create(config, devices, &p.candidates), done);
+  status = search(&p);
+done:
+  petra_search_fini(&p.result);
+  petra_candidates_destroy(p.candidates);
+  petra_config_destroy(config);
+  return status;
+}
+
+const petra_command petra_command_plan = {
+    .name = "plan",
+    .summary = "searches methods, cuts and recomputation for what fits and is fast",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--json]",
+    .help =
+        "Simulates the network, costs and links of a config with all methods, stages per device, cuts of the network\n"
+        "into stages, numbers k of microbatches per update and kinds of recomputation. Prints those of which no\n"
+        "other is as fast with as little memory of the fullest device and as small a lag. Each row has the\n"
+        "settings with which `petra simulate` prints its figures and `petra train` trains it.\n"
+        "\n"
+        "Stages per device: one; two in a V; one to four in a loop (without a model one or two), or up to\n"
+        "method.chunks. The samples per update stay those of the config (data.batch x method.accumulate x\n"
+        "cluster.replicas), since the optimiser sees them. If costs are counted from kernels\n"
+        "(cluster.cost.model: roofline or kernels), k runs over all divisors of data.batch x method.accumulate;\n"
+        "otherwise it stays. Recomputation (method.keep) varies for methods whose backward reads the weights of\n"
+        "the forward: their gradients do not depend on it.\n"
+        "\n"
+        "If costs are known for each block (roofline, kernels, a profile with one block per stage), the network is\n"
+        "cut anew. With at most 2,000 cuts into that many stages, all are considered. With more, petra simulates\n"
+        "the cuts with the least bottleneck for each limit of memory, by dynamic programming, and moves each\n"
+        "boundary of a row by one block as long as that gives a better row. Otherwise the stages of the config are\n"
+        "used, or stages.partition: balanced for another number of stages.\n"
+        "\n"
+        "Of the section method, petra plan uses only accumulate, chunks and credit, as `petra methods` does.\n"
+        "A candidate is left out without a simulation only if a bound of its time and memory shows that it does\n"
+        "not fit or that a row is at least as good.",
+    .takes_config = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("memory", "SIZE", memory,
+                         "maximum memory of a device, such as 80GB (10^9 bytes), 64GiB (2^30 bytes), 512MB or a number "
+                         "of bytes (default: no limit)"),
+            PETRA_OPTION("devices", "N", devices,
+                         "number of devices (default: as many as the method of the config uses)"),
+            PETRA_OPTION("exact", NULL, exact, "only methods with exact gradients"),
+            PETRA_OPTION("lag-at-most", "L", lag_at_most, "only candidates whose largest lag is at most L updates"),
+            {0}},
+    .run = run};

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Means of a positive quantity over the seeds of a group, and ratios of two such means, with 95 % intervals.
+ *
+ * The quantity (updates, seconds, bytes to a target) is positive, and its scatter grows with its size. Its logarithms
+ * are therefore averaged: the mean is geometric, and Student's t interval of the logarithms becomes an interval around
+ * it that never contains 0. A ratio of two groups is a difference of logarithms. Welch's interval is used for it,
+ * because the groups may differ in scatter and in their number of seeds.
+ *
+ * A seed that does not reach the target enters with its last value, which is less than the unknown one. The interval of
+ * these values covers their own mean, which is below that of the unknown ones, so its lower end is a lower end for
+ * these, too. There is no upper end. */
+#pragma once
+
+#include <stdbool.h>
+
+typedef struct petra_reach_value {
+  double value;
+  bool censored; /* the target was not reached: the true value is larger */
+} petra_reach_value;
+
+typedef struct petra_reach_estimate {
+  int count, reached;  /* values; those that are not censored */
+  double mean;         /* geometric, of all values; a lower bound unless all are reached; NaN: not known */
+  double low, high;    /* ends of the 95 % interval; NaN: not known; high is infinite if a value is censored */
+  double log_mean;     /* of the logarithms */
+  double log_variance; /* of log_mean: deviation^2 / count; NaN for one value */
+} petra_reach_estimate;
+
+/* If all values are censored, `low` is their geometric mean: the true values are all larger. */
+petra_reach_estimate petra_reach_estimate_of(const petra_reach_value *values, int count);
+
+/* Estimates the ratio a / b. It is known if all values of b are reached, and some of a. */
+typedef struct petra_reach_ratio {
+  bool known;
+  bool censored; /* a is: the ratio is a lower bound */
+  double mean, low, high;
+} petra_reach_ratio;
+
+petra_reach_ratio petra_reach_ratio_of(const petra_reach_estimate *a, const petra_reach_estimate *b);

@@ -1,0 +1,510 @@
+# SPDX-License-Identifier: Apache-2.0
+"""petra reach: synthetic logs whose answer is known in closed form; real runs against a few lines of h5py; a run that is simulated again has the
+seconds of its log and those of petra simulate, to the nanosecond; where the order changes.
+
+PETRA_TEST_RANDOM=FIRST:COUNT: the first seed, and how many random configs are simulated again."""
+
+import importlib.util
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+
+import h5py
+import numpy
+
+from execute import ENVIRONMENT, petra_info_says_mpi
+from program import PETRA, ProgramTest, main, overwriting
+from random_runs import draw, options
+
+ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
+FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "3:8").split(":"))
+METHODS = ["backprop", "reversible", "checkpoint", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra", "ddg", "fr", "gpipe",
+           "gpipe-checkpoint", "1f1b", "zb-h1", "zb-h2", "interleaved", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v",
+           "pipedream", "pipedream-2bw"]
+TWO_STAGES = ["interleaved", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"]
+# Student's t, probability 0.975, by degrees of freedom: any table has them.
+STUDENT = {1: 12.706204736432095, 2: 4.302652729911275}
+TINY = """\
+run: {name: tiny, epochs: 2, eval_every: 1}
+data: {set: grammar, batch: 2, limit: 48, eval_limit: 8, workers: 1}
+model: {family: revgpt, depth: 3, width: 8, heads: 2, context: 8}
+stages: {partition: balanced, count: 4}
+lr: {warmup_epochs: 1}
+device: {threads: 1}
+"""
+LINKS = {"cluster.link.latency_s": 0.125, "cluster.link.bandwidth_Bps": 4096}
+
+
+class ReachTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("tiny.yaml", TINY)
+        self.write("same.yaml", "run: {seed: 5}\n")  # sets nothing of the cluster: the run is simulated again as it was
+
+    def train(self, output, settings, code=0):
+        found, _, error = self.run_petra("train", "tiny.yaml", *options(settings), "--output", output, "--quiet")
+        self.assertEqual(found, code, error)
+
+    def log(self, run):
+        with h5py.File(self.path(f"{run}/run.h5"), "r") as file:
+            return {name: file[f"train/{name}"][:] for name in ("microbatch", "loss", "top1", "virtual_s")}
+
+    def reach(self, *arguments):
+        return self.good_json("reach", *arguments)
+
+    def rows(self, *arguments):
+        """The rows of the first cluster by group."""
+        return {row["group"]: row for row in self.reach(*arguments)["clusters"][0]["rows"]}
+
+
+class Synthetic(ReachTest):
+    """Logs with losses and times written by h5py, in a log of petra."""
+
+    def synthetic(self, name, losses, seconds, seed=1, **settings):
+        if not os.path.exists(self.path("template")):
+            self.train("template", {"method.name": "backprop", "run.max_microbatches": 2, "run.eval_every": 0})
+        os.makedirs(self.path(name), exist_ok=True)
+        shutil.copy(self.path("template/run.h5"), self.path(f"{name}/run.h5"))
+        self.unseal(f"{name}/run.h5")
+        with h5py.File(self.path(f"{name}/run.h5"), "r+") as file:
+            config = file.attrs["config"]
+            for key, value in {"seed": seed, "max_microbatches": len(losses), "epochs": 10**6, **settings}.items():
+                first, *rest = config.split(f"\n  {key}: ")
+                config = first + f"\n  {key}: {value}\n" + f"\n  {key}: ".join(rest).split("\n", 1)[1]
+            file.attrs["config"], file.attrs["seed"] = config, seed
+            count = len(losses)
+            for column, values in {"microbatch": range(count), "epoch": [m // 24 for m in range(count)], "loss": losses, "virtual_s": seconds,
+                                   "top1": [0] * count, "lr": [0] * count, "wall_s": [0] * count}.items():
+                old = file[f"train/{column}"]
+                kind, attributes = old.dtype, dict(old.attrs)
+                del file[f"train/{column}"]
+                new = file.create_dataset(f"train/{column}", data=numpy.array(list(values), kind), maxshape=(None,), chunks=(1024,))
+                for attribute, value in attributes.items():
+                    new.attrs[attribute] = value
+
+    # backprop on 4 stages at unit costs: forward 1 s at three stages, 3 s at the last, backward 2 s at three stages. The last stage begins
+    # after three forwards, 12 s later again.
+    @staticmethod
+    def second(microbatch):
+        return 12.0 * microbatch + 3
+
+    def test_a_line(self):
+        """Losses 10 - 0.01 m. The mean of 20 updates of 2 microbatches is 10 - 0.01 (m - 19.5)."""
+        self.synthetic("run", [10 - 0.01 * m for m in range(600)], [self.second(m) for m in range(600)], accumulate=2)
+        with h5py.File(self.path("run/run.h5"), "r") as file:
+            stages = file["model/stages"][:]
+        up, down = int(stages["forward_bytes"].sum()), int(stages["backward_bytes"].sum())
+        for target, at in ((8.0049, 219), (8.0051, 219), (9.9999, 39), (8.0149, 219), (8.0151, 218)):
+            row = self.rows("run", "--loss", str(target))["backprop"]
+            m = max(39, math.ceil((10 - target) / 0.01 + 19.5 - 1e-9))
+            self.assertIn(m, (at, at + 1))
+            end = row["runs"][0]
+            self.assertEqual((end["microbatch"], end["updates"], end["samples"], end["labels"], end["seconds"], end["bytes"]),
+                             (m, m // 2, 2 * (m + 1), 16 * (m + 1), self.second(m), m * (up + down) + up))
+            self.assertEqual(row["seconds"]["mean"], self.second(m))
+            self.assertEqual((row["seconds"]["low"], row["seconds"]["high"]), (None, None))  # one seed
+
+    def test_window(self):
+        losses = [5, 1, 5, 1, 5, 1, 2, 2, 2, 2]
+        self.synthetic("run", losses, [self.second(m) for m in range(10)])
+        for window, at in ((1, 1), (2, 6), (3, 7), (4, 8)):
+            end = self.rows("run", "--loss", "2", "--window", str(window))["backprop"]["runs"][0]
+            means = [statistics.mean(losses[i - window + 1:i + 1]) for i in range(window - 1, 10)]
+            self.assertEqual(at, window - 1 + next(i for i, mean in enumerate(means) if mean <= 2))
+            self.assertEqual((end["reached"], end["microbatch"]), (True, at))
+        self.bad(2, ["--window", "11 updates of 1", "at most 10"], "reach", "run", "--loss", "2", "--window", "11")
+
+    def test_seeds(self):
+        """Three seeds that reach 2 nats at 100, 200 and 400 microbatches, another group at 50, 60, 90."""
+        for lr, ends in (("0.5", [100, 200, 400]), ("0.25", [50, 60, 90])):
+            for seed, end in enumerate(ends, 1):
+                self.synthetic(f"{lr}-{seed}", [3.0] * end + [1.0] * 100, [self.second(m) for m in range(end + 100)], seed, lr=lr)
+        rows = self.rows(*(f"{lr}-{seed}" for lr in ("0.5", "0.25") for seed in (1, 2, 3)), "--loss", "2", "--window", "1")
+        self.assertEqual(list(rows), ["lr 0.5", "lr 0.25"])
+        logs = [[math.log(self.second(m)) for m in ends] for ends in ([100, 200, 400], [50, 60, 90])]
+        for row, values in zip(rows.values(), logs):
+            half = STUDENT[2] * statistics.stdev(values) / math.sqrt(3)
+            for key, value in ("mean", 0), ("low", -half), ("high", half):
+                self.assertAlmostEqual(row["seconds"][key] / math.exp(statistics.mean(values) + value), 1, places=9)
+        variances = [statistics.variance(values) / 3 for values in logs]
+        self.assertAlmostEqual(rows["lr 0.5"]["seconds_to_best"]["mean"], math.exp(statistics.mean(logs[0]) - statistics.mean(logs[1])), places=9)
+        freedom = sum(variances)**2 / sum(v * v / 2 for v in variances)
+        self.assertTrue(2 < freedom < 4)
+        # Student's t between 2 and 4 degrees of freedom: 4.303 .. 2.776
+        half = math.log(rows["lr 0.5"]["seconds_to_best"]["high"] / rows["lr 0.5"]["seconds_to_best"]["mean"]) / math.sqrt(sum(variances))
+        self.assertTrue(2.776 < half < 4.303, half)
+
+    def test_censored(self):
+        for seed, end in ((1, 100), (2, 200), (3, 10**6)):
+            count = min(end + 50, 300)
+            self.synthetic(f"a-{seed}", [3.0] * min(end, 300) + [1.0] * (count - min(end, 300)), [self.second(m) for m in range(count)], seed)
+            self.synthetic(f"b-{seed}", [3.0] * 80, [self.second(m) for m in range(80)], seed, lr="0.25")
+            self.synthetic(f"c-{seed}", [3.0] * 120 + [1.0], [self.second(m) for m in range(121)], seed, lr="0.75")
+        runs = [f"{group}-{seed}" for group in "abc" for seed in (1, 2, 3)]
+        rows = list(self.rows(*runs, "--loss", "2", "--window", "1").values())
+        some, none, all_of = (row["seconds"] for row in rows)
+        self.assertEqual((some["reached"], none["reached"], all_of["reached"]), (2, 0, 3))
+        values = [math.log(self.second(m)) for m in (100, 200, 299)]
+        self.assertIsNone(some["high"])
+        self.assertAlmostEqual(some["low"], math.exp(statistics.mean(values) - STUDENT[2] * statistics.stdev(values) / math.sqrt(3)), places=6)
+        self.assertIsNone(none["mean"])
+        self.assertAlmostEqual(none["low"], self.second(79), places=9)
+        self.assertAlmostEqual(all_of["low"], self.second(120), places=9)
+        self.assertEqual(all_of["low"], all_of["high"])
+        self.assertIsNone(rows[1]["seconds_to_best"])
+        self.assertEqual((rows[0]["seconds_to_best"]["lower_bound"], rows[0]["seconds_to_best"]["high"]), (True, None))
+        table = self.good("reach", *runs, "--loss", "2", "--window", "1")
+        self.assertRegex(table, r"lr 0.25 +0 of 3 +not reached +- +> 951 +- +-\n")
+        self.assertRegex(table, r"lr 0.1 +2 of 3 +>= ")
+        self.assertRegex(table, r"lr 0.75 +3 of 3 +120 .* 1\n")
+
+    def test_a_log_with_other_times(self):
+        self.synthetic("run", [1.0] * 30, [7.0 * m for m in range(30)])
+        code, out, error = self.run_petra("reach", "run", "--loss", "2", "--window", "1", "--json")
+        self.assertEqual((code, json.loads(out)["clusters"][0]["rows"][0]["runs"][0]["seconds"]), (0, 0))
+        self.assertIn("after 0.000000000 s by its log, after 3.000000000 s by a simulation", error)
+
+
+class Real(ReachTest):
+    def test_against_h5py(self):
+        """The six lines that a user would write."""
+        self.train("run", {"method.name": "pipedream", "method.accumulate": 2, "run.epochs": 8, "optim.lr": 0.3, "run.eval_every": 2})
+        with h5py.File(self.path("run/run.h5"), "r") as file:
+            loss, seconds = file["train/loss"][:], file["train/virtual_s"][:]
+        mean = numpy.convolve(loss, numpy.ones(10) / 10, "valid")
+        for part in (0, 0.3, 0.6, 1):
+            target = mean.min() + 1e-9 + part * (mean[0] - mean.min())
+            end = self.rows("run", "--loss", repr(float(target)), "--window", "5")["pipedream"]["runs"][0]
+            first = int(numpy.argmax(mean <= target)) + 9
+            self.assertTrue(end["reached"])
+            self.assertEqual((end["microbatch"], end["updates"], end["seconds"]), (first, first // 2, seconds[first]))
+        with h5py.File(self.path("run/run.h5"), "r") as file:
+            epoch, evaluation = file["epoch/epoch"][:], file["epoch/eval_loss"][:]
+        best = int(numpy.nanargmin(evaluation))
+        end = self.rows("run", "--loss", repr(float(evaluation[best])), "--metric", "eval")["pipedream"]["runs"][0]
+        self.assertEqual(end["microbatch"], 24 * (int(epoch[best]) + 1) - 1)
+        top1 = self.rows("run", "--top1", "0", "--window", "3")["pipedream"]["runs"][0]
+        self.assertEqual(top1["microbatch"], 5)
+
+    def test_sweep(self):
+        self.write("grid.yaml", "base: tiny.yaml\nrows:\n  - {name: exact, set: {method.name: 1f1b, method.accumulate: 2}}\n"
+                   "  - {name: late, set: {method.name: pipedream, method.accumulate: 2}}\nseeds: [1, 2]\n")
+        self.good("sweep", "grid.yaml", "--output", "sweep", "--quiet")
+        os.rename(self.path("sweep"), self.path("moved"))
+        found = self.reach("moved", "--loss", "4.2", "--window", "2")
+        self.assertEqual([(group["label"], group["delayed"], len(group["runs"])) for group in found["groups"]], [("exact", False, 2), ("late", True, 2)])
+        lone = self.reach(*(f"moved/{name}_seed={seed}" for name in ("exact", "late") for seed in (1, 2)), "--loss", "4.2", "--window", "2")
+        self.assertEqual([group["label"] for group in lone["groups"]], ["1f1b", "pipedream"])
+        for one, other in zip(found["clusters"][0]["rows"], lone["clusters"][0]["rows"]):
+            self.assertEqual((one["seconds"], one["bytes"], one["curve"]), (other["seconds"], other["bytes"], other["curve"]))
+        late = found["clusters"][0]["rows"][1]
+        self.assertEqual(late["delay"]["reference"], "exact")
+        for quantity in "updates", "seconds":
+            means = [row[quantity]["mean"] for row in found["clusters"][0]["rows"]]
+            self.assertAlmostEqual(late["delay"][quantity]["mean"], means[1] / means[0], places=12)
+        self.assertIn("delay: late needs ", self.good("reach", "moved", "--loss", "4.2", "--window", "2"))
+
+    def test_refused(self):
+        self.train("run", {"method.name": "petra", "run.epochs": 1})
+        self.train("arrival", {"method.name": "petra-arrival", "method.credit": 5, "run.epochs": 1})
+        self.train("measured", {"method.name": "petra", "cluster.cost.model": "measured", "run.epochs": 1})
+        self.good("simulate", "tiny.yaml", "--output", "simulated")
+        self.write("ten.yaml", "cluster: {link: {preset: 10gbe}}\n")
+        self.write("equal.yaml", "cluster: {stages: 4}\n")
+        self.write("replicas.yaml", "cluster: {replicas: 2}\n")
+        self.write("cut.yaml", "stages: {count: 3}\n")
+        self.write("wrong.yaml", "model: {width: -3}\ncluster: {link: {preset: 10gbe}}\n")
+        os.mkdir(self.path("empty"))
+        shutil.copytree(self.path("run"), self.path("again"))
+        for words, *arguments in (
+                ("one target", "run"), ("one target", "run", "--loss", "2", "--bits", "1"), ("--loss: 'two'", "run", "--loss", "two"),
+                ("--top1: '40'; expected a number, 0 .. 1", "run", "--top1", "40"), ("--metric: 'test'", "run", "--loss", "2", "--metric", "test"),
+                ("--window: '0'", "run", "--loss", "2", "--window", "0"), ("--window with", "run", "--loss", "2", "--window", "3", "--metric", "eval"),
+                ("whose labels are not bytes", "run", "--bits", "2"), ("nothing was trained", "simulated", "--loss", "2"),
+                ("the same training with the same seed (1)", "run", "again", "--loss", "2"),
+                ("equal.yaml:1: cluster.stages: 4 stages without a model", "run", "--loss", "2", "--on", "equal.yaml"),
+                ("replicas.yaml:1: cluster.replicas: 2, but run/run.h5 was trained with 1", "run", "--loss", "2", "--on", "replicas.yaml"),
+                ("cut.yaml: gives 3 stages, but run/run.h5 was trained with 4", "run", "--loss", "2", "--as", "cut.yaml"),
+                ("wrong.yaml:1: model.width", "run", "--loss", "2", "--on", "wrong.yaml"),
+                ("petra-arrival has no fixed order", "arrival", "--loss", "2", "--on", "ten.yaml"),
+                ("measured: these costs are known only", "measured", "--loss", "2", "--on", "ten.yaml"),
+                ("optim.lr is no key of the cluster", "run", "--loss", "2", "--over", "optim.lr"),
+                ("expected cluster.link.bandwidth_Bps=FROM:TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps"),
+                ("0 < FROM < TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps=5:5"),
+                ("not a number with a fraction", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
+            self.bad(2, words, "reach", *arguments)
+        self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
+        self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
+        self.bad(1, "nowhere.yaml", "reach", "run", "--loss", "2", "--on", "nowhere.yaml")
+        self.assertIsNone(self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"])  # seconds of the log, no bytes
+        self.assertEqual(self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"]["reached"], 1)
+
+    def test_groups_on_different_clusters(self):
+        self.train("a", {"method.name": "petra", "run.epochs": 1, **LINKS})
+        self.train("b", {"method.name": "pipedream", "run.epochs": 1})
+        for arguments, warns in (([], True), (["--on", "ten.yaml"], False), (["--on", "same.yaml"], True)):
+            self.write("ten.yaml", "cluster: {link: {preset: 10gbe}}\n")
+            code, _, error = self.run_petra("reach", "a", "b", "--loss", "9", "--window", "1", *arguments)
+            self.assertEqual((code, "the groups differ in cluster.link." in error), (0, warns), error)
+
+
+class Again(ReachTest):
+    """A run that is simulated again."""
+
+    def check_own(self, run, what, as_logged=True):
+        """Every loss of the log, or of k microbatches on, has its second on the cluster of the run, and as many bytes as by the log."""
+        group = self.reach(run, "--loss", "0", "--window", "1", "--on", "same.yaml")["clusters"][0]["rows"][0]
+        curve, log = group["curve"], self.log(run)
+        self.assertLessEqual(len(log["loss"]), 500, what)
+        first = len(log["loss"]) - len(curve["seconds"])
+        self.assertEqual(curve["microbatch"], log["microbatch"][first:].tolist(), what)
+        self.assertEqual(curve["seconds"], log["virtual_s"][first:].tolist(), what)
+        if as_logged:
+            self.assertEqual(self.rows(run, "--loss", "0", "--window", "1")[group["group"]]["bytes"], group["bytes"], what)
+        return group
+
+    def settings(self, method, k=1, **more):
+        k = {"pipedream-2bw": 4, "interleaved": 4, "looped-bfs": 4, "interleaved-zb": 4, "dualpipe-v": 8}.get(method, k)
+        return {"method.name": method, "method.accumulate": k, **({"stages.count": 4} if method in TWO_STAGES else {}), **LINKS, **more}
+
+    def test_every_method(self):
+        for method in METHODS:
+            self.train("run", self.settings(method, 2))
+            self.check_own("run", method)
+
+    def test_drained_or_not(self):
+        for method in "petra", "delayed", "pipedream":
+            for drain in "true", "false":
+                if (method, drain) != ("pipedream", "false"):
+                    self.train("run", self.settings(method, **{"run.drain": drain, "run.max_microbatches": 31}))
+                    self.check_own("run", (method, drain))
+
+    def test_jitter_engines_replicas(self):
+        for more in ({"cluster.jitter.model": "gamma", "cluster.jitter.scale": 0.5}, {"cluster.engines": 2}, {"cluster.replicas": 2},
+                     {"cluster.pauses.mean_between_s": 5, "cluster.pauses.duration_s": 2}, {"cluster.host.action_s": 0.25},
+                     {"cluster.node_size": 2, "cluster.card_Bps": 3000, "cluster.link.sharing": "fair"}):
+            for method in "petra", "1f1b":
+                self.train("run", self.settings(method, 2, **more, **{"run.seed": 7}))
+                self.check_own("run", (method, more))
+
+    def test_warm_up(self):
+        self.train("run", self.settings("petra", 2, **{"method.mitigation.sync_warmup_epochs": 1}))
+        self.check_own("run", "warm-up")
+
+    def test_arrival(self):
+        self.train("run", self.settings("petra-arrival", **{"method.credit": 5}))
+        log, rows = self.log("run"), self.rows("run", "--loss", "9", "--window", "3")
+        self.assertEqual(rows["petra-arrival"]["seconds"]["mean"], log["virtual_s"][2])
+
+    def test_resumed(self):
+        self.train("run", self.settings("petra", 2, **{"run.checkpoint_every": 1, "run.keep_checkpoint": "true"}))
+        found, _, error = self.run_petra("train", "tiny.yaml", *options(self.settings("petra", 2, **{"run.checkpoint_every": 1, "run.epochs": 5})),
+                                         "--output", "run", "--quiet", "--resume")
+        self.assertEqual(found, 0, error)
+        self.assertEqual(len(self.log("run")["loss"]), 5 * 24 - 3)
+        self.check_own("run", "resumed")
+
+    def test_executed(self):
+        if not petra_info_says_mpi():
+            self.skipTest("no MPI")
+        done = subprocess.run(["mpirun", "-n", "2", PETRA, *overwriting(("train", "tiny.yaml")), *options(self.settings("petra", 2)), "--set",
+                               "run.mode=execute", "--output", "run", "--quiet"], cwd=self.folder, env={**os.environ, **ENVIRONMENT},
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.check_own("run", "executed")
+
+    def test_random_configs(self):
+        """Whatever a config combines."""
+        count = 0
+        for seed in range(FIRST, FIRST + 10 * COUNT):
+            settings = {**draw(random.Random(seed)), **LINKS}
+            if "arrival" in settings["method.name"] or count == COUNT:
+                continue
+            found, _, error = self.run_petra("train", "tiny.yaml", *options(settings), "--output", f"r{seed}", "--quiet")
+            if found == 0 and len(self.log(f"r{seed}")["loss"]) >= settings["method.accumulate"]:
+                self.check_own(f"r{seed}", settings)
+                count += 1
+            else:
+                self.assertIn(found, (0, 1, 2), error)
+        self.assertEqual(count, COUNT)
+
+    def simulated(self, run, settings):
+        """When the last stage begins its action of each microbatch in petra simulate, and the bytes that the trace has by then."""
+        log = self.log(run)
+        batches = 48  # of both epochs
+        code, _, error = self.run_petra("simulate", f"{run}/config.yaml", *options(settings), "--set", f"run.max_microbatches={batches}", "--set",
+                                        "run.trace_actions=true", "--output", "simulated", "--quiet")
+        self.assertEqual((code, error), (0, ""))
+        with h5py.File(self.path("simulated/run.h5"), "r") as file:
+            kinds = file["trace/actions/kind"][:].astype(str).tolist() if file["trace/actions/kind"].dtype.kind == "S" else None
+            actions = {name: file[f"trace/actions/{name}"][:] for name in file["trace/actions"]}
+            kinds = kinds or ["FBWUE"[kind] for kind in actions["kind"]]
+        last = actions["stage"].max()
+        split = any(kind == "F" and stage == last for kind, stage in zip(kinds, actions["stage"]))
+        starts = {int(m): start for kind, stage, m, start in zip(kinds, actions["stage"], actions["microbatch"], actions["start_ns"])
+                  if stage == last and kind == ("F" if split else "B")}
+        return [1e-9 * float(starts[int(m)]) for m in log["microbatch"]]
+
+    def test_other_clusters(self):
+        """petra simulate with the same keys has the same seconds."""
+        self.write("a.yaml", "cluster: {cost: {model: roofline, device: h100, arithmetic: bf16}, link: {preset: 10gbe}}\n")
+        self.write("b.yaml", "base: a.yaml\ncluster: {link: {latency_s: 0.003}, engines: 2, jitter: {model: lognormal, scale: 0.3}, speeds: [1, 2, 0.5, 1]}\n")
+        on = {"a.yaml": {"cluster.cost.model": "roofline", "cluster.cost.device": "h100", "cluster.cost.arithmetic": "bf16", "cluster.link.preset": "10gbe"}}
+        on["b.yaml"] = {**on["a.yaml"], "cluster.link.latency_s": 0.003, "cluster.engines": 2, "cluster.jitter.model": "lognormal",
+                        "cluster.jitter.scale": 0.3, "cluster.speeds": "[1, 2, 0.5, 1]"}
+        for method in "petra", "1f1b", "zb-h2", "pipedream", "ddg":
+            self.train("run", self.settings(method, 2, **{"run.seed": 3}))
+            found = self.reach("run", "--loss", "0", "--window", "1", "--on", "a.yaml", "--on", "b.yaml")["clusters"]
+            for cluster in found:
+                curve = cluster["rows"][0]["curve"]
+                expected = self.simulated("run", on[cluster["file"]])
+                self.assertEqual(curve["seconds"], expected[len(expected) - len(curve["seconds"]):], (method, cluster["file"]))
+
+    def test_another_model(self):
+        self.write("large.yaml", "model: {width: 64, depth: 5, heads: 4, context: 16}\ndata: {batch: 1}\nstages: {partition: list, blocks: [2, 5, 3, 2]}\n"
+                   "optim: {lr: 7}\ncluster: {link: {preset: wan}}\n")  # the last two have no effect
+        self.write("a.yaml", "cluster: {cost: {model: roofline}, link: {preset: 100gbe}}\n")
+        more = {"cluster.cost.model": "roofline", "cluster.link.preset": "100gbe", "model.width": 64, "model.depth": 5, "model.heads": 4,
+                "model.context": 16, "data.batch": 1, "stages.partition": "list", "stages.blocks": "[2, 5, 3, 2]"}
+        for method in "petra", "1f1b":
+            self.train("run", self.settings(method, 2))
+            found = self.reach("run", "--loss", "9", "--window", "1", "--on", "a.yaml", "--as", "large.yaml")
+            self.assertIn("the updates are those of the small models", found["as"]["text"])
+            row = found["clusters"][0]["rows"][0]
+            expected = self.simulated("run", more)
+            self.assertEqual(row["curve"]["seconds"], expected[len(expected) - len(row["curve"]["seconds"]):], method)
+            self.assertEqual((row["runs"][0]["updates"], row["runs"][0]["samples"], row["runs"][0]["labels"]), (0, 2, 32))
+            self.assertIn("large.yaml: the updates are those of the small", self.good("reach", "run", "--loss", "9", "--window", "1", "--as", "large.yaml"))
+
+    def test_no_data_are_read(self):
+        self.write("words.txt", "to be or not to be " * 200)
+        self.write("tiny.yaml", TINY.replace("set: grammar", "set: text, path: words.txt"))
+        self.train("run", self.settings("petra", 2, **{"run.eval_every": 0}))
+        os.remove(self.path("words.txt"))
+        self.check_own("run", "text")
+        bits = self.rows("run", "--bits", "9", "--window", "1")["petra"]["runs"][0]
+        loss = self.rows("run", "--loss", repr(9 * math.log(2)), "--window", "1")["petra"]["runs"][0]
+        self.assertEqual(bits, loss)
+
+    def test_bytes_of_replicas(self):
+        """Each update exchanges the gradients of each stage with the other replica."""
+        self.train("one", {**self.settings("1f1b", 2), "run.eval_every": 0})
+        self.train("two", {**self.settings("1f1b", 2, **{"cluster.replicas": 2}), "run.eval_every": 0})
+        with h5py.File(self.path("two/run.h5"), "r") as file:
+            parameters = file["model/stages"]["parameters"][:]
+        at = {run: self.rows(run, "--loss", "9", "--window", "5")["1f1b"]["runs"][0] for run in ("one", "two")}
+        self.assertEqual(at["one"]["microbatch"], 9)
+        # Of four updates, every stage has made those before the flush of microbatch 8; a ring of two sends a gradient once each way.
+        self.assertEqual(at["two"]["bytes"] - 2 * at["one"]["bytes"], 4 * 2 * sum(2 * 4 * ((int(p) + 1) // 2) for p in parameters))
+
+
+class Figures(ReachTest):
+    """plot_reach.py and petra report, from what --json prints."""
+
+    def script(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(ROOT, "analysis/plot_reach.py"), *arguments], cwd=self.folder, capture_output=True, text=True,
+                              check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": self.path("mpl")})
+
+    def make(self):
+        self.write("wan.yaml", "cluster: {link: {preset: wan}}\n")
+        for method in "1f1b", "pipedream":
+            for seed in 1, 2:
+                self.train(f"{method}-{seed}", {"method.name": method, "run.seed": seed})
+        lowest = max(self.log(f"pipedream-{seed}")["loss"].min() for seed in (1, 2))
+        places = [f"{method}-{seed}" for method in ("1f1b", "pipedream") for seed in (1, 2)]
+        text = self.good("reach", *places, "--loss", repr(float(lowest) + 1e-9), "--window", "1", "--on", "same.yaml", "--on", "wan.yaml", "--json")
+        self.write("reach.json", text)
+        return json.loads(text)
+
+    def test_points(self):
+        found = self.make()
+        done = self.script("reach.json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = [line.split(" | ") for line in done.stdout.splitlines()[1:]]
+        rows = [(cluster["name"], row) for cluster in found["clusters"] for row in cluster["rows"]]
+        self.assertEqual([line[:3] for line in lines], [[name, row["group"], f"{row['seconds']['reached']} of 2"] for name, row in rows])
+        for line, (_, row) in zip(lines, rows):
+            self.assertEqual(line[3], f"{row['seconds']['mean']:.6g}" if row["seconds"]["reached"] == 2 else "-")
+        self.assertEqual(lines[1][3] == "-", False)  # pipedream reaches it with both seeds
+
+    def test_drawn(self):
+        if not importlib.util.find_spec("matplotlib"):
+            self.skipTest("no matplotlib")
+        self.make()
+        done = self.script("reach.json", "-o", "reach.svg")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(b"<svg", self.read("reach.svg"))
+        for text, words in ("{}", "not the output of petra reach --json"), ("[", "not the output of petra reach --json"):
+            self.write("bad.json", text)
+            done = self.script("bad.json")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+
+    def test_report(self):
+        if not importlib.util.find_spec("plotly"):
+            self.skipTest("no plotly")
+        self.make()
+        code, out, error = self.run_petra("report", "reach.json", "pipedream-1", "--output", "page.html", "--json",
+                                          env={**os.environ, "PETRA_PYTHON": sys.executable})
+        self.assertEqual((code, error), (0, ""))
+        self.assertEqual((json.loads(out)["reaches"], "reach" in json.loads(out)["sections"]), (["reach.json"], True))
+        page = self.read("page.html").decode()
+        data = json.loads(page.split('<script id="data" type="application/json">')[1].split("</script>")[0].replace("\\u003c", "<"))
+        figures = next(section["figures"] for section in data if section["id"] == "reach")
+        self.assertEqual([figure["caption"].split(":")[0] for figure in figures], ["same", "wan"])
+        lines = [trace for trace in figures[1]["views"][""]["traces"] if trace["mode"] == "lines" and "fill" not in trace]
+        self.assertEqual([trace["name"] for trace in lines], ["1f1b", "pipedream"])
+        curve = json.loads(self.read("reach.json"))["clusters"][1]["rows"][1]["curve"]
+        self.assertEqual(lines[1]["x"], [float(f"{second:.5g}") for second in curve["seconds"]])
+        self.assertEqual(lines[1]["y"], [float(f"{mean:.5g}") for mean in curve["mean"]])
+
+
+class Over(ReachTest):
+    def test_break_even(self):
+        """The curve over a key has the seconds of clusters with its values."""
+        for seed in 1, 2:
+            for name, method in ("a", "1f1b"), ("b", "pipedream"):
+                self.train(f"{name}{seed}", {"method.name": method, "method.accumulate": 2, "run.seed": seed, "run.epochs": 3, "optim.lr": 0.3})
+        lowest = [numpy.convolve(self.log(run)["loss"], numpy.ones(6) / 6, "valid").min() for run in ("a1", "a2", "b1", "b2")]
+        runs = ["a1", "a2", "b1", "b2", "--loss", repr(float(max(lowest)) + 1e-9), "--window", "3"]
+        self.write("c.yaml", "cluster: {cost: {model: constant, forward_s: 0.001, backward_s: 0.002}, link: {bandwidth_Bps: 1e5, latency_s: 0.01}}\n")
+        found = self.reach(*runs, "--on", "c.yaml", "--over", "cluster.link.latency_s=1e-5:1")["clusters"][0]["over"]
+        self.assertEqual((found["key"], len(found["values"])), ("cluster.link.latency_s", 21))
+        self.assertAlmostEqual(found["values"][0], 1e-5)
+        self.assertEqual(found["values"][-1], 1)
+        for index in 0, 10, 20:
+            self.write("at.yaml", f"base: c.yaml\ncluster: {{link: {{latency_s: {found['values'][index]!r}}}}}\n")
+            rows = self.rows(*runs, "--on", "at.yaml")
+            for group, row in rows.items():
+                self.assertAlmostEqual(found["seconds"][group][index] / row["seconds"]["mean"], 1, places=9)
+        default = self.reach(*runs, "--on", "c.yaml", "--over", "cluster.link.latency_s")["clusters"][0]["over"]
+        self.assertAlmostEqual(default["values"][0] / 1e-4, 1, places=9)
+        self.assertAlmostEqual(default["values"][-1], 1, places=9)
+
+    def test_changes(self):
+        """Where the order of two groups changes, each is the faster one on its side: petra reconstructs, 1f1b does not."""
+        self.train("a", {"method.name": "1f1b", "method.accumulate": 4, "run.epochs": 4, "optim.lr": 0.05})
+        self.train("b", {"method.name": "petra", "method.accumulate": 4, "run.epochs": 4, "optim.lr": 0.05})
+        log = {name: self.log(name) for name in "ab"}
+        lowest = [numpy.convolve(one["loss"], numpy.ones(4) / 4, "valid").min() for one in log.values()]
+        runs = ["a", "b", "--loss", repr(float(max(lowest)) + 0.01), "--window", "1"]
+        self.write("c.yaml", "cluster: {cost: {model: constant, forward_s: 0.01, backward_s: 0.02, reconstruct_s: 0.01}, link: {bandwidth_Bps: 1e6}}\n")
+        found = self.reach(*runs, "--on", "c.yaml", "--over", "cluster.cost.reconstruct_s=1e-3:10")["clusters"][0]["over"]
+        changes = [change for change in found["changes"] if change["what"] == "best"]
+        self.assertEqual([(change["below"], change["above"]) for change in changes], [("petra", "1f1b")])
+        self.assertEqual([change["value"] for change in found["changes"] if change["what"] == "pair"], [changes[0]["value"]])
+        for factor, best in (0.999, "petra"), (1.001, "1f1b"):
+            self.write("at.yaml", f"base: c.yaml\ncluster: {{cost: {{reconstruct_s: {factor * changes[0]['value']!r}}}}}\n")
+            self.assertEqual(self.reach(*runs, "--on", "at.yaml")["clusters"][0]["best"], best)
+        text = self.good("reach", *runs, "--on", "c.yaml", "--over", "cluster.cost.reconstruct_s=1e-3:10")
+        self.assertIn("the best changes at ", text)
+        self.assertIn("break-even at ", text)
+
+
+if __name__ == "__main__":
+    main()
