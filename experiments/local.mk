@@ -200,6 +200,7 @@ EXTRA_DIST += experiments/27-seconds-to-a-loss/README.md \
 	experiments/27-seconds-to-a-loss/base.yaml \
 	experiments/27-seconds-to-a-loss/cells.csv \
 	experiments/27-seconds-to-a-loss/chosen.yaml \
+	experiments/27-seconds-to-a-loss/memory.csv \
 	experiments/27-seconds-to-a-loss/model.yaml \
 	experiments/27-seconds-to-a-loss/nvlink.yaml \
 	experiments/27-seconds-to-a-loss/rates.yaml \

@@ -181,10 +181,10 @@ def updates_table(cells, rows):
             if method == "zb-v":
                 continue
             rate = best_rate(cells, method, optimiser)
-            line = [optimiser, f"`{method}`", f"{rate:g}"]
+            line = [optimiser, f"`{method}`", f"{rate:g}", len(losses(cells, method, optimiser, rate))]
             line += [sim.mean_text(list(losses(cells, method, optimiser, rate, name).values()), 3) for name in ("train_loss", "eval_loss")]
             body.append(line + [span(sole(rows, target, "nvlink", method, optimiser), "updates") for target in TARGETS])
-    sim.markdown(["optimiser", "method", "rate", "training loss", "evaluation loss", *(f"updates to {target:g}" for target in TARGETS)], body)
+    sim.markdown(["optimiser", "method", "rate", "seeds", "training loss", "evaluation loss", *(f"updates to {target:g}" for target in TARGETS)], body)
 
 
 def sole(rows, target, cluster, method, optimiser):
@@ -218,7 +218,7 @@ def change(row):
 def turns_tables(turns):
     for what, names in (("best", ("fastest below", "fastest above")), ("pair", ("faster below", "faster above"))):
         found = sorted((r for r in turns if r["what"] == what), key=lambda r: (r["optimiser"], r["bandwidth_Bps"]))
-        sim.markdown(["optimiser", "Gbit/s", *names], [[r["optimiser"], f"{8e-9 * r['bandwidth_Bps']:.3g}", f"`{r['below']}`", f"`{r['above']}`"] for r in found])
+        sim.markdown(["optimiser", "Gbit/s", *names], [[r["optimiser"], number(8e-9 * r["bandwidth_Bps"]), f"`{r['below']}`", f"`{r['above']}`"] for r in found])
 
 
 def memory_table(rows):
@@ -240,7 +240,7 @@ def tables(cells, rows, turns, peaks):
 # --- the figure ---
 
 def draw(rows):
-    """One panel for each cluster: seconds to the last target, by method; filled markers are Muon."""
+    """One panel for each cluster: seconds to the last target, by method and optimiser."""
     plt = sim.pyplot()
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), sharey=True, layout="constrained")
     for axis, (cluster, title) in zip(grid.flat, CLUSTERS.items()):
@@ -257,25 +257,28 @@ def draw(rows):
     grid[0, 0].invert_yaxis()
     for axis in grid[:, 0]:
         axis.set_ylabel("method")
-    look = {"color": sim.BLACK, "linestyle": "none", "marker": "o"}
-    sim.legend_of(figure, {"AdamW": {**look, "markerfacecolor": "white"}, "Muon": look,
-                           "no seed, or not every seed, reaches it: at least this": {**look, "marker": ">"}}, 3)
+    bound = {"color": sim.BLACK, "marker": ">", "linestyle": "none"}
+    sim.legend_of(figure, {"AdamW": look("adamw"), "Muon": look("muon"), "not reached by all seeds: at least this": bound}, 3)
     sim.save(figure, FIGURE)
+
+
+def look(optimiser):
+    """Returns the look that an optimiser has in experiment 22, too."""
+    return {**sim.common.style({"adamw": 1, "muon": 3}[optimiser]), "linestyle": "none"}
 
 
 def point(axis, row, y, unit, limit):
     """Draws one group: its mean with the interval; an arrow from the lower bound to the edge if not all seeds reach the target."""
-    colour = sim.method_look(row["method"])["color"]
-    face = colour if row["optimiser"] == "muon" else "white"
+    shown = look(row["optimiser"])
     if row["reached"] < row["seeds"]:
         low = row["seconds_low"] / unit
-        axis.plot([low, limit], [y, y], color=colour, linestyle=":", linewidth=1)
-        axis.plot([low], [y], color=colour, marker=">", markerfacecolor=face, linestyle="none")
+        axis.plot([low, limit], [y, y], color=shown["color"], linestyle=":", linewidth=1)
+        axis.plot([low], [y], **{**shown, "marker": ">"})
         axis.annotate(f"{row['reached']} of {row['seeds']}", (low, y), xytext=(-5, 0), textcoords="offset points", ha="right", va="center", fontsize=7)
         return
     if row["seconds_low"] != "":
-        axis.plot([row["seconds_low"] / unit, row["seconds_high"] / unit], [y, y], color=colour, linewidth=1.4)
-    axis.plot([row["seconds"] / unit], [y], color=colour, marker="o", markerfacecolor=face, linestyle="none")
+        axis.plot([row["seconds_low"] / unit, row["seconds_high"] / unit], [y, y], color=shown["color"], linewidth=1.4)
+    axis.plot([row["seconds"] / unit], [y], **shown)
 
 
 def main():
