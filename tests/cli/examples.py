@@ -59,7 +59,8 @@ exec {PETRA} "$@"
                 continue  # tests/cli/weights_torch.py, where there is PyTorch
             if "runs/a runs/b" in script:
                 for name in "a", "b":
-                    self.assertEqual(self.shell(f"petra train mine.yaml --output runs/{name} --quiet").returncode, 0)
+                    self.assertEqual(self.shell(f"petra train mine.yaml --set stages.count=2 --set stages.partition=balanced --output runs/{name} "
+                                                "--quiet").returncode, 0)
                 if not has_plotly():
                     script = script.replace("petra report", "! petra report")
             if "data.path=imagenet" not in script:
