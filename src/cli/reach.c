@@ -195,7 +195,7 @@ static void add_row(const petra_reach *reach, const petra_reach_cluster *cluster
     return;
   }
   estimate_cell(table, &row->updates, 1, true);
-  estimate_cell(table, &row->samples, (double)petra_sample_labels(cluster->config), false);
+  estimate_cell(table, &row->samples, (double)petra_sample_labels(row->config), false);
   estimate_cell(table, &row->seconds, 1, true);
   estimate_cell(table, &row->bytes, 1e-9, false);
   if (group == cluster->best)
@@ -244,6 +244,40 @@ static petra_status print_rows(const petra_reach *reach, const petra_reach_clust
   return petra_table_print(table, stdout);
 }
 
+static petra_status describe_costs(const void *config, FILE *out) {
+  return petra_describe_costs(config, out);
+}
+
+static petra_status describe_links(const void *config, FILE *out) {
+  petra_describe_links(config, false, out);
+  return PETRA_OK;
+}
+
+/* Prints one line if all groups have the same costs or links, else a line for each group. */
+static petra_status print_description(const petra_reach *reach, const petra_reach_cluster *cluster, const char *word,
+                                      petra_text_printer describe) {
+  const int groups = reach->groups.count;
+  char **texts;
+  size_t size;
+  bool equal = true;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&texts, (size_t)groups, sizeof *texts));
+  for (int g = 0; g < groups && status == PETRA_OK; g++) {
+    status = petra_text_print(describe, cluster->rows[g].config, "the cluster of a group", &texts[g], &size);
+    equal = equal && status == PETRA_OK && strcmp(texts[0], texts[g]) == 0;
+  }
+  for (int g = 0; g < (equal ? 1 : groups) && status == PETRA_OK; g++) {
+    printf("%-9s", g == 0 ? word : "");
+    if (!equal)
+      petra_utf8_print(stdout, "%s: ", reach->groups.groups[g].label);
+    printf("%s\n", texts[g]);
+  }
+  for (int g = 0; g < groups; g++)
+    petra_free(texts[g]);
+  petra_free(texts);
+  return status;
+}
+
 static petra_status print_cluster(const petra_reach *reach, const petra_reach_cluster *cluster) {
   char text[PETRA_REACH_SENTENCE];
   petra_reach_name(cluster, text);
@@ -252,11 +286,10 @@ static petra_status print_cluster(const petra_reach *reach, const petra_reach_cl
     petra_utf8_print(stdout, "%s", text);
   else
     fputs(cluster->place.as ? "the runs' own" : "the runs' own, seconds of their logs", stdout);
-  fputs("\ncosts    ", stdout);
-  PETRA_TRY(petra_describe_costs(cluster->config, stdout));
-  fputs("\nlinks    ", stdout);
-  petra_describe_links(cluster->config, false, stdout);
-  fputs("\n\n", stdout);
+  putchar('\n');
+  PETRA_TRY(print_description(reach, cluster, "costs", describe_costs));
+  PETRA_TRY(print_description(reach, cluster, "links", describe_links));
+  putchar('\n');
   PETRA_TRY(print_rows(reach, cluster));
   for (int g = 0; g < reach->groups.count; g++) {
     petra_reach_delay_text(reach, cluster, g, text);

@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { VALUES = 21, SET = 128 };
-static const double DEFAULT_SPAN = 100; /* the key varies from its value / SPAN to its value x SPAN */
+static const double DEFAULT_SPAN = 100; /* the key varies from its value / SPAN to its value x SPAN: the smallest and
+                                         * the largest value of the groups */
 static const double EXACT = 1.0002;     /* two values this close are one */
 
 /* --- the option --- */
@@ -33,7 +34,6 @@ static petra_status read_range(const char *text, const char *range, double *from
 static petra_status read_option(const petra_reach *reach, const petra_reach_cluster *cluster, petra_reach_over *over,
                                 double *from, double *to) {
   const char *text = reach->options.over, *equals = strchr(text, '=');
-  double value;
   PETRA_TRY(petra_duplicate_string(&over->key, text));
   if (equals)
     over->key[equals - text] = 0;
@@ -42,14 +42,21 @@ static petra_status read_option(const petra_reach *reach, const petra_reach_clus
                       "--over: %s is no key of the cluster, so the updates could depend on it; expected a number of "
                       "the section cluster, such as cluster.link.bandwidth_Bps",
                       over->key);
-  PETRA_TRY(petra_config_number(cluster->config, over->key, &value));
+  PETRA_TRY(petra_config_number(cluster->rows[0].config, over->key, from));
+  *to = *from;
+  for (int g = 1; g < reach->groups.count; g++) {
+    double value;
+    PETRA_TRY(petra_config_number(cluster->rows[g].config, over->key, &value));
+    *from = fmin(*from, value);
+    *to = fmax(*to, value);
+  }
   if (equals)
     return read_range(text, equals + 1, from, to);
-  if (value <= 0)
+  if (*from <= 0)
     return petra_fail(PETRA_USAGE, "--over: %s is %g here, so no range follows from it; expected %s=FROM:TO", over->key,
-                      value, over->key);
-  *from = value / DEFAULT_SPAN;
-  *to = value * DEFAULT_SPAN;
+                      *from, over->key);
+  *from /= DEFAULT_SPAN;
+  *to *= DEFAULT_SPAN;
   return PETRA_OK;
 }
 

@@ -62,17 +62,12 @@ static petra_status warn_key(void *context, const char *key, petra_config_role r
 
 /* Warns of the first key of the cluster in which the groups differ. */
 static petra_status compare_clusters(const petra_reach *reach, const petra_reach_cluster *cluster) {
-  petra_config **configs;
+  const petra_config **configs;
   difference found = {.place = cluster->place.on ? cluster->place.on : "the runs' own clusters"};
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&configs, (size_t)reach->groups.count, sizeof *configs));
-  for (int g = 0; g < reach->groups.count && status == PETRA_OK; g++)
-    status = petra_reach_config(&reach->groups.runs[reach->groups.groups[g].first], &cluster->place, NULL, &configs[g]);
-  if (status == PETRA_OK)
-    status =
-        petra_config_report_differences((const petra_config *const *)configs, reach->groups.count, warn_key, &found);
   for (int g = 0; g < reach->groups.count; g++)
-    petra_config_destroy(configs[g]);
+    configs[g] = cluster->rows[g].config;
+  const petra_status status = petra_config_report_differences(configs, reach->groups.count, warn_key, &found);
   petra_free(configs);
   return status;
 }

@@ -244,6 +244,21 @@ class Real(ReachTest):
         self.assertIsNone(self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"])  # seconds of the log, no bytes
         self.assertEqual(self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"]["reached"], 1)
 
+    def test_each_group_has_its_own_figures(self):
+        """Contexts, batches and costs of two groups, in both orders of the arguments."""
+        self.train("short", {"method.name": "1f1b", "run.epochs": 1})
+        self.train("long", {"method.name": "1f1b", "run.epochs": 1, "model.context": 16, "data.batch": 3, "cluster.cost.model": "constant"})
+        for runs, words in ((("short", "long"), ("2: unit", "3: constant")), (("long", "short"), ("3: constant", "2: unit"))):
+            code, out, error = self.run_petra("reach", *runs, "--loss", "9", "--window", "3", "--json")
+            self.assertEqual((code, "differ in cluster.cost.model" in error), (0, True))
+            found = {row["group"]: row["runs"][0] for row in json.loads(out)["clusters"][0]["rows"]}
+            self.assertEqual({group: (end["samples"], end["labels"]) for group, end in found.items()}, {"batch 2": (6, 48), "batch 3": (9, 144)})
+            code, out, _ = self.run_petra("reach", *runs, "--loss", "9", "--window", "3")
+            self.assertEqual(code, 0)
+            self.assertRegex(out, r"batch 2 +1 of 1 +2 +48 ")
+            self.assertRegex(out, r"batch 3 +1 of 1 +2 +144 ")
+            self.assertRegex(out, rf"\ncosts    batch {words[0]} \(seconds.*\n         batch {words[1]} \(seconds.*\nlinks    latency")
+
     def test_groups_on_different_clusters(self):
         self.train("a", {"method.name": "petra", "run.epochs": 1, **LINKS})
         self.train("b", {"method.name": "pipedream", "run.epochs": 1})
