@@ -86,12 +86,13 @@ static petra_status check_bytes(const petra_reach *reach) {
 
 /* --- sentences --- */
 
-static const char bound_text[] =
-    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is a lower bound";
+static const char bound_text[] = ">=: some seeds do not reach the target; each counts with its last value, so that the "
+                                 "figure is a lower bound of the "
+                                 "mean over these seeds; no interval: one would need the values that are missing";
 
 const char petra_reach_interval_text[] =
     "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the "
-    "logarithms, for ratios Welch's";
+    "logarithms, for ratios Welch's; none if a seed does not reach the target";
 
 const char petra_reach_as_text[] =
     "the updates are those of the small models that were trained; samples, seconds and bytes are those of this one";
@@ -165,11 +166,11 @@ static const char *figure(double value, char out[FIGURE]) {
   return out;
 }
 
-/* Prints "1234 (1200 .. 1270)", or without an interval "1234"; ">= 1200" for a lower bound, whose `low` is one. */
+/* Prints "1234 (1200 .. 1270)", or without an interval "1234"; ">= 1234" for a lower bound. */
 static void mean_cell(petra_table *table, double mean, double low, double high, bool lower_bound) {
   char a[FIGURE], b[FIGURE], c[FIGURE];
   if (lower_bound)
-    petra_table_cell(table, isnan(low) ? "-" : ">= %s", figure(low, a));
+    petra_table_cell(table, isnan(mean) ? "-" : ">= %s", figure(mean, a));
   else if (isnan(low))
     petra_table_cell(table, isnan(mean) ? "-" : "%s", figure(mean, a));
   else
@@ -178,7 +179,7 @@ static void mean_cell(petra_table *table, double mean, double low, double high, 
 
 static void estimate_cell(petra_table *table, const petra_reach_estimate *e, double scale, bool interval) {
   const bool bound = e->reached < e->count;
-  mean_cell(table, scale * e->mean, bound || interval ? scale * e->low : NAN, scale * e->high, bound);
+  mean_cell(table, scale * e->mean, interval ? scale * e->low : NAN, scale * e->high, bound);
 }
 
 static void add_row(const petra_reach *reach, const petra_reach_cluster *cluster, int group, petra_table *table) {
@@ -408,7 +409,8 @@ const petra_command petra_command_reach = {
         "and bytes those of the large model.\n"
         "\n"
         "Means over seeds are geometric, with 95 % intervals: Student's t of the logarithms; for ratios Welch's. A\n"
-        "seed that does not reach the target counts with its last value, and the figure becomes a lower bound (>=).\n"
+        "seed that does not reach the target counts with its last value. The figure is then a lower bound (>=) of the\n"
+        "mean over these seeds, without an interval.\n"
         "Each group with delayed gradients is compared with the fastest group without delay, of the same optimiser\n"
         "if there is one: how many more updates it needs, and how much time it takes.",
     .inputs_min = 1,

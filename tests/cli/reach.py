@@ -65,14 +65,14 @@ class ReachTest(ProgramTest):
 class Synthetic(ReachTest):
     """Logs with losses and times written by h5py, in a log of petra."""
 
-    def synthetic(self, name, losses, seconds, seed=1, **settings):
+    def synthetic(self, name, losses, seconds, seed=1, method="backprop", **settings):
         if not os.path.exists(self.path("template")):
             self.train("template", {"method.name": "backprop", "run.max_microbatches": 2, "run.eval_every": 0})
         os.makedirs(self.path(name), exist_ok=True)
         shutil.copy(self.path("template/run.h5"), self.path(f"{name}/run.h5"))
         self.unseal(f"{name}/run.h5")
         with h5py.File(self.path(f"{name}/run.h5"), "r+") as file:
-            config = file.attrs["config"]
+            config = file.attrs["config"].replace("backprop", method)
             for key, value in {"seed": seed, "max_microbatches": len(losses), "epochs": 10**6, **settings}.items():
                 first, *rest = config.split(f"\n  {key}: ")
                 config = first + f"\n  {key}: {value}\n" + f"\n  {key}: ".join(rest).split("\n", 1)[1]
@@ -149,19 +149,36 @@ class Synthetic(ReachTest):
         rows = list(self.rows(*runs, "--loss", "2", "--window", "1").values())
         some, none, all_of = (row["seconds"] for row in rows)
         self.assertEqual((some["reached"], none["reached"], all_of["reached"]), (2, 0, 3))
-        values = [math.log(self.second(m)) for m in (100, 200, 299)]
+        bound = math.exp(statistics.mean(math.log(self.second(m)) for m in (100, 200, 299)))
         self.assertIsNone(some["high"])
-        self.assertAlmostEqual(some["low"], math.exp(statistics.mean(values) - STUDENT[2] * statistics.stdev(values) / math.sqrt(3)), places=6)
+        self.assertAlmostEqual(some["mean"], bound, places=6)
+        self.assertEqual(some["low"], some["mean"])
         self.assertIsNone(none["mean"])
         self.assertAlmostEqual(none["low"], self.second(79), places=9)
         self.assertAlmostEqual(all_of["low"], self.second(120), places=9)
         self.assertEqual(all_of["low"], all_of["high"])
         self.assertIsNone(rows[1]["seconds_to_best"])
-        self.assertEqual((rows[0]["seconds_to_best"]["lower_bound"], rows[0]["seconds_to_best"]["high"]), (True, None))
+        ratio = rows[0]["seconds_to_best"]
+        self.assertEqual((ratio["lower_bound"], ratio["low"], ratio["high"]), (True, ratio["mean"], None))
+        self.assertAlmostEqual(ratio["mean"], bound / self.second(120), places=9)
         table = self.good("reach", *runs, "--loss", "2", "--window", "1")
         self.assertRegex(table, r"lr 0.25 +0 of 3 +not reached +- +> 951 +- +-\n")
-        self.assertRegex(table, r"lr 0.1 +2 of 3 +>= ")
+        updates = statistics.geometric_mean((100, 200, 299))
+        self.assertRegex(table, rf"lr 0.1 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>= {bound / self.second(120):.4g}\n")
+        self.assertIn("no interval: one would need the values that are missing", table)
         self.assertRegex(table, r"lr 0.75 +3 of 3 +120 .* 1\n")
+
+    def test_a_delayed_group_of_which_a_seed_does_not_reach(self):
+        """The sentence about delay has the figures of the rows."""
+        for seed, end in ((1, 100), (2, 200)):
+            self.synthetic(f"exact-{seed}", [3.0] * 50 + [1.0], [self.second(m) for m in range(51)], seed)
+            losses = [3.0] * 100 + [1.0 if seed == 1 else 3.0] * (end - 99)
+            self.synthetic(f"late-{seed}", losses, [2.0 * m for m in range(len(losses))], seed, method="delayed")
+        found = self.run_petra("reach", *(f"{group}-{seed}" for group in ("exact", "late") for seed in (1, 2)), "--loss", "2", "--window", "1")
+        more, bound = math.sqrt(100 * 200) / 50, math.sqrt(2 * 100 * 2 * 200)
+        self.assertRegex(found[1], rf"delayed +1 of 2 +>= {math.sqrt(100 * 200):.4g} .* >= {bound:.4g} ")
+        self.assertIn(f"delay: delayed needs at least {100 * (more - 1):.3g} % more updates than backprop and takes at most "
+                      f"{100 * (1 - bound / self.second(50)):.3g} % less time\n", found[1])
 
     def test_a_log_with_other_times(self):
         self.synthetic("run", [1.0] * 30, [7.0 * m for m in range(30)])
