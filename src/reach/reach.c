@@ -32,10 +32,6 @@ static petra_status make_curves(petra_reach *reach) {
     PETRA_TRY(petra_reach_curve_init(&reach->options.target, run->summary, run->rows, run->count,
                                      run->config->method.accumulate, &run->curve));
     PETRA_TRY(check_window(reach, run));
-    if (petra_sample_kind_of(run->config) != reach->samples)
-      return petra_fail(PETRA_USAGE, "%s is trained on %s, %s on %s; expected runs with one kind of samples", run->log,
-                        petra_sample_words_of(petra_sample_kind_of(run->config))->labels, reach->groups.runs[0].log,
-                        petra_sample_words_of(reach->samples)->labels);
   }
   return PETRA_OK;
 }

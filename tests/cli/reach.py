@@ -261,6 +261,50 @@ class Real(ReachTest):
         self.assertIsNone(self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"])  # seconds of the log, no bytes
         self.assertEqual(self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"]["reached"], 1)
 
+    def test_different_data(self):
+        self.write("a.txt", "to be or not to be " * 200)
+        self.write("b.txt", "that is the question " * 200)
+        plain = {"method.name": "petra", "run.epochs": 1, "run.eval_every": 0}
+        text = {**plain, "data.set": "text", "data.eval_share": 0}
+        self.write("shapes.yaml", "run: {epochs: 1, eval_every: 0}\ndata: {set: shapes, batch: 2, limit: 48, workers: 1}\n"
+                   "model: {family: revnet, depth: 18, width: 4}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n")
+        self.train("grammar", plain)
+        self.train("fewer", {**plain, "data.limit": 24})
+        self.train("text-a", {**text, "data.path": "a.txt"})
+        self.train("text-b", {**text, "data.path": "b.txt"})
+        for classes in 10, 12:
+            self.good("train", "shapes.yaml", "--set", f"model.classes={classes}", "--output", f"shapes-{classes}", "--quiet")
+        for words, *runs in (("grammar/run.h5 is trained with data.set: grammar, text-a/run.h5 with data.set: text; expected", "grammar", "text-a"),
+                             ("shapes-10/run.h5 is trained with model.classes: 10, shapes-12/run.h5 with model.classes: 12; expected", "shapes-10", "shapes-12"),
+                             ("text-a/run.h5 is trained with data.path: \"a.txt\", text-b/run.h5 with data.path: \"b.txt\"; expected", "text-a", "text-b")):
+            self.bad(2, words, "reach", *runs, "--loss", "9", "--window", "1")
+        self.assertEqual(len(self.rows("grammar", "fewer", "--loss", "9", "--window", "1")), 2)
+
+    def test_cells_that_are_left_out(self):
+        self.write("grid.yaml", "base: tiny.yaml\nrows:\n  - {name: exact, set: {method.name: 1f1b}}\n  - {name: late, set: {method.name: petra}}\n"
+                   "seeds: [1, 2, 3]\n")
+        self.good("sweep", "grid.yaml", "--output", "sweep", "--quiet")
+        summary = json.loads(self.read("sweep/summary.json"))
+        for states, words in (({}, None), ({5: "failed"}, "1 of 6 cells is left out, because it failed"),
+                              ({4: "failed", 5: "failed"}, "2 of 6 cells are left out, because they failed"),
+                              ({5: "open"}, "1 of 6 cells is left out, because it is not complete"),
+                              ({1: "open", 2: "open", 5: "failed"}, "3 of 6 cells are left out: 1 failed, 2 are not complete")):
+            for number, cell in enumerate(summary["cells"]):
+                cell["state"] = states.get(number, "complete")
+            self.write("sweep/summary.json", json.dumps(summary))
+            code, out, error = self.run_petra("reach", "sweep", "--loss", "9", "--window", "1", "--json")
+            self.assertEqual((code, error), (0, f"petra: warning: sweep: {words}\n" if words else ""))
+            self.assertEqual(sum(len(group["runs"]) for group in json.loads(out)["groups"]), 6 - len(states))
+
+    def test_incomplete(self):
+        self.train("run", {"method.name": "petra"})
+        self.unseal("run/run.h5")
+        with h5py.File(self.path("run/run.h5"), "r+") as file:
+            del file.attrs["complete"]
+        code, out, error = self.run_petra("reach", "run", "--loss", "9", "--window", "1", "--json")
+        self.assertEqual((code, error), (0, "petra: warning: run/run.h5: this run is not complete, and counts as far as its log goes\n"))
+        self.assertTrue(json.loads(out)["clusters"][0]["rows"][0]["runs"][0]["reached"])
+
     def test_each_group_has_its_own_figures(self):
         """Contexts, batches and costs of two groups, in both orders of the arguments."""
         self.train("short", {"method.name": "1f1b", "run.epochs": 1})
