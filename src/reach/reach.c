@@ -16,7 +16,8 @@ static petra_status check_window(const petra_reach *reach, const petra_reach_run
     return PETRA_OK;
   if (target->metric == PETRA_REACH_EVAL)
     return petra_fail(PETRA_USAGE,
-                      "--metric: eval, but %s has no evaluation; expected train, or a run with run.eval_every",
+                      "--metric: eval, but %s has no evaluation by the end of its log; expected train, or a run with "
+                      "run.eval_every",
                       run->log);
   return petra_fail(PETRA_USAGE,
                     "--window: %lld updates of %lld microbatches, but %s has losses of %lld microbatches; expected at "

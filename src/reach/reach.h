@@ -3,7 +3,7 @@
  * (docs/reach.md).
  *
  * The losses are those of the logs. The seconds of a run on its own cluster are those of its log. On another cluster,
- * or for another model with the same number of stages, its order of actions is simulated again. */
+ * or for another model with the same number of stages, its schedule is replayed. */
 #pragma once
 
 #include "reach/group.h"

@@ -44,7 +44,7 @@ class ReachTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.write("tiny.yaml", TINY)
-        self.write("same.yaml", "run: {seed: 5}\n")  # sets nothing of the cluster: the run is simulated again as it was
+        self.write("same.yaml", "cluster: {cost: {launch_s: 0}}\n")  # its default: the run is simulated again as it was
 
     def train(self, output, settings, code=0):
         found, _, error = self.run_petra("train", "tiny.yaml", *options(settings), "--output", output, "--quiet")
@@ -118,6 +118,13 @@ class Synthetic(ReachTest):
             self.assertEqual(at, window - 1 + next(i for i, mean in enumerate(means) if mean <= 2))
             self.assertEqual((end["reached"], end["microbatch"]), (True, at))
         self.bad(2, ["--window", "11 updates of 1", "at most 10"], "reach", "run", "--loss", "2", "--window", "11")
+
+    def test_first_window(self):
+        for seed, losses in ((1, [1.0] * 8), (2, [3.0] * 4 + [1.0] * 8)):
+            self.synthetic(f"run-{seed}", losses, [self.second(m) for m in range(len(losses))], seed)
+        note = "note: backprop reaches the target within the first window (1 of 2 seeds); the figures are those of this window\n"
+        self.assertIn(note, self.good("reach", "run-1", "run-2", "--loss", "2", "--window", "3"))
+        self.assertNotIn("note:", self.good("reach", "run-2", "--loss", "2", "--window", "3"))
 
     def test_seeds(self):
         """Three seeds that reach 2 nats at 100, 200 and 400 microbatches, another group at 50, 60, 90."""
@@ -236,6 +243,13 @@ class Real(ReachTest):
         self.write("replicas.yaml", "cluster: {replicas: 2}\n")
         self.write("cut.yaml", "stages: {count: 3}\n")
         self.write("wrong.yaml", "model: {width: -3}\ncluster: {link: {preset: 10gbe}}\n")
+        self.train("program", {"method.name": "petra", "method.program": "arrival", "method.credit": 5, "run.epochs": 1})
+        self.train("unseen", {"method.name": "petra", "run.eval_every": 0})
+        self.write("empty.yaml", "")
+        self.write("bare.yaml", "cluster: {}\n")
+        self.write("images.yaml", "model: {family: revnet, depth: 18}\n")
+        self.write("lost.yaml", "base: gone.yaml\n")
+        self.write("chain.yaml", "base: lost.yaml\n")
         os.mkdir(self.path("empty"))
         shutil.copytree(self.path("run"), self.path("again"))
         for words, *arguments in (
@@ -250,10 +264,30 @@ class Real(ReachTest):
                 ("wrong.yaml:1: model.width", "run", "--loss", "2", "--on", "wrong.yaml"),
                 ("petra-arrival has no fixed order", "arrival", "--loss", "2", "--on", "ten.yaml"),
                 ("measured: these costs are known only", "measured", "--loss", "2", "--on", "ten.yaml"),
+                ("with --on ten.yaml: program/run.h5: method.program: arrival has no fixed order", "program", "--loss", "2", "--on", "ten.yaml"),
                 ("optim.lr is no key of the cluster", "run", "--loss", "2", "--over", "optim.lr"),
+                ("--over: cluster is a section; expected a real number in it, such as", "run", "--loss", "2", "--over", "cluster"),
+                ("--over: cluster.link is a section; expected a real number in it, of preset", "run", "--loss", "2", "--over", "cluster.link"),
+                ("--over: cluster.jitter.model is a word; expected a real number", "run", "--loss", "2", "--over", "cluster.jitter.model"),
+                ("--over: cluster.jitter.scale from 1 to 100: '100' is out of range; expected a number, 0 .. 10\n", "run", "--loss", "9", "--window",
+                 "1", "--over", "cluster.jitter.scale=1:100"),
+                ("petra reach: no file or folder was given; expected RUN|SWEEP...; see", "--loss", "2"),
+                ("has no evaluation by the end of its log", "unseen", "--loss", "2", "--metric", "eval"),
+                ("bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines", "run", "--loss", "2", "--on", "bare.yaml"),
+                ("empty.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "empty.yaml"),
+                ("cut.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "cut.yaml"),
+                ("empty.yaml: sets no key that is read from it, such as data.batch", "run", "--loss", "2", "--as", "empty.yaml"),
+                ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),
+                ("with --as images.yaml: run/run.h5: data.set: grammar has tokens", "run", "--loss", "2", "--as", "images.yaml"),
+                ("with --on chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--on", "chain.yaml"),
+                ("with --as chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--as", "chain.yaml"),
+                ("--loss was given twice; expected it once", "run", "--loss", "2", "--loss", "3"),
+                ("--as was given twice", "run", "--loss", "2", "--as", "cut.yaml", "--as", "cut.yaml"),
+                ("--over was given twice", "run", "--loss", "2", "--over", "cluster.link.latency_s", "--over", "cluster.link.latency_s"),
+                ("--on ten.yaml was given twice; expected each cluster once", "run", "--loss", "2", "--on", "ten.yaml", "--on", "ten.yaml"),
                 ("expected cluster.link.bandwidth_Bps=FROM:TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps"),
                 ("0 < FROM < TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps=5:5"),
-                ("not a number with a fraction", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
+                ("--over: cluster.node_size is an integer; expected a real number", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
             self.bad(2, words, "reach", *arguments)
         self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
         self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
@@ -578,8 +612,27 @@ class Over(ReachTest):
             self.write("at.yaml", f"base: c.yaml\ncluster: {{cost: {{reconstruct_s: {factor * changes[0]['value']!r}}}}}\n")
             self.assertEqual(self.reach(*runs, "--on", "at.yaml")["clusters"][0]["best"], best)
         text = self.good("reach", *runs, "--on", "c.yaml", "--over", "cluster.cost.reconstruct_s=1e-3:10")
-        self.assertIn("the best changes at ", text)
-        self.assertIn("break-even at ", text)
+        self.assertRegex(text, r"the best changes at [\d.]+: petra is the best below, 1f1b above\n")
+        self.assertRegex(text, r"break-even at [\d.]+: petra is faster than 1f1b below, and slower above\n")
+        self.assertNotIn("has no effect", text)
+
+    def test_no_curve(self):
+        """A key without effect; groups that do not reach the target."""
+        self.train("run", {"method.name": "1f1b", "method.accumulate": 2})
+        key = "cluster.cost.launch_s=1e-6:1"  # of the model kernels only
+        text = self.good("reach", "run", "--loss", "9", "--window", "1", "--over", key)
+        self.assertIn("note: cluster.cost.launch_s has no effect on the seconds of any group here\n", text)
+        text = self.good("reach", "run", "--loss", "0", "--window", "1", "--over", key)
+        self.assertIn("\n\nno group reaches the target with every seed\n\n", text)
+        self.assertNotIn("has no effect", text)
+
+    def test_range_of_groups_that_differ(self):
+        for name, latency in ("a", 0.001), ("b", 0.1):
+            self.train(name, {"method.name": "1f1b", "method.accumulate": 2, "cluster.link.latency_s": latency})
+        for runs in ("a", "b"), ("b", "a"):
+            code, out, _ = self.run_petra("reach", *runs, "--loss", "9", "--window", "1", "--over", "cluster.link.latency_s", "--json")
+            values = json.loads(out)["clusters"][0]["over"]["values"]
+            self.assertEqual((code, f"{values[0]:.6g}", f"{values[-1]:.6g}"), (0, "1e-05", "10"))
 
 
 if __name__ == "__main__":
