@@ -109,6 +109,7 @@ class Plan(ProgramTest):
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), [name for name in methods if name not in fixed], ["graph", "input", "nothing"])
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), fixed, ["preset"])
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "thousands of simulations, which are slow with sanitizers; the other tests search as well")
     def test_revgpt(self):
         self.enumerate_methods(REVGPT.replace("depth: 2", "depth: 1"), 4)
 
