@@ -45,6 +45,9 @@ def cuts(blocks, stages):
         yield [end - begin for begin, end in zip((0, *places), (*places, blocks))]
 
 
+SLOW = unittest.skipIf("ASAN_OPTIONS" in os.environ, "sanitizers: thousands of simulations; the other tests search as well")
+
+
 class Plan(ProgramTest):
     def simulated(self, config, settings):
         """(seconds per sample, memory of the fullest device, largest lag); None: it cannot run."""
@@ -109,7 +112,7 @@ class Plan(ProgramTest):
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), [name for name in methods if name not in fixed], ["graph", "input", "nothing"])
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), fixed, ["preset"])
 
-    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "thousands of simulations, which are slow with sanitizers; the other tests search as well")
+    @SLOW
     def test_revgpt(self):
         self.enumerate_methods(REVGPT.replace("depth: 2", "depth: 1"), 4)
 
@@ -194,6 +197,7 @@ class Plan(ProgramTest):
                  "cluster.cost.model=unit", "--memory", "1GB")
         self.bad(2, "3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
 
+    @SLOW
     def test_rows_run(self):
         for text, batch in (GPT, 3), (REVNET, 4):
             self.write("c.yaml", text)
