@@ -108,8 +108,8 @@ def draw(reach, linear=False):
     for panel in panels.flat[len(reach.clusters):]:
         panel.remove()
     bands = any(points_of(row)[2] for cluster in reach.clusters for row in cluster["rows"])
-    figure.suptitle(common.drawn(f"Dashed: {reach.target['text']}") + ("\n" if columns == 1 else "; ") + "points: where a group reaches it" +
-                    ("; bands and bars: 95 % intervals over seeds" if bands else "; one seed each"), fontsize=9)
+    texts = [f"Dashed: {reach.target['text']}", "points: where a group reaches it", "bands and bars: 95 % intervals over seeds" if bands else "one seed each"]
+    figure.suptitle(("\n" if columns == 1 else "; ").join(map(common.drawn, texts)), fontsize=9)
     handles = [plt.Line2D([], [], **common.style(number)) for number in range(len(reach.groups))]
     labels = [common.drawn(group) for group in reach.groups]
     common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))

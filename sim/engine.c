@@ -212,5 +212,6 @@ void petra_event_queue_copy(const petra_event_queue *queue, petra_event *out) {
   for (int64_t i = 0; i < queue->count; i++)
     for (int32_t place = queue->heap[i].first; place >= 0; place = queue->nodes[place].next)
       *out++ = event_of(queue, &queue->heap[i], place);
-  qsort(out - queue->events, (size_t)queue->events, sizeof *out, by_order);
+  if (queue->events > 1)
+    qsort(out - queue->events, (size_t)queue->events, sizeof *out, by_order);
 }

@@ -46,8 +46,8 @@ typedef struct petra_option {
       *value; /* "DIR", "FILE", ...: placeholder of its value in the help; "a|b": one of these; NULL: it has no value */
   size_t member; /* offset in petra_arguments of a const char * or, without a value, of a bool */
   const char *help;
-  size_t count; /* offset of the int that counts the values of an option that may be repeated; 0: it may not */
-  int maximum;  /* of these values; `member` is then an array of them */
+  size_t count; /* offset of the int that counts the values of an option that has several; 0: it has one, the last */
+  int maximum; /* of these values; `member` is then an array of them; with `count` 0 and 1: a second value is an error */
 } petra_option;
 
 typedef struct petra_command {
@@ -69,6 +69,10 @@ typedef struct petra_command {
 /* The members of an option, as an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
   { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), 0, 0 }
+
+/* The same for an option of which a second value is an error. */
+#define PETRA_OPTION_ONCE(name_text, value_text, member_name, help_text)                                               \
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), 0, 1 }
 
 /* The same for an option that may be repeated: `member` is an array, `count_member` the number of its values. */
 #define PETRA_OPTION_REPEATED(name_text, value_text, member_name, count_member, maximum_count, help_text)              \

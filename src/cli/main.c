@@ -124,6 +124,8 @@ static petra_status take_option(const petra_option *option, const char *value, p
   if (!*value && (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0))
     return petra_fail(PETRA_USAGE, "--%s: expected a %s, got an empty name", option->name,
                       strcmp(option->value, "DIR") == 0 ? "folder" : "file");
+  if (option->count == 0 && option->maximum == 1 && *(const char **)(void *)member)
+    return petra_fail(PETRA_USAGE, "--%s was given twice; expected it once", option->name);
   if (option->count == 0) {
     *(const char **)(void *)member = value;
     return PETRA_OK;
@@ -193,6 +195,9 @@ static petra_status read_operands(const petra_command *command, int count, char 
   if (count > maximum && maximum == 1)
     return petra_fail(PETRA_USAGE, "expected one %s, got '%s' and '%s'",
                       command->takes_config ? "file" : "file or folder", operands[0], operands[1]);
+  if (count < command->inputs_min && count == 0)
+    return petra_fail(PETRA_USAGE, "petra %s: no file or folder was given; expected %.*s; see petra %s --help",
+                      command->name, (int)strcspn(command->arguments, " "), command->arguments, command->name);
   if (count < command->inputs_min || count > maximum)
     return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
                       command->arguments, command->name);

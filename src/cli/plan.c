@@ -32,8 +32,17 @@ static petra_status read_bytes(const char *text, int64_t *out) {
   static const struct {
     const char *unit;
     double bytes;
-  } units[] = {{"", 1},      {"B", 1},      {"KB", 1e3},        {"MB", 1e6},           {"GB", 1e9},
-               {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+  } units[] = {{"", 1},
+               {"B", 1},
+               {"KB", 1e3},
+               {"kB", 1e3},
+               {"MB", 1e6},
+               {"GB", 1e9},
+               {"TB", 1e12},
+               {"KiB", 1024},
+               {"MiB", 1048576.0},
+               {"GiB", 1073741824.0},
+               {"TiB", 1099511627776.0}};
   char *end;
   errno = 0;
   const double number = strtod(text, &end);
@@ -46,7 +55,9 @@ static petra_status read_bytes(const char *text, int64_t *out) {
     return PETRA_OK;
   }
   return petra_fail(PETRA_USAGE,
-                    "--memory: '%s'; expected a number of bytes from 1 to 1e18, such as 80GB, 64GiB or 512MB", text);
+                    "--memory: '%s'; expected 1 to 1e18 bytes, such as 80GB, 64GiB or 512MB (units B, kB, MB, GB, TB, "
+                    "KiB, MiB, GiB, TiB)",
+                    text);
 }
 
 static petra_status read_options(planning *p, int32_t *devices) {
@@ -226,10 +237,27 @@ static petra_status fail_limits(planning *p) {
                     least->candidate.stages, (long long)accumulate_of(p, least), keep_of(least));
 }
 
+/* In a short run the first microbatches, which read the first weights, hide the lag. */
+static void warn_of_short_runs(const planning *p) {
+  for (int64_t i = 0; i < p->result.points.count; i++) {
+    const petra_point *point = &p->result.points.point[i];
+    const int64_t enough = 2 * (2 * (int64_t)point->candidate.stages + accumulate_of(p, point));
+    if (point->candidate.method.program->moment == PETRA_MOMENT_WINDOW || point->found.microbatches >= enough)
+      continue;
+    petra_log(PETRA_LOG_WARNING,
+              "%s on %d stages was simulated for %lld microbatches, too few for the lag to reach its final value; "
+              "expected at least %lld (run.max_microbatches, run.epochs)",
+              point->candidate.method.name, point->candidate.stages, (long long)point->found.microbatches,
+              (long long)enough);
+    return;
+  }
+}
+
 static petra_status search(planning *p) {
   PETRA_TRY(petra_search(p->candidates, &p->options, &p->result));
   if (p->result.points.count == 0)
     return fail_limits(p);
+  warn_of_short_runs(p);
   return p->arguments->json ? print_json(p) : print_table(p);
 }
 
@@ -257,26 +285,27 @@ const petra_command petra_command_plan = {
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--memory SIZE] [--devices N] [--exact] [--lag-at-most L] [--json]",
     .help =
         "Simulates the network, costs and links of a config with all methods, stages per device, cuts of the network\n"
-        "into stages, numbers k of microbatches per update and kinds of recomputation. Prints those of which no\n"
-        "other is as fast with as little memory of the fullest device and as small a lag. Each row has the\n"
+        "into stages, numbers k of microbatches per update and kinds of recomputation. Prints every candidate\n"
+        "unless another is at least as good in time, memory of the fullest device and lag. Each row has the\n"
         "settings with which `petra simulate` prints its figures and `petra train` trains it.\n"
         "\n"
         "Stages per device: one; two in a V; one to four in a loop (without a model one or two), or up to\n"
         "method.chunks. The samples per update stay those of the config (data.batch x method.accumulate x\n"
         "cluster.replicas), since the optimiser sees them. If costs are counted from kernels\n"
         "(cluster.cost.model: roofline or kernels), k runs over all divisors of data.batch x method.accumulate;\n"
-        "otherwise it stays. Recomputation (method.keep) varies for methods whose backward reads the weights of\n"
-        "the forward: their gradients do not depend on it.\n"
+        "otherwise k stays that of the config. Methods whose backward reads the same weights as the forward are\n"
+        "tried with and without recomputation (method.keep), because their gradients do not depend on it.\n"
         "\n"
         "If costs are known for each block (roofline, kernels, a profile with one block per stage), the network is\n"
-        "cut anew. With at most 2,000 cuts into that many stages, all are considered. With more, petra simulates\n"
-        "the cuts with the least bottleneck for each limit of memory, by dynamic programming, and moves each\n"
-        "boundary of a row by one block as long as that gives a better row. Otherwise the stages of the config are\n"
+        "cut anew. With at most 2,000 cuts into that many stages, all are considered. With more, dynamic\n"
+        "programming finds for each memory limit the cut whose slowest stage is fastest. petra simulates these\n"
+        "and moves each boundary of a row by one block as long as that gives a better row. Otherwise the stages of the "
+        "config are\n"
         "used, or stages.partition: balanced for another number of stages.\n"
         "\n"
         "Of the section method, petra plan uses only accumulate, chunks and credit, as `petra methods` does.\n"
-        "A candidate is left out without a simulation only if a bound of its time and memory shows that it does\n"
-        "not fit or that a row is at least as good.",
+        "petra skips a simulation only if a lower bound of time and memory shows that the candidate does not fit\n"
+        "or that a row is at least as good.",
     .takes_config = true,
     .options =
         (const petra_option[]){

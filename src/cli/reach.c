@@ -65,6 +65,10 @@ static petra_status read_options(const petra_arguments *a, petra_reach_options *
                                .on_count = a->on_count,
                                .as = a->as,
                                .over = a->over};
+  for (int i = 0; i < a->on_count; i++)
+    for (int other = 0; other < i; other++)
+      if (strcmp(a->on[i], a->on[other]) == 0)
+        return petra_fail(PETRA_USAGE, "--on %s was given twice; expected each cluster once", a->on[i]);
   if (a->metric && strcmp(a->metric, "train") != 0 && strcmp(a->metric, "eval") != 0)
     return petra_fail(PETRA_USAGE, "--metric: '%s'; expected train or eval", a->metric);
   if (a->metric && strcmp(a->metric, "eval") == 0)
@@ -86,12 +90,13 @@ static petra_status check_bytes(const petra_reach *reach) {
 
 /* --- sentences --- */
 
-static const char bound_text[] =
-    ">=: some seeds do not reach the target; each counts with its last value, so that the figure is a lower bound";
+static const char bound_text[] = ">=: some seeds do not reach the target; each counts with its last value, so that the "
+                                 "figure is a lower bound of the "
+                                 "mean over these seeds; no interval: one would need the values that are missing";
 
 const char petra_reach_interval_text[] =
     "means over seeds are geometric; in brackets: 95 % intervals, Student's t of the "
-    "logarithms, for ratios Welch's";
+    "logarithms, for ratios Welch's; none if a seed does not reach the target";
 
 const char petra_reach_as_text[] =
     "the updates are those of the small models that were trained; samples, seconds and bytes are those of this one";
@@ -165,11 +170,11 @@ static const char *figure(double value, char out[FIGURE]) {
   return out;
 }
 
-/* Prints "1234 (1200 .. 1270)", or without an interval "1234"; ">= 1200" for a lower bound, whose `low` is one. */
+/* Prints "1234 (1200 .. 1270)", or without an interval "1234"; ">= 1234" for a lower bound. */
 static void mean_cell(petra_table *table, double mean, double low, double high, bool lower_bound) {
   char a[FIGURE], b[FIGURE], c[FIGURE];
   if (lower_bound)
-    petra_table_cell(table, isnan(low) ? "-" : ">= %s", figure(low, a));
+    petra_table_cell(table, isnan(mean) ? "-" : ">= %s", figure(mean, a));
   else if (isnan(low))
     petra_table_cell(table, isnan(mean) ? "-" : "%s", figure(mean, a));
   else
@@ -178,7 +183,7 @@ static void mean_cell(petra_table *table, double mean, double low, double high, 
 
 static void estimate_cell(petra_table *table, const petra_reach_estimate *e, double scale, bool interval) {
   const bool bound = e->reached < e->count;
-  mean_cell(table, scale * e->mean, bound || interval ? scale * e->low : NAN, scale * e->high, bound);
+  mean_cell(table, scale * e->mean, interval ? scale * e->low : NAN, scale * e->high, bound);
 }
 
 static void add_row(const petra_reach *reach, const petra_reach_cluster *cluster, int group, petra_table *table) {
@@ -195,7 +200,7 @@ static void add_row(const petra_reach *reach, const petra_reach_cluster *cluster
     return;
   }
   estimate_cell(table, &row->updates, 1, true);
-  estimate_cell(table, &row->samples, (double)petra_sample_labels(cluster->config), false);
+  estimate_cell(table, &row->samples, (double)petra_sample_labels(row->config), false);
   estimate_cell(table, &row->seconds, 1, true);
   estimate_cell(table, &row->bytes, 1e-9, false);
   if (group == cluster->best)
@@ -244,6 +249,40 @@ static petra_status print_rows(const petra_reach *reach, const petra_reach_clust
   return petra_table_print(table, stdout);
 }
 
+static petra_status describe_costs(const void *config, FILE *out) {
+  return petra_describe_costs(config, out);
+}
+
+static petra_status describe_links(const void *config, FILE *out) {
+  petra_describe_links(config, false, out);
+  return PETRA_OK;
+}
+
+/* Prints one line if all groups have the same costs or links, else a line for each group. */
+static petra_status print_description(const petra_reach *reach, const petra_reach_cluster *cluster, const char *word,
+                                      petra_text_printer describe) {
+  const int groups = reach->groups.count;
+  char **texts;
+  size_t size;
+  bool equal = true;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&texts, (size_t)groups, sizeof *texts));
+  for (int g = 0; g < groups && status == PETRA_OK; g++) {
+    status = petra_text_print(describe, cluster->rows[g].config, "the cluster of a group", &texts[g], &size);
+    equal = equal && status == PETRA_OK && strcmp(texts[0], texts[g]) == 0;
+  }
+  for (int g = 0; g < (equal ? 1 : groups) && status == PETRA_OK; g++) {
+    printf("%-9s", g == 0 ? word : "");
+    if (!equal)
+      petra_utf8_print(stdout, "%s: ", reach->groups.groups[g].label);
+    printf("%s\n", texts[g]);
+  }
+  for (int g = 0; g < groups; g++)
+    petra_free(texts[g]);
+  petra_free(texts);
+  return status;
+}
+
 static petra_status print_cluster(const petra_reach *reach, const petra_reach_cluster *cluster) {
   char text[PETRA_REACH_SENTENCE];
   petra_reach_name(cluster, text);
@@ -252,11 +291,10 @@ static petra_status print_cluster(const petra_reach *reach, const petra_reach_cl
     petra_utf8_print(stdout, "%s", text);
   else
     fputs(cluster->place.as ? "the runs' own" : "the runs' own, seconds of their logs", stdout);
-  fputs("\ncosts    ", stdout);
-  PETRA_TRY(petra_describe_costs(cluster->config, stdout));
-  fputs("\nlinks    ", stdout);
-  petra_describe_links(cluster->config, false, stdout);
-  fputs("\n\n", stdout);
+  putchar('\n');
+  PETRA_TRY(print_description(reach, cluster, "costs", describe_costs));
+  PETRA_TRY(print_description(reach, cluster, "links", describe_links));
+  putchar('\n');
   PETRA_TRY(print_rows(reach, cluster));
   for (int g = 0; g < reach->groups.count; g++) {
     petra_reach_delay_text(reach, cluster, g, text);
@@ -289,6 +327,24 @@ static petra_status print_curve(const petra_reach *reach, const petra_reach_over
   return status;
 }
 
+/* Returns true if all seeds of some group reach the target. */
+static bool has_curve(const petra_reach *reach, const petra_reach_over *over) {
+  for (int g = 0; g < reach->groups.count; g++)
+    if (!isnan(over->seconds[g * over->count]))
+      return true;
+  return false;
+}
+
+/* Returns true if the seconds of some group are not the same at all values. */
+static bool has_effect(const petra_reach *reach, const petra_reach_over *over) {
+  for (int g = 0; g < reach->groups.count; g++)
+    for (int i = 1; i < over->count; i++)
+      if (!isnan(over->seconds[g * over->count]) &&
+          over->seconds[g * over->count + i] != over->seconds[g * over->count])
+        return true;
+  return false;
+}
+
 static petra_status print_over(const petra_reach *reach, const petra_reach_over *over,
                                const petra_reach_cluster *cluster) {
   char name[PETRA_REACH_SENTENCE];
@@ -296,12 +352,24 @@ static petra_status print_over(const petra_reach *reach, const petra_reach_over 
   putchar('\n');
   petra_utf8_print(stdout, "seconds over %s, cluster %s", over->key, name);
   fputs("\n\n", stdout);
+  if (!has_curve(reach, over)) {
+    puts("no group reaches the target with every seed");
+    return PETRA_OK;
+  }
   PETRA_TRY(print_curve(reach, over));
+  if (!has_effect(reach, over)) {
+    printf("note: %s has no effect on the seconds of any group here\n", over->key);
+    return PETRA_OK;
+  }
   for (int c = 0; c < over->change_count; c++) {
     const petra_reach_change *change = &over->changes[c];
-    petra_utf8_print(stdout, "%s %.4g: %s below, %s above\n",
-                     change->kind == PETRA_REACH_BEST_CHANGES ? "the best changes at" : "break-even at", change->value,
-                     reach->groups.groups[change->before].label, reach->groups.groups[change->after].label);
+    const char *before = reach->groups.groups[change->before].label, *after = reach->groups.groups[change->after].label;
+    if (change->kind == PETRA_REACH_BEST_CHANGES)
+      petra_utf8_print(stdout, "the best changes at %.4g: %s is the best below, %s above\n", change->value, before,
+                       after);
+    else
+      petra_utf8_print(stdout, "break-even at %.4g: %s is faster than %s below, and slower above\n", change->value,
+                       before, after);
   }
   if (over->change_count == 0)
     printf("the order of the best, and of each group and its reference, does not change in this range\n");
@@ -316,6 +384,21 @@ static bool has_bounds(const petra_reach *reach) {
       return true;
   }
   return false;
+}
+
+/* A target that the first point of a curve meets may have been met before it. */
+static void print_first_points(const petra_reach *reach) {
+  const bool evaluates = reach->options.target.metric == PETRA_REACH_EVAL;
+  for (int g = 0; g < reach->groups.count; g++) {
+    const petra_reach_group *group = &reach->groups.groups[g];
+    int count = 0;
+    for (int i = group->first; i < group->first + group->count; i++)
+      count += reach->groups.runs[i].curve.crossing == reach->groups.runs[i].curve.points[0].row;
+    if (count > 0)
+      petra_utf8_print(stdout, "note: %s reaches the target %s (%d of %d seeds); the figures are those of this %s\n",
+                       group->label, evaluates ? "at the first evaluation" : "within the first window", count,
+                       group->count, evaluates ? "evaluation" : "window");
+  }
 }
 
 static petra_status print(const petra_reach *reach) {
@@ -333,6 +416,7 @@ static petra_status print(const petra_reach *reach) {
   printf("\n%s\n", petra_reach_interval_text);
   if (has_bounds(reach))
     puts(bound_text);
+  print_first_points(reach);
   return PETRA_OK;
 }
 
@@ -362,39 +446,44 @@ const petra_command petra_command_reach = {
         "\n"
         "The rule: losses are smoothed by a trailing mean over the microbatches of the last updates (--window). The\n"
         "target is reached at the first microbatch at which the mean of a whole window is at most X, or the accuracy\n"
-        "at least P. Updates are those that are complete before this microbatch. Its seconds are those at which its\n"
-        "last stage begins the action that computes its loss.\n"
+        "at least P. Updates are those that are complete before this microbatch. Its time is when the last stage\n"
+        "begins to compute its loss. All runs must be trained on the same data.\n"
         "\n"
-        "Without --on the seconds are those of the logs. With --on the order of each run is simulated again on the\n"
-        "cluster of a file, without data and without training: the keys of the section cluster that the file sets\n"
-        "replace those of the run. cluster.replicas, cluster.stages and the keys of processes are not replaced. A\n"
-        "method by arrival has no order, and works only without --on.\n"
+        "Without --on the seconds are those of the logs. --on replays each run's schedule on the cluster of a file,\n"
+        "without data and without training: the keys of the section cluster that the file sets replace those of the\n"
+        "run. Keys of processes have no effect; cluster.stages, and cluster.replicas other than that of the run, are\n"
+        "errors. A method by arrival has no order, and works only without --on.\n"
         "\n"
-        "With --as the model, the batch and the partition of another config replace those of the runs in this\n"
-        "simulation, with the same number of stages: the updates are those of the small training, seconds, tokens\n"
-        "and bytes those of the large model.\n"
+        "--as replaces the model, the batch and the partition of the runs in this simulation by those of another\n"
+        "config, with the same number of stages: the updates are those of the small training; seconds, tokens and\n"
+        "bytes are those of the large model. Keys that the file does not set keep the values of the run.\n"
         "\n"
         "Means over seeds are geometric, with 95 % intervals: Student's t of the logarithms; for ratios Welch's. A\n"
-        "seed that does not reach the target counts with its last value, and the figure becomes a lower bound (>=).\n"
+        "seed that does not reach the target counts with its last value. The figure is then a lower bound (>=) of the\n"
+        "mean over these seeds, without an interval.\n"
         "Each group with delayed gradients is compared with the fastest group without delay, of the same optimiser\n"
         "if there is one: how many more updates it needs, and how much time it takes.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =
         (const petra_option[]){
-            PETRA_OPTION("loss", "X", loss, "the target: a loss in nats"),
-            PETRA_OPTION("top1", "P", top1, "the target: a top-1 accuracy, 0 .. 1"),
-            PETRA_OPTION("bits", "B", bits, "the target: a loss in bits a byte, for data.set: text"),
-            PETRA_OPTION("metric", "train|eval", metric,
-                         "the loss that counts: that of the training (the default), or that of the evaluations, which "
-                         "are not smoothed"),
-            PETRA_OPTION("window", "W", window, "number of updates over which the loss is averaged; the default is 20"),
+            PETRA_OPTION_ONCE("loss", "X", loss, "the target: a loss in nats"),
+            PETRA_OPTION_ONCE("top1", "P", top1, "the target: a top-1 accuracy, 0 .. 1"),
+            PETRA_OPTION_ONCE("bits", "B", bits, "the target: a loss in bits a byte, for data.set: text"),
+            PETRA_OPTION_ONCE(
+                "metric", "train|eval", metric,
+                "the loss that counts: that of the training (the default), or that of the evaluations, which "
+                "are not smoothed"),
+            PETRA_OPTION_ONCE("window", "W", window,
+                              "number of updates over which the loss is averaged; the default is 20"),
             PETRA_OPTION_REPEATED("on", "FILE", on, on_count, PETRA_MAX_CLUSTERS,
                                   "a config with a cluster on which the runs are simulated; may be repeated"),
-            PETRA_OPTION("as", "FILE", as, "a config with a model that replaces those of the runs in the simulation"),
-            PETRA_OPTION("over", "KEY[=FROM:TO]", over,
-                         "also prints the seconds over a number of the section cluster, such as "
-                         "cluster.link.bandwidth_Bps, and the values at which the order changes; without a range from "
-                         "a hundredth to a hundred times its value"),
+            PETRA_OPTION_ONCE("as", "FILE", as,
+                              "a config with a model that replaces those of the runs in the simulation"),
+            PETRA_OPTION_ONCE(
+                "over", "KEY[=FROM:TO]", over,
+                "also prints the seconds over a number of the section cluster, such as "
+                "cluster.link.bandwidth_Bps, and the values at which the order changes; without a range from "
+                "a hundredth to a hundred times its value"),
             {0}},
     .run = run};

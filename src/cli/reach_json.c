@@ -88,7 +88,7 @@ static json_t *delay_json(const petra_reach *reach, const petra_reach_cluster *c
 
 static json_t *row_json(const petra_reach *reach, const petra_reach_cluster *cluster, int group) {
   const petra_reach_row *row = &cluster->rows[group];
-  const int64_t labels = petra_sample_labels(cluster->config);
+  const int64_t labels = petra_sample_labels(row->config);
   json_t *ends = json_array();
   for (int i = 0; i < row->seconds.count; i++)
     petra_json_append(&ends, end_json(&row->ends[i], labels));

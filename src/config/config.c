@@ -159,7 +159,7 @@ static petra_status load_file(petra_config *config, const petra_config_text *tex
   const yaml_node_t *root = yaml_document_get_root_node(&document);
   if (!is_empty(root))
     status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
-  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
+  else if (!config->takes && strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null requests it */
     petra_log(PETRA_LOG_WARNING, "%s: contains no key, so every key has its default", origin.file);
   yaml_document_delete(&document);
 done:
@@ -456,15 +456,46 @@ petra_status petra_config_copy(const petra_config *config, petra_config **out) {
   return status;
 }
 
-/* Checks all keys of the file by loading it alone. */
+static bool takes_all(const char *key) {
+  (void)key;
+  return true;
+}
+
+/* Returns PETRA_CONFIG if the file sets no key of the part. Labels of keys that it does not set are those of line 0. */
+static petra_status check_part(const petra_config *alone, const petra_config_part *part) {
+  static const char ending[] = " (default)";
+  const char *example = NULL;
+  bool one_section = true;
+  for (int i = petra_config_key_count - 1; i >= 0; i--) {
+    const char *key = petra_config_keys[i].path, *label = alone->labels[i];
+    const size_t length = strlen(label), end = strlen(ending);
+    if (!part->takes(key))
+      continue;
+    if (length < end || strcmp(label + length - end, ending) != 0)
+      return PETRA_OK;
+    one_section = one_section && (!example || strncmp(example, key, strcspn(key, ".") + 1) == 0);
+    example = key;
+  }
+  if (one_section)
+    return petra_fail(PETRA_CONFIG, "%s: sets no key of the section %.*s that is read from it, such as %s", part->path,
+                      (int)strcspn(example, "."), example, example);
+  return petra_fail(PETRA_CONFIG, "%s: sets no key that is read from it, such as %s", part->path, example);
+}
+
+/* Checks all keys of the file by loading it alone, too. */
 static petra_status apply_part(petra_config *config, const petra_config_part *part) {
   const petra_config_text text = {.path = part->path};
   petra_config *alone;
-  PETRA_TRY(petra_config_load(part->path, NULL, 0, &alone));
-  petra_config_destroy(alone);
   config->takes = part->takes;
-  const petra_status status = load_file(config, &text, &(petra_config_file){.path = part->path});
+  petra_status status = load_file(config, &text, &(petra_config_file){.path = part->path});
   config->takes = NULL;
+  PETRA_TRY(status);
+  PETRA_TRY(petra_config_create(&alone));
+  alone->takes = takes_all;
+  status = load_file(alone, &text, NULL);
+  if (status == PETRA_OK)
+    status = check_part(alone, part);
+  petra_config_destroy(alone);
   return status;
 }
 

@@ -12,6 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The config in a log has lines that nobody can look up. */
+static bool is_binary(const char *file) {
+  const size_t length = strlen(file);
+  return length > 3 && strcmp(file + length - 3, ".h5") == 0;
+}
+
 static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line, const char *path) {
   char shown[160];
   if (origin->set) {
@@ -26,6 +32,8 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
     petra_utf8_show(shown, sizeof shown, path, strlen(path));
     if (line == 0 && *path)
       snprintf(out, size, "%s: %s (default)", file, shown);
+    else if (is_binary(origin->file))
+      snprintf(out, size, "%s%s%s", file, *path ? ": " : "", shown);
     else
       snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
   } else {
@@ -362,13 +370,22 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
 }
 
 petra_status petra_config_number(const petra_config *config, const char *key, double *out) {
+  static const char *const types[] = {
+      [PETRA_KEY_STRING] = "a string",  [PETRA_KEY_INTEGER] = "an integer", [PETRA_KEY_BOOLEAN] = "true or false",
+      [PETRA_KEY_CHOICE] = "a word",    [PETRA_KEY_PERIOD] = "a period",    [PETRA_KEY_INTEGER_LIST] = "a list",
+      [PETRA_KEY_REAL_LIST] = "a list", [PETRA_KEY_FLAG_LIST] = "a list"};
   const int index = petra_config_key_find(key);
+  if (index < 0 && *key && petra_config_is_section(key)) {
+    char names[PETRA_CONFIG_TEXT];
+    return petra_fail(PETRA_CONFIG, "%s is a section; expected a real number in it, of %s", key,
+                      petra_config_children(key, names, sizeof names));
+  }
   if (index < 0)
     return petra_fail(PETRA_CONFIG, "%s: no such key; expected one of petra train --help-config", key);
   const petra_config_key *found = &petra_config_keys[index];
   const void *member = (const char *)config + found->offset;
   if (found->type != PETRA_KEY_REAL)
-    return petra_config_fail(config, key, "is not a number with a fraction; expected a key that is");
+    return petra_fail(PETRA_CONFIG, "%s is %s; expected a real number", key, types[found->type]);
   *out = *(const double *)member;
   return PETRA_OK;
 }

@@ -249,6 +249,7 @@ static petra_status fill_row(const petra_reach *reach, petra_reach_cluster *clus
   clocks c = {0};
   petra_status status = PETRA_OK;
   cluster->rows[group].reference = -1;
+  PETRA_TRY(petra_reach_config(first_of(reach, group), &cluster->place, NULL, &cluster->rows[group].config));
   if (logged)
     PETRA_TRY(can_simulate(first_of(reach, group), &simulates));
   if (simulates)
@@ -302,7 +303,6 @@ static void compare_delayed(const petra_reach *reach, petra_reach_cluster *clust
 }
 
 petra_status petra_reach_fill(const petra_reach *reach, petra_reach_cluster *cluster) {
-  PETRA_TRY(petra_reach_config(&reach->groups.runs[0], &cluster->place, NULL, &cluster->config));
   PETRA_TRY(petra_allocate(&cluster->rows, (size_t)reach->groups.count, sizeof *cluster->rows));
   for (int g = 0; g < reach->groups.count; g++)
     PETRA_TRY(fill_row(reach, cluster, g));
@@ -314,9 +314,9 @@ petra_status petra_reach_fill(const petra_reach *reach, petra_reach_cluster *clu
 
 void petra_reach_cluster_fini(const petra_reach *reach, petra_reach_cluster *cluster) {
   for (int g = 0; cluster->rows && g < reach->groups.count; g++) {
+    petra_config_destroy(cluster->rows[g].config);
     petra_free(cluster->rows[g].ends);
     band_fini(&cluster->rows[g].band);
   }
   petra_free(cluster->rows);
-  petra_config_destroy(cluster->config);
 }

@@ -63,7 +63,7 @@ typedef struct list {
   int count;
 } list;
 
-/* Takes over `log`. */
+/* Takes over `log`. `row` is NULL for a run that was given alone. */
 static petra_status add_run(list *found, char *log, const char *row) {
   petra_status status = petra_array_reserve(&found->runs, &found->capacity, found->count + 1, sizeof *found->runs);
   if (status != PETRA_OK) {
@@ -74,7 +74,10 @@ static petra_status add_run(list *found, char *log, const char *row) {
   *run = (petra_reach_run){.log = log};
   if (row)
     PETRA_TRY(petra_duplicate_string(&run->row, row));
-  return read_run(run);
+  PETRA_TRY(read_run(run));
+  if (!row && !run->summary->complete)
+    petra_log(PETRA_LOG_WARNING, "%s: this run is not complete, and counts as far as its log goes", run->log);
+  return PETRA_OK;
 }
 
 /* Adds a cell of a sweep. The summary names its folder as it was when the sweep ran; here it is the one in `place`. */
@@ -86,11 +89,31 @@ static petra_status add_cell(list *found, const char *place, const char *name, c
   return status == PETRA_OK ? add_run(found, log, row) : status;
 }
 
+/* Cells of a sweep that are not read. */
+typedef struct left_out {
+  int failed, open;
+} left_out;
+
+static void warn_left_out(const char *place, const left_out *out, size_t cells) {
+  const int count = out->failed + out->open;
+  const char *are = count == 1 ? "is" : "are";
+  if (out->failed > 0 && out->open > 0)
+    petra_log(PETRA_LOG_WARNING, "%s: %d of %zu cells are left out: %d failed, %d %s not complete", place, count, cells,
+              out->failed, out->open, out->open == 1 ? "is" : "are");
+  else if (count > 0)
+    petra_log(PETRA_LOG_WARNING, "%s: %d of %zu cells %s left out, because %s %s", place, count, cells, are,
+              count == 1 ? "it" : "they",
+              out->failed > 0 ? "failed"
+              : count == 1    ? "is not complete"
+                              : "are not complete");
+}
+
 static petra_status add_cells(list *found, const char *place, const char *path, const json_t *root) {
   const json_t *cells = json_object_get(root, "cells"), *rows = json_object_get(root, "combinations");
   const char *command = json_string_value(json_object_get(root, "command"));
   const size_t count = json_array_size(cells), row_count = json_array_size(rows);
   const int before = found->count;
+  left_out left = {0};
   if (!command || count == 0 || row_count == 0 || count % row_count != 0)
     return petra_fail(PETRA_DATA, "%s: not the summary of a sweep; expected a file that petra sweep wrote", path);
   if (strcmp(command, "train") != 0)
@@ -106,9 +129,13 @@ static petra_status add_cells(list *found, const char *place, const char *path, 
                         c + 1);
     if (strcmp(state, "complete") == 0)
       PETRA_TRY(add_cell(found, place, name, label));
+    else
+      *(strcmp(state, "failed") == 0 ? &left.failed : &left.open) += 1;
   }
-  return found->count > before ? PETRA_OK
-                               : petra_fail(PETRA_USAGE, "%s: no cell is complete; expected at least one", place);
+  if (found->count == before)
+    return petra_fail(PETRA_USAGE, "%s: no cell is complete; expected at least one", place);
+  warn_left_out(place, &left, count);
+  return PETRA_OK;
 }
 
 static petra_status add_sweep(list *found, const char *place, const char *path) {
@@ -148,6 +175,28 @@ static petra_status add_place(list *found, const char *place) {
     return add_folder(found, place);
   PETRA_TRY(petra_duplicate_string(&log, place));
   return add_run(found, log, NULL);
+}
+
+/* --- the data --- */
+
+/* Losses on different data are not comparable. data.limit may differ: the data are the same. */
+static petra_status check_data_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  const petra_reach_run *const *runs = context;
+  const petra_data_set set = runs[0]->config->data.set;
+  const bool tokens = petra_sample_kind_of(runs[0]->config) == PETRA_SAMPLE_TOKENS;
+  const bool file = set == PETRA_SET_TEXT || set == PETRA_SET_TOKENS;
+  (void)role;
+  if (strcmp(key, "data.set") == 0 || (file && strcmp(key, "data.path") == 0) ||
+      (tokens && strcmp(key, "data.vocabulary") == 0) || (!tokens && strcmp(key, "model.classes") == 0))
+    return petra_fail(PETRA_USAGE, "%s is trained with %s: %s, %s with %s: %s; expected runs on the same data",
+                      runs[0]->log, key, values[0], runs[1]->log, key, values[1]);
+  return PETRA_OK;
+}
+
+static petra_status check_data(const petra_reach_run *a, const petra_reach_run *b) {
+  const petra_reach_run *runs[] = {a, b};
+  const petra_config *configs[] = {a->config, b->config};
+  return petra_config_report_differences(configs, 2, check_data_key, runs);
 }
 
 /* --- groups --- */
@@ -324,6 +373,8 @@ petra_status petra_reach_groups_init(petra_reach_groups *groups, char *const *pl
   groups->runs = found.runs;
   groups->run_count = found.count;
   PETRA_TRY(status);
+  for (int i = 1; i < groups->run_count; i++)
+    PETRA_TRY(check_data(&groups->runs[0], &groups->runs[i]));
   PETRA_TRY(make_groups(groups));
   return label(groups);
 }

@@ -40,7 +40,7 @@ typedef struct petra_reach_groups {
 } petra_reach_groups;
 
 /* Reads the runs of `places`: folders or logs of runs, and folders of sweeps, of which all complete cells count. Call
- * petra_reach_groups_fini even on failure. PETRA_USAGE: a run does not fit (a simulation, two runs with one seed, no
- * loss). Other errors: those of petra_run_h5_summary_read. */
+ * petra_reach_groups_fini even on failure. PETRA_USAGE: a run does not fit (a simulation, other data than the first,
+ * two runs with one seed, no loss). Other errors: those of petra_run_h5_summary_read. */
 petra_status petra_reach_groups_init(petra_reach_groups *groups, char *const *places, int place_count);
 void petra_reach_groups_fini(petra_reach_groups *groups);

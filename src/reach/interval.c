@@ -24,19 +24,18 @@ petra_reach_estimate petra_reach_estimate_of(const petra_reach_value *values, in
     return e;
   e.log_mean = equal ? log(values[0].value) : sum / count;
   e.mean = equal ? values[0].value : exp(e.log_mean); /* a lone value is not rounded */
-  if (e.reached < count)
-    e.high = INFINITY;
-  if (e.reached == 0)
+  if (e.reached < count) {
     e.low = e.mean;
-  if (e.reached == 0 || count < 2 || isinf(sum))
+    e.high = INFINITY;
+  }
+  if (e.reached < count || count < 2 || isinf(sum))
     return e;
   for (int i = 0; i < count; i++)
     squares += pow(log(values[i].value) - e.log_mean, 2);
   e.log_variance = squares / (count - 1) / count;
   const double factor = exp(half_of(e.log_variance, count - 1));
   e.low = e.mean / factor;
-  if (e.reached == count)
-    e.high = e.mean * factor;
+  e.high = e.mean * factor;
   return e;
 }
 
@@ -48,16 +47,17 @@ petra_reach_ratio petra_reach_ratio_of(const petra_reach_estimate *a, const petr
   r.known = true;
   r.censored = a->reached < a->count;
   r.mean = exp(difference);
-  if (r.censored)
+  if (r.censored) {
+    r.low = r.mean;
     r.high = INFINITY;
-  if (isnan(variance)) /* a group of one seed */
+  }
+  if (r.censored || isnan(variance)) /* a group of one seed has no variance */
     return r;
   const double freedom =
       variance * variance /
       (a->log_variance * a->log_variance / (a->count - 1) + b->log_variance * b->log_variance / (b->count - 1));
   const double half = half_of(variance, freedom);
   r.low = exp(difference - half);
-  if (!r.censored)
-    r.high = exp(difference + half);
+  r.high = exp(difference + half);
   return r;
 }

@@ -6,9 +6,9 @@
  * it that never contains 0. A ratio of two groups is a difference of logarithms. Welch's interval is used for it,
  * because the groups may differ in scatter and in their number of seeds.
  *
- * A seed that does not reach the target enters with its last value, which is less than the unknown one. The interval of
- * these values covers their own mean, which is below that of the unknown ones, so its lower end is a lower end for
- * these, too. There is no upper end. */
+ * A seed that does not reach the target enters with its last value, which is less than the unknown one. The mean of
+ * these values is then a lower bound of the mean over these seeds. There is no interval: their scatter is not that of
+ * the unknown values. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,19 +21,18 @@ typedef struct petra_reach_value {
 typedef struct petra_reach_estimate {
   int count, reached;  /* values; those that are not censored */
   double mean;         /* geometric, of all values; a lower bound unless all are reached; NaN: not known */
-  double low, high;    /* ends of the 95 % interval; NaN: not known; high is infinite if a value is censored */
+  double low, high;    /* ends of the 95 % interval, NaN: not known; if a value is censored, the mean and infinity */
   double log_mean;     /* of the logarithms */
-  double log_variance; /* of log_mean: deviation^2 / count; NaN for one value */
+  double log_variance; /* of log_mean: deviation^2 / count; NaN for one value, and if a value is censored */
 } petra_reach_estimate;
 
-/* If all values are censored, `low` is their geometric mean: the true values are all larger. */
 petra_reach_estimate petra_reach_estimate_of(const petra_reach_value *values, int count);
 
 /* Estimates the ratio a / b. It is known if all values of b are reached, and some of a. */
 typedef struct petra_reach_ratio {
   bool known;
-  bool censored; /* a is: the ratio is a lower bound */
-  double mean, low, high;
+  bool censored;          /* a is: the ratio is a lower bound */
+  double mean, low, high; /* as above */
 } petra_reach_ratio;
 
 petra_reach_ratio petra_reach_ratio_of(const petra_reach_estimate *a, const petra_reach_estimate *b);

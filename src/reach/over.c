@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { VALUES = 21, SET = 128 };
-static const double DEFAULT_SPAN = 100; /* the key varies from its value / SPAN to its value x SPAN */
+static const double DEFAULT_SPAN = 100; /* the key varies from its value / SPAN to its value x SPAN: the smallest and
+                                         * the largest value of the groups */
 static const double EXACT = 1.0002;     /* two values this close are one */
 
 /* --- the option --- */
@@ -30,26 +31,43 @@ static petra_status read_range(const char *text, const char *range, double *from
   return end == range || *end || !(*from > 0 && *from < *to && isfinite(*to)) ? fail_range(text) : PETRA_OK;
 }
 
+static petra_status read_value(const petra_config *config, const char *key, double *out) {
+  petra_log_kept kept = {.line = ""};
+  petra_log_keep(&kept);
+  const petra_status status = petra_config_number(config, key, out);
+  petra_log_keep_end(&kept);
+  return status == PETRA_OK ? PETRA_OK : petra_fail(status, "--over: %s", kept.line);
+}
+
 static petra_status read_option(const petra_reach *reach, const petra_reach_cluster *cluster, petra_reach_over *over,
                                 double *from, double *to) {
   const char *text = reach->options.over, *equals = strchr(text, '=');
-  double value;
   PETRA_TRY(petra_duplicate_string(&over->key, text));
   if (equals)
     over->key[equals - text] = 0;
+  if (strcmp(over->key, "cluster") == 0)
+    return petra_fail(PETRA_USAGE, "--over: cluster is a section; expected a real number in it, such as "
+                                   "cluster.link.bandwidth_Bps");
   if (strncmp(over->key, "cluster.", strlen("cluster.")) != 0)
     return petra_fail(PETRA_USAGE,
                       "--over: %s is no key of the cluster, so the updates could depend on it; expected a number of "
                       "the section cluster, such as cluster.link.bandwidth_Bps",
                       over->key);
-  PETRA_TRY(petra_config_number(cluster->config, over->key, &value));
+  PETRA_TRY(read_value(cluster->rows[0].config, over->key, from));
+  *to = *from;
+  for (int g = 1; g < reach->groups.count; g++) {
+    double value;
+    PETRA_TRY(read_value(cluster->rows[g].config, over->key, &value));
+    *from = fmin(*from, value);
+    *to = fmax(*to, value);
+  }
   if (equals)
     return read_range(text, equals + 1, from, to);
-  if (value <= 0)
+  if (*from <= 0)
     return petra_fail(PETRA_USAGE, "--over: %s is %g here, so no range follows from it; expected %s=FROM:TO", over->key,
-                      value, over->key);
-  *from = value / DEFAULT_SPAN;
-  *to = value * DEFAULT_SPAN;
+                      *from, over->key);
+  *from /= DEFAULT_SPAN;
+  *to *= DEFAULT_SPAN;
   return PETRA_OK;
 }
 
@@ -66,6 +84,14 @@ static bool is_whole(const variation *v, int group) {
   return seconds->reached == seconds->count;
 }
 
+/* An error names the range, and not a value in it that nobody has typed. `line` begins with the setting. */
+static petra_status fail_within(const variation *v, petra_status status, const char *set, const char *line) {
+  const char *what = strstr(line, set);
+  what = what && strncmp(what + strlen(set), ": ", 2) == 0 ? what + strlen(set) + 2 : line;
+  return petra_fail(status, "--over: %s from %g to %g: %s", v->over->key, v->over->values[0],
+                    v->over->values[v->over->count - 1], what);
+}
+
 /* *out is NaN for a group of which a run does not reach the target. */
 static petra_status seconds_at(const variation *v, int group, double value, double *out) {
   petra_reach_estimate estimate;
@@ -74,7 +100,12 @@ static petra_status seconds_at(const variation *v, int group, double value, doub
   if (!is_whole(v, group))
     return PETRA_OK;
   snprintf(set, sizeof set, "%s=%.17g", v->over->key, value);
-  PETRA_TRY(petra_reach_seconds(v->reach, &v->cluster->place, set, group, &estimate));
+  petra_log_kept kept = {.line = "out of memory while a key varies"};
+  petra_log_keep(&kept);
+  const petra_status status = petra_reach_seconds(v->reach, &v->cluster->place, set, group, &estimate);
+  petra_log_keep_end(&kept);
+  if (status != PETRA_OK)
+    return fail_within(v, status, set, kept.line);
   *out = estimate.mean;
   return PETRA_OK;
 }
@@ -92,8 +123,10 @@ static petra_status fill(variation *v, double from, double to) {
   for (int i = 0; i < VALUES; i++)
     over->values[i] = i == VALUES - 1 ? to : from * pow(to / from, (double)i / (VALUES - 1));
   for (int g = 0; g < groups; g++)
-    for (int i = 0; i < VALUES; i++)
+    for (int n = 0; n < VALUES; n++) { /* the last one first: an error then shows an end of the range */
+      const int i = n == 0 ? VALUES - 1 : n - 1;
       PETRA_TRY(seconds_at(v, g, over->values[i], &over->seconds[g * VALUES + i]));
+    }
   return PETRA_OK;
 }
 

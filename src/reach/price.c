@@ -34,6 +34,15 @@ static bool is_of_model(const char *key) {
   return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
 }
 
+/* Names the file of --as or --on if the line does not. */
+static petra_status fail_there(const petra_reach_place *place, petra_status status, const char *line) {
+  if (place->as && !strstr(line, place->as))
+    return petra_fail(status, "with --as %s: %s", place->as, line);
+  if (!place->as && place->on && !strstr(line, place->on))
+    return petra_fail(status, "with --on %s: %s", place->on, line);
+  return petra_fail(status, "%s", line);
+}
+
 /* The order is that of all devices of the plan, whatever processes have executed it. */
 petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_place *place, const char *set,
                                 petra_config **out) {
@@ -45,13 +54,22 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
     parts[count++] = (petra_config_part){place->on, is_of_cluster};
   if (place->as)
     parts[count++] = (petra_config_part){place->as, is_of_model};
-  return petra_config_load_parts(&text, parts, count, &(petra_config_sets){"--over", sets, set ? 4 : 3}, out);
+  petra_log_kept kept = {.line = "out of memory while reading a config"};
+  petra_log_keep(&kept);
+  const petra_status status =
+      petra_config_load_parts(&text, parts, count, &(petra_config_sets){"--over", sets, set ? 4 : 3}, out);
+  petra_log_keep_end(&kept);
+  return status == PETRA_OK ? PETRA_OK : fail_there(place, status, kept.line);
 }
 
 petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups) {
   petra_config *config;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_config_load(path, NULL, 0, &config));
+  petra_log_kept kept = {.line = "out of memory while reading a cluster"};
+  petra_log_keep(&kept); /* that the file sets no key is an error of petra_reach_config */
+  petra_status status = petra_config_load(path, NULL, 0, &config);
+  petra_log_keep_end(&kept);
+  if (status != PETRA_OK)
+    return fail_there(&(petra_reach_place){.on = path}, status, kept.line);
   const int64_t stages = config->cluster.stages, replicas = config->cluster.replicas;
   if (stages > 0)
     status =
@@ -100,11 +118,12 @@ static petra_status check_times(const petra_config *config, const petra_plan *pl
     return petra_config_fail(config, "cluster.cost.model",
                              "measured: these costs are known only to the run itself; expected another model in a "
                              "file of --on");
+  const bool preset = strcmp(config->method.program, "preset") == 0;
   if (plan->method.program->arrival && (place->on || place->as))
-    return petra_config_fail(config, "method.name",
-                             "%s has no fixed order: with other times its updates would be others; expected a method "
-                             "with a fixed order, or neither --on nor --as",
-                             plan->method.name);
+    return petra_config_fail(config, preset ? "method.name" : "method.program",
+                             "%s has no fixed order: with other times its updates would differ; expected a method with "
+                             "a fixed order, or neither --on nor --as",
+                             preset ? config->method.name : config->method.program);
   return PETRA_OK;
 }
 
@@ -225,7 +244,9 @@ petra_status petra_reach_price(const petra_reach_run *run, const petra_config *c
   petra_log_keep(&kept);
   const petra_status status = price(run, config, place, last, clock);
   petra_log_keep_end(&kept);
-  return status == PETRA_OK ? PETRA_OK : petra_fail(status, "%s", kept.line);
+  if (status == PETRA_OK)
+    return PETRA_OK;
+  return fail_there(place, status, kept.line);
 }
 
 void petra_reach_clock_fini(petra_reach_clock *clock) {

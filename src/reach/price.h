@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Simulates the order of a run again: on its own cluster or another, for its own model or another with the same number
+/* Replays the schedule of a run: on its own cluster or another, for its own model or another with the same number
  * of stages. No data are read: the log knows how many microbatches an epoch has. */
 #pragma once
 

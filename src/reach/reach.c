@@ -16,7 +16,8 @@ static petra_status check_window(const petra_reach *reach, const petra_reach_run
     return PETRA_OK;
   if (target->metric == PETRA_REACH_EVAL)
     return petra_fail(PETRA_USAGE,
-                      "--metric: eval, but %s has no evaluation; expected train, or a run with run.eval_every",
+                      "--metric: eval, but %s has no evaluation by the end of its log; expected train, or a run with "
+                      "run.eval_every",
                       run->log);
   return petra_fail(PETRA_USAGE,
                     "--window: %lld updates of %lld microbatches, but %s has losses of %lld microbatches; expected at "
@@ -32,10 +33,6 @@ static petra_status make_curves(petra_reach *reach) {
     PETRA_TRY(petra_reach_curve_init(&reach->options.target, run->summary, run->rows, run->count,
                                      run->config->method.accumulate, &run->curve));
     PETRA_TRY(check_window(reach, run));
-    if (petra_sample_kind_of(run->config) != reach->samples)
-      return petra_fail(PETRA_USAGE, "%s is trained on %s, %s on %s; expected runs with one kind of samples", run->log,
-                        petra_sample_words_of(petra_sample_kind_of(run->config))->labels, reach->groups.runs[0].log,
-                        petra_sample_words_of(reach->samples)->labels);
   }
   return PETRA_OK;
 }
@@ -62,17 +59,12 @@ static petra_status warn_key(void *context, const char *key, petra_config_role r
 
 /* Warns of the first key of the cluster in which the groups differ. */
 static petra_status compare_clusters(const petra_reach *reach, const petra_reach_cluster *cluster) {
-  petra_config **configs;
+  const petra_config **configs;
   difference found = {.place = cluster->place.on ? cluster->place.on : "the runs' own clusters"};
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&configs, (size_t)reach->groups.count, sizeof *configs));
-  for (int g = 0; g < reach->groups.count && status == PETRA_OK; g++)
-    status = petra_reach_config(&reach->groups.runs[reach->groups.groups[g].first], &cluster->place, NULL, &configs[g]);
-  if (status == PETRA_OK)
-    status =
-        petra_config_report_differences((const petra_config *const *)configs, reach->groups.count, warn_key, &found);
   for (int g = 0; g < reach->groups.count; g++)
-    petra_config_destroy(configs[g]);
+    configs[g] = cluster->rows[g].config;
+  const petra_status status = petra_config_report_differences(configs, reach->groups.count, warn_key, &found);
   petra_free(configs);
   return status;
 }

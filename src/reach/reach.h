@@ -3,7 +3,7 @@
  * (docs/reach.md).
  *
  * The losses are those of the logs. The seconds of a run on its own cluster are those of its log. On another cluster,
- * or for another model with the same number of stages, its order of actions is simulated again. */
+ * or for another model with the same number of stages, its schedule is replayed. */
 #pragma once
 
 #include "reach/group.h"
@@ -40,6 +40,7 @@ typedef struct petra_reach_band {
 
 /* A group on a cluster. */
 typedef struct petra_reach_row {
+  petra_config *config;  /* of its first run there */
   petra_reach_end *ends; /* of its runs */
   petra_reach_estimate updates, samples, seconds, bytes;
   petra_reach_ratio to_best; /* its seconds over those of the best group */
@@ -51,7 +52,6 @@ typedef struct petra_reach_row {
 
 typedef struct petra_reach_cluster {
   petra_reach_place place;
-  petra_config *config;  /* of the first run there */
   petra_reach_row *rows; /* of each group */
   int best;              /* the group with the fewest seconds among those whose runs all reach the target; -1: none */
 } petra_reach_cluster;

@@ -61,5 +61,6 @@ static int compare(const void *a, const void *b) {
 }
 
 void petra_point_set_sort(petra_point_set *set) {
-  qsort(set->point, (size_t)set->count, sizeof *set->point, compare);
+  if (set->count > 1)
+    qsort(set->point, (size_t)set->count, sizeof *set->point, compare);
 }

@@ -10,7 +10,7 @@ import random
 
 from program import ProgramTest, main
 
-FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "1:90").split(":"))
+FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "1:30" if "ASAN_OPTIONS" in os.environ else "1:90").split(":"))
 LOOPS = ["interleaved", "looped-bfs", "interleaved-zb"]
 
 

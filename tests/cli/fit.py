@@ -52,8 +52,8 @@ class Fit(ProgramTest):
         refused("method.name,cluster.host.action_s,seconds\npetra,1,2\n", [":1:", "cluster.host.action_s, which --vary also names; expected"])
         refused("method.name,method.name,seconds\npetra,dsp,2\n", [":1:", "method.name twice; expected"])
         good = "method.name,seconds\npetra,1\n"
-        refused(good, "is not a number with a fraction; expected", "method.name")
-        refused(good, "no such key; expected", "cluster.host.seconds")
+        refused(good, "method.name is a string; expected a real number", "method.name")
+        refused(good, "cluster.host.seconds: no such key; expected", "cluster.host.seconds")
         refused(good, "0 with --vary, which multiplies it; expected", "cluster.cost.update_s")
         refused(good, "no key; expected keys", ",")
         refused(good, "cluster.host.action_s twice; expected", "cluster.host.action_s,cluster.cost.forward_s+cluster.host.action_s")

@@ -45,6 +45,9 @@ def cuts(blocks, stages):
         yield [end - begin for begin, end in zip((0, *places), (*places, blocks))]
 
 
+SLOW = unittest.skipIf("ASAN_OPTIONS" in os.environ, "sanitizers: thousands of simulations; the other tests search as well")
+
+
 class Plan(ProgramTest):
     def simulated(self, config, settings):
         """(seconds per sample, memory of the fullest device, largest lag); None: it cannot run."""
@@ -62,7 +65,7 @@ class Plan(ProgramTest):
                 max(stage["lag_max"] for stage in found["stages"]))
 
     def rows(self, config, *options):
-        found = self.good_json("plan", config, *options)
+        found = self.good_json("plan", config, *options, "--quiet")
         points = [(row["seconds_per_sample"], row["peak_bytes"], row["lag_max"]) for row in found["points"]]
         self.assertTrue(points)
         self.assertEqual(points, sorted(points))
@@ -109,6 +112,7 @@ class Plan(ProgramTest):
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), [name for name in methods if name not in fixed], ["graph", "input", "nothing"])
         self.enumerate("c.yaml", text, 2, blocks, (2, 4), fixed, ["preset"])
 
+    @SLOW
     def test_revgpt(self):
         self.enumerate_methods(REVGPT.replace("depth: 2", "depth: 1"), 4)
 
@@ -144,7 +148,7 @@ class Plan(ProgramTest):
     def test_units(self):
         self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
         for text, size in ("80GB", 80e9), ("0.5GiB", 2**29), ("512MB", 512e6), ("600000KiB", 600000 * 1024), ("1e9", 1e9), ("70000000B", 7e7):
-            self.assertEqual(self.good_json("plan", "c.yaml", "--memory", text)["memory_bytes"], size)
+            self.assertEqual(self.good_json("plan", "c.yaml", "--quiet", "--memory", text)["memory_bytes"], size)
 
     def test_devices(self):
         """Another number of devices than the config's; without a model stages are scaled, so that the work stays the same."""
@@ -153,7 +157,7 @@ class Plan(ProgramTest):
         self.assertEqual(found["devices"], 3)
         self.assertTrue(all(row["stages"] % 3 == 0 for row in found["points"]))
         self.write("e.yaml", "method: {name: 1f1b, accumulate: 12}\ncluster: {stages: 4}\n")
-        rows = self.good_json("plan", "e.yaml", "--devices", "6")["points"]
+        rows = self.good_json("plan", "e.yaml", "--devices", "6", "--quiet")["points"]
         for row in rows:
             options = [text for setting in row["set"] for text in ("--set", setting)]
             simulated = self.good_json("simulate", "e.yaml", *options)
@@ -164,14 +168,14 @@ class Plan(ProgramTest):
 
     def test_a_row_trains(self):
         self.write("c.yaml", REVGPT.replace("data: {set", "data: {limit: 16, set"))
-        row = min(self.good_json("plan", "c.yaml", "--exact")["points"], key=lambda row: row["peak_bytes"])
+        row = min(self.good_json("plan", "c.yaml", "--exact", "--quiet")["points"], key=lambda row: row["peak_bytes"])
         options = [text for setting in row["set"] for text in ("--set", setting)]
         self.good("train", "c.yaml", "--set", "run.epochs=1", "--set", "run.eval_every=0", "--set", "device.threads=1", *options)
 
     def test_text(self):
         self.write("c.yaml", REVGPT.replace("depth: 2", "depth: 1"))
-        lines = self.good("plan", "c.yaml").splitlines()
-        rows = self.good_json("plan", "c.yaml")["points"]
+        lines = self.good("plan", "c.yaml", "--quiet").splitlines()
+        rows = self.good_json("plan", "c.yaml", "--quiet")["points"]
         table = lines[next(i for i, line in enumerate(lines) if line.startswith("row ")) + 1:][:len(rows)]
         self.assertEqual([line.split()[1] for line in table], [row["method"] for row in rows])
         for row, line in zip(rows, lines[-len(rows):]):
@@ -181,6 +185,9 @@ class Plan(ProgramTest):
         self.write("c.yaml", REVGPT)
         for size in "80XB", "-3", "", "GB", "0", "1e30", "nan", "0x10", "1 GB":
             self.bad(2, ["--memory: '", "such as 80GB"], "plan", "c.yaml", "--memory", size)
+        code, _, error = self.run_petra("plan", "c.yaml", "--set", "run.max_microbatches=2")
+        self.assertEqual((code, error.count("\n")), (0, 1), error)
+        self.assertIn("was simulated for 2 microbatches, too few for the lag to reach its final value; expected at least", error)
         self.bad(2, "--devices: '0'; expected an integer", "plan", "c.yaml", "--devices", "0")
         self.bad(2, "--lag-at-most: 'x'; expected an integer", "plan", "c.yaml", "--lag-at-most", "x")
         self.bad(2, "100 devices for a network of 6 blocks", "plan", "c.yaml", "--devices", "100")
@@ -190,6 +197,7 @@ class Plan(ProgramTest):
                  "cluster.cost.model=unit", "--memory", "1GB")
         self.bad(2, "3 speeds for 2 devices", "plan", "c.yaml", "--set", "cluster.speeds=[1, 2, 3]")
 
+    @SLOW
     def test_rows_run(self):
         for text, batch in (GPT, 3), (REVNET, 4):
             self.write("c.yaml", text)

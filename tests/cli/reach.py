@@ -44,7 +44,7 @@ class ReachTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.write("tiny.yaml", TINY)
-        self.write("same.yaml", "run: {seed: 5}\n")  # sets nothing of the cluster: the run is simulated again as it was
+        self.write("same.yaml", "cluster: {cost: {launch_s: 0}}\n")  # its default: the run is simulated again as it was
 
     def train(self, output, settings, code=0):
         found, _, error = self.run_petra("train", "tiny.yaml", *options(settings), "--output", output, "--quiet")
@@ -65,14 +65,14 @@ class ReachTest(ProgramTest):
 class Synthetic(ReachTest):
     """Logs with losses and times written by h5py, in a log of petra."""
 
-    def synthetic(self, name, losses, seconds, seed=1, **settings):
+    def synthetic(self, name, losses, seconds, seed=1, method="backprop", **settings):
         if not os.path.exists(self.path("template")):
             self.train("template", {"method.name": "backprop", "run.max_microbatches": 2, "run.eval_every": 0})
         os.makedirs(self.path(name), exist_ok=True)
         shutil.copy(self.path("template/run.h5"), self.path(f"{name}/run.h5"))
         self.unseal(f"{name}/run.h5")
         with h5py.File(self.path(f"{name}/run.h5"), "r+") as file:
-            config = file.attrs["config"]
+            config = file.attrs["config"].replace("backprop", method)
             for key, value in {"seed": seed, "max_microbatches": len(losses), "epochs": 10**6, **settings}.items():
                 first, *rest = config.split(f"\n  {key}: ")
                 config = first + f"\n  {key}: {value}\n" + f"\n  {key}: ".join(rest).split("\n", 1)[1]
@@ -119,6 +119,13 @@ class Synthetic(ReachTest):
             self.assertEqual((end["reached"], end["microbatch"]), (True, at))
         self.bad(2, ["--window", "11 updates of 1", "at most 10"], "reach", "run", "--loss", "2", "--window", "11")
 
+    def test_first_window(self):
+        for seed, losses in ((1, [1.0] * 8), (2, [3.0] * 4 + [1.0] * 8)):
+            self.synthetic(f"run-{seed}", losses, [self.second(m) for m in range(len(losses))], seed)
+        note = "note: backprop reaches the target within the first window (1 of 2 seeds); the figures are those of this window\n"
+        self.assertIn(note, self.good("reach", "run-1", "run-2", "--loss", "2", "--window", "3"))
+        self.assertNotIn("note:", self.good("reach", "run-2", "--loss", "2", "--window", "3"))
+
     def test_seeds(self):
         """Three seeds that reach 2 nats at 100, 200 and 400 microbatches, another group at 50, 60, 90."""
         for lr, ends in (("0.5", [100, 200, 400]), ("0.25", [50, 60, 90])):
@@ -149,19 +156,36 @@ class Synthetic(ReachTest):
         rows = list(self.rows(*runs, "--loss", "2", "--window", "1").values())
         some, none, all_of = (row["seconds"] for row in rows)
         self.assertEqual((some["reached"], none["reached"], all_of["reached"]), (2, 0, 3))
-        values = [math.log(self.second(m)) for m in (100, 200, 299)]
+        bound = math.exp(statistics.mean(math.log(self.second(m)) for m in (100, 200, 299)))
         self.assertIsNone(some["high"])
-        self.assertAlmostEqual(some["low"], math.exp(statistics.mean(values) - STUDENT[2] * statistics.stdev(values) / math.sqrt(3)), places=6)
+        self.assertAlmostEqual(some["mean"], bound, places=6)
+        self.assertEqual(some["low"], some["mean"])
         self.assertIsNone(none["mean"])
         self.assertAlmostEqual(none["low"], self.second(79), places=9)
         self.assertAlmostEqual(all_of["low"], self.second(120), places=9)
         self.assertEqual(all_of["low"], all_of["high"])
         self.assertIsNone(rows[1]["seconds_to_best"])
-        self.assertEqual((rows[0]["seconds_to_best"]["lower_bound"], rows[0]["seconds_to_best"]["high"]), (True, None))
+        ratio = rows[0]["seconds_to_best"]
+        self.assertEqual((ratio["lower_bound"], ratio["low"], ratio["high"]), (True, ratio["mean"], None))
+        self.assertAlmostEqual(ratio["mean"], bound / self.second(120), places=9)
         table = self.good("reach", *runs, "--loss", "2", "--window", "1")
         self.assertRegex(table, r"lr 0.25 +0 of 3 +not reached +- +> 951 +- +-\n")
-        self.assertRegex(table, r"lr 0.1 +2 of 3 +>= ")
+        updates = statistics.geometric_mean((100, 200, 299))
+        self.assertRegex(table, rf"lr 0.1 +2 of 3 +>= {updates:.4g} +>= \d+ +>= {bound:.4g} +>= [\d.e-]+ +>= {bound / self.second(120):.4g}\n")
+        self.assertIn("no interval: one would need the values that are missing", table)
         self.assertRegex(table, r"lr 0.75 +3 of 3 +120 .* 1\n")
+
+    def test_a_delayed_group_of_which_a_seed_does_not_reach(self):
+        """The sentence about delay has the figures of the rows."""
+        for seed, end in ((1, 100), (2, 200)):
+            self.synthetic(f"exact-{seed}", [3.0] * 50 + [1.0], [self.second(m) for m in range(51)], seed)
+            losses = [3.0] * 100 + [1.0 if seed == 1 else 3.0] * (end - 99)
+            self.synthetic(f"late-{seed}", losses, [2.0 * m for m in range(len(losses))], seed, method="delayed")
+        found = self.run_petra("reach", *(f"{group}-{seed}" for group in ("exact", "late") for seed in (1, 2)), "--loss", "2", "--window", "1")
+        more, bound = math.sqrt(100 * 200) / 50, math.sqrt(2 * 100 * 2 * 200)
+        self.assertRegex(found[1], rf"delayed +1 of 2 +>= {math.sqrt(100 * 200):.4g} .* >= {bound:.4g} ")
+        self.assertIn(f"delay: delayed needs at least {100 * (more - 1):.3g} % more updates than backprop and takes at most "
+                      f"{100 * (1 - bound / self.second(50)):.3g} % less time\n", found[1])
 
     def test_a_log_with_other_times(self):
         self.synthetic("run", [1.0] * 30, [7.0 * m for m in range(30)])
@@ -219,6 +243,13 @@ class Real(ReachTest):
         self.write("replicas.yaml", "cluster: {replicas: 2}\n")
         self.write("cut.yaml", "stages: {count: 3}\n")
         self.write("wrong.yaml", "model: {width: -3}\ncluster: {link: {preset: 10gbe}}\n")
+        self.train("program", {"method.name": "petra", "method.program": "arrival", "method.credit": 5, "run.epochs": 1})
+        self.train("unseen", {"method.name": "petra", "run.eval_every": 0})
+        self.write("empty.yaml", "")
+        self.write("bare.yaml", "cluster: {}\n")
+        self.write("images.yaml", "model: {family: revnet, depth: 18}\n")
+        self.write("lost.yaml", "base: gone.yaml\n")
+        self.write("chain.yaml", "base: lost.yaml\n")
         os.mkdir(self.path("empty"))
         shutil.copytree(self.path("run"), self.path("again"))
         for words, *arguments in (
@@ -233,16 +264,95 @@ class Real(ReachTest):
                 ("wrong.yaml:1: model.width", "run", "--loss", "2", "--on", "wrong.yaml"),
                 ("petra-arrival has no fixed order", "arrival", "--loss", "2", "--on", "ten.yaml"),
                 ("measured: these costs are known only", "measured", "--loss", "2", "--on", "ten.yaml"),
+                ("with --on ten.yaml: program/run.h5: method.program: arrival has no fixed order", "program", "--loss", "2", "--on", "ten.yaml"),
                 ("optim.lr is no key of the cluster", "run", "--loss", "2", "--over", "optim.lr"),
+                ("--over: cluster is a section; expected a real number in it, such as", "run", "--loss", "2", "--over", "cluster"),
+                ("--over: cluster.link is a section; expected a real number in it, of preset", "run", "--loss", "2", "--over", "cluster.link"),
+                ("--over: cluster.jitter.model is a word; expected a real number", "run", "--loss", "2", "--over", "cluster.jitter.model"),
+                ("--over: cluster.jitter.scale from 1 to 100: '100' is out of range; expected a number, 0 .. 10\n", "run", "--loss", "9", "--window",
+                 "1", "--over", "cluster.jitter.scale=1:100"),
+                ("petra reach: no file or folder was given; expected RUN|SWEEP...; see", "--loss", "2"),
+                ("has no evaluation by the end of its log", "unseen", "--loss", "2", "--metric", "eval"),
+                ("bare.yaml: sets no key of the section cluster that is read from it, such as cluster.engines", "run", "--loss", "2", "--on", "bare.yaml"),
+                ("empty.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "empty.yaml"),
+                ("cut.yaml: sets no key of the section cluster that", "run", "--loss", "2", "--on", "cut.yaml"),
+                ("empty.yaml: sets no key that is read from it, such as data.batch", "run", "--loss", "2", "--as", "empty.yaml"),
+                ("ten.yaml: sets no key that is read from it", "run", "--loss", "2", "--as", "ten.yaml"),
+                ("with --as images.yaml: run/run.h5: data.set: grammar has tokens", "run", "--loss", "2", "--as", "images.yaml"),
+                ("with --on chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--on", "chain.yaml"),
+                ("with --as chain.yaml: lost.yaml:1: base: gone.yaml cannot be read", "run", "--loss", "2", "--as", "chain.yaml"),
+                ("--loss was given twice; expected it once", "run", "--loss", "2", "--loss", "3"),
+                ("--as was given twice", "run", "--loss", "2", "--as", "cut.yaml", "--as", "cut.yaml"),
+                ("--over was given twice", "run", "--loss", "2", "--over", "cluster.link.latency_s", "--over", "cluster.link.latency_s"),
+                ("--on ten.yaml was given twice; expected each cluster once", "run", "--loss", "2", "--on", "ten.yaml", "--on", "ten.yaml"),
                 ("expected cluster.link.bandwidth_Bps=FROM:TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps"),
                 ("0 < FROM < TO", "run", "--loss", "2", "--over", "cluster.link.bandwidth_Bps=5:5"),
-                ("not a number with a fraction", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
+                ("--over: cluster.node_size is an integer; expected a real number", "run", "--loss", "2", "--over", "cluster.node_size=1:5")):
             self.bad(2, words, "reach", *arguments)
         self.bad(1, "has neither run.h5 nor summary.json", "reach", "empty", "--loss", "2")
         self.bad(1, "nowhere", "reach", "nowhere", "--loss", "2")
         self.bad(1, "nowhere.yaml", "reach", "run", "--loss", "2", "--on", "nowhere.yaml")
         self.assertIsNone(self.rows("measured", "--loss", "9", "--window", "1")["petra"]["bytes"]["mean"])  # seconds of the log, no bytes
         self.assertEqual(self.rows("arrival", "--loss", "9", "--window", "1")["petra-arrival"]["seconds"]["reached"], 1)
+
+    def test_different_data(self):
+        self.write("a.txt", "to be or not to be " * 200)
+        self.write("b.txt", "that is the question " * 200)
+        plain = {"method.name": "petra", "run.epochs": 1, "run.eval_every": 0}
+        text = {**plain, "data.set": "text", "data.eval_share": 0}
+        self.write("shapes.yaml", "run: {epochs: 1, eval_every: 0}\ndata: {set: shapes, batch: 2, limit: 48, workers: 1}\n"
+                   "model: {family: revnet, depth: 18, width: 4}\nlr: {warmup_epochs: 0}\ndevice: {threads: 1}\n")
+        self.train("grammar", plain)
+        self.train("fewer", {**plain, "data.limit": 24})
+        self.train("text-a", {**text, "data.path": "a.txt"})
+        self.train("text-b", {**text, "data.path": "b.txt"})
+        for classes in 10, 12:
+            self.good("train", "shapes.yaml", "--set", f"model.classes={classes}", "--output", f"shapes-{classes}", "--quiet")
+        for words, *runs in (("grammar/run.h5 is trained with data.set: grammar, text-a/run.h5 with data.set: text; expected", "grammar", "text-a"),
+                             ("shapes-10/run.h5 is trained with model.classes: 10, shapes-12/run.h5 with model.classes: 12; expected", "shapes-10", "shapes-12"),
+                             ("text-a/run.h5 is trained with data.path: \"a.txt\", text-b/run.h5 with data.path: \"b.txt\"; expected", "text-a", "text-b")):
+            self.bad(2, words, "reach", *runs, "--loss", "9", "--window", "1")
+        self.assertEqual(len(self.rows("grammar", "fewer", "--loss", "9", "--window", "1")), 2)
+
+    def test_cells_that_are_left_out(self):
+        self.write("grid.yaml", "base: tiny.yaml\nrows:\n  - {name: exact, set: {method.name: 1f1b}}\n  - {name: late, set: {method.name: petra}}\n"
+                   "seeds: [1, 2, 3]\n")
+        self.good("sweep", "grid.yaml", "--output", "sweep", "--quiet")
+        summary = json.loads(self.read("sweep/summary.json"))
+        for states, words in (({}, None), ({5: "failed"}, "1 of 6 cells is left out, because it failed"),
+                              ({4: "failed", 5: "failed"}, "2 of 6 cells are left out, because they failed"),
+                              ({5: "open"}, "1 of 6 cells is left out, because it is not complete"),
+                              ({1: "open", 2: "open", 5: "failed"}, "3 of 6 cells are left out: 1 failed, 2 are not complete")):
+            for number, cell in enumerate(summary["cells"]):
+                cell["state"] = states.get(number, "complete")
+            self.write("sweep/summary.json", json.dumps(summary))
+            code, out, error = self.run_petra("reach", "sweep", "--loss", "9", "--window", "1", "--json")
+            self.assertEqual((code, error), (0, f"petra: warning: sweep: {words}\n" if words else ""))
+            self.assertEqual(sum(len(group["runs"]) for group in json.loads(out)["groups"]), 6 - len(states))
+
+    def test_incomplete(self):
+        self.train("run", {"method.name": "petra"})
+        self.unseal("run/run.h5")
+        with h5py.File(self.path("run/run.h5"), "r+") as file:
+            del file.attrs["complete"]
+        code, out, error = self.run_petra("reach", "run", "--loss", "9", "--window", "1", "--json")
+        self.assertEqual((code, error), (0, "petra: warning: run/run.h5: this run is not complete, and counts as far as its log goes\n"))
+        self.assertTrue(json.loads(out)["clusters"][0]["rows"][0]["runs"][0]["reached"])
+
+    def test_each_group_has_its_own_figures(self):
+        """Contexts, batches and costs of two groups, in both orders of the arguments."""
+        self.train("short", {"method.name": "1f1b", "run.epochs": 1})
+        self.train("long", {"method.name": "1f1b", "run.epochs": 1, "model.context": 16, "data.batch": 3, "cluster.cost.model": "constant"})
+        for runs, words in ((("short", "long"), ("2: unit", "3: constant")), (("long", "short"), ("3: constant", "2: unit"))):
+            code, out, error = self.run_petra("reach", *runs, "--loss", "9", "--window", "3", "--json")
+            self.assertEqual((code, "differ in cluster.cost.model" in error), (0, True))
+            found = {row["group"]: row["runs"][0] for row in json.loads(out)["clusters"][0]["rows"]}
+            self.assertEqual({group: (end["samples"], end["labels"]) for group, end in found.items()}, {"batch 2": (6, 48), "batch 3": (9, 144)})
+            code, out, _ = self.run_petra("reach", *runs, "--loss", "9", "--window", "3")
+            self.assertEqual(code, 0)
+            self.assertRegex(out, r"batch 2 +1 of 1 +2 +48 ")
+            self.assertRegex(out, r"batch 3 +1 of 1 +2 +144 ")
+            self.assertRegex(out, rf"\ncosts    batch {words[0]} \(seconds.*\n         batch {words[1]} \(seconds.*\nlinks    latency")
 
     def test_groups_on_different_clusters(self):
         self.train("a", {"method.name": "petra", "run.epochs": 1, **LINKS})
@@ -502,8 +612,27 @@ class Over(ReachTest):
             self.write("at.yaml", f"base: c.yaml\ncluster: {{cost: {{reconstruct_s: {factor * changes[0]['value']!r}}}}}\n")
             self.assertEqual(self.reach(*runs, "--on", "at.yaml")["clusters"][0]["best"], best)
         text = self.good("reach", *runs, "--on", "c.yaml", "--over", "cluster.cost.reconstruct_s=1e-3:10")
-        self.assertIn("the best changes at ", text)
-        self.assertIn("break-even at ", text)
+        self.assertRegex(text, r"the best changes at [\d.]+: petra is the best below, 1f1b above\n")
+        self.assertRegex(text, r"break-even at [\d.]+: petra is faster than 1f1b below, and slower above\n")
+        self.assertNotIn("has no effect", text)
+
+    def test_no_curve(self):
+        """A key without effect; groups that do not reach the target."""
+        self.train("run", {"method.name": "1f1b", "method.accumulate": 2})
+        key = "cluster.cost.launch_s=1e-6:1"  # of the model kernels only
+        text = self.good("reach", "run", "--loss", "9", "--window", "1", "--over", key)
+        self.assertIn("note: cluster.cost.launch_s has no effect on the seconds of any group here\n", text)
+        text = self.good("reach", "run", "--loss", "0", "--window", "1", "--over", key)
+        self.assertIn("\n\nno group reaches the target with every seed\n\n", text)
+        self.assertNotIn("has no effect", text)
+
+    def test_range_of_groups_that_differ(self):
+        for name, latency in ("a", 0.001), ("b", 0.1):
+            self.train(name, {"method.name": "1f1b", "method.accumulate": 2, "cluster.link.latency_s": latency})
+        for runs in ("a", "b"), ("b", "a"):
+            code, out, _ = self.run_petra("reach", *runs, "--loss", "9", "--window", "1", "--over", "cluster.link.latency_s", "--json")
+            values = json.loads(out)["clusters"][0]["over"]["values"]
+            self.assertEqual((code, f"{values[0]:.6g}", f"{values[-1]:.6g}"), (0, "1e-05", "10"))
 
 
 if __name__ == "__main__":

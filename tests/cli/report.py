@@ -403,7 +403,7 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
 
     def test_refusals(self):
         self.bad(2, "petra report needs --output FILE.html", "report", "runs/mine")
-        self.bad(2, "petra report: 0 given; expected RUN...", "report", "-o", "a.html")
+        self.bad(2, "petra report: no file or folder was given; expected RUN...", "report", "-o", "a.html")
         self.bad(2, "petra list takes no -o", "list", "-o", "a.html")
         os.environ["PYTHON"] = "/nothing/python"
         try:
