@@ -194,3 +194,18 @@ EXTRA_DIST += experiments/26-orders-of-pytorch/README.md \
 	experiments/26-orders-of-pytorch/LoopedBFS-8.csv \
 	experiments/26-orders-of-pytorch/ZBVZeroBubble-16.csv \
 	experiments/26-orders-of-pytorch/ZBVZeroBubble-8.csv
+EXTRA_DIST += experiments/27-seconds-to-a-loss/README.md \
+	experiments/27-seconds-to-a-loss/100gbe.yaml \
+	experiments/27-seconds-to-a-loss/10gbe.yaml \
+	experiments/27-seconds-to-a-loss/base.yaml \
+	experiments/27-seconds-to-a-loss/cells.csv \
+	experiments/27-seconds-to-a-loss/chosen.yaml \
+	experiments/27-seconds-to-a-loss/memory.csv \
+	experiments/27-seconds-to-a-loss/model.yaml \
+	experiments/27-seconds-to-a-loss/nvlink.yaml \
+	experiments/27-seconds-to-a-loss/rates.yaml \
+	experiments/27-seconds-to-a-loss/reach.csv \
+	experiments/27-seconds-to-a-loss/seconds.png \
+	experiments/27-seconds-to-a-loss/seconds.py \
+	experiments/27-seconds-to-a-loss/turns.csv \
+	experiments/27-seconds-to-a-loss/wan.yaml
