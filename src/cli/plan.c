@@ -241,7 +241,7 @@ static petra_status fail_limits(planning *p) {
 static void warn_of_short_runs(const planning *p) {
   for (int64_t i = 0; i < p->result.points.count; i++) {
     const petra_point *point = &p->result.points.point[i];
-    const int64_t enough = 2 * (2 * (int64_t)point->candidate.stages + accumulate_of(p, point));
+    const int64_t enough = 2 * (int64_t)point->candidate.stages + accumulate_of(p, point);
     if (point->candidate.method.program->moment == PETRA_MOMENT_WINDOW || point->found.microbatches >= enough)
       continue;
     petra_log(PETRA_LOG_WARNING,
