@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Detects that a simulation repeats itself. Two moments are alike if the state at both is the same, relative to the
  * clock and to a microbatch. From the second one on everything then happens as from the first one on, later by the same
- * time and for later microbatches. Whole periods can therefore be skipped, and totals grow by a multiple of what one
- * period adds.
+ * time and for later microbatches. Whole periods can therefore be skipped, and totals grow by a multiple of their
+ * growth in one period.
  *
  * Every part of a simulation has a function that gives its state to the functions below, always in the same order. They
  * record it, compare it with the recorded one, or add the skipped periods to the totals. */

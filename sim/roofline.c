@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
-#define SPARSE "half of what it states with sparsity"
+#define SPARSE "half of the figures with sparsity"
 
 /* FLOP/s, B/s and bytes. */
 static const petra_device_peaks devices[] = {

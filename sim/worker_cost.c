@@ -18,7 +18,7 @@ typedef struct in_flight {
   int64_t copy;    /* the version of F's copy, with a sync period */
 } in_flight;
 
-/* What the skipped periods add to the counts of a stage at the end of the run: until then its versions go on as if
+/* The additions of skipped periods to the counts of a stage, made at the end of the run: until then its versions go on as if
  * nothing had been skipped. */
 typedef struct skipped {
   int64_t forwards, backwards, updates, lag_sum;

@@ -44,6 +44,17 @@ static char *printed(const petra_config *config) {
   return text;
 }
 
+/* The config that a run writes says the same. */
+static void expect_printed_alike(const petra_config *config) {
+  petra_config *again = NULL;
+  char *whole = printed(config);
+  const petra_config_text text = {"b.yaml", whole, strlen(whole)};
+  ck_assert_int_eq(petra_config_load_text(&text, NULL, 0, &again), PETRA_OK);
+  ck_assert_int_eq(petra_config_compare(config, again, PETRA_ROLE_PLACE, NULL), 0);
+  free(whole);
+  petra_config_destroy(again);
+}
+
 START_TEST(print_load_print_is_identical) {
   petra_config *config = NULL;
   ck_assert_int_eq(petra_config_load(NULL, NULL, 0, &config), PETRA_OK);
@@ -478,16 +489,11 @@ START_TEST(presets_of_links) {
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
     const int sets = cases[i].sets[0] ? cases[i].sets[1] ? 2 : 1 : 0;
-    petra_config *c = NULL, *again = NULL;
+    petra_config *c = NULL;
     ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, sets, &c), PETRA_OK);
     ck_assert_double_eq(c->cluster.link.latency_s, cases[i].latency_s);
     ck_assert_double_eq(c->cluster.link.bandwidth_Bps, cases[i].bandwidth_Bps);
-    char *whole = printed(c); /* what a run writes says the same */
-    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
-                     PETRA_OK);
-    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
-    free(whole);
-    petra_config_destroy(again);
+    expect_printed_alike(c);
     petra_config_destroy(c);
   }
   for (int p = 1; p < petra_link_preset_count(); p++) {
@@ -520,17 +526,12 @@ START_TEST(presets_of_links_inside_a_node) {
   };
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
-    petra_config *c = NULL, *again = NULL;
+    petra_config *c = NULL;
     ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, cases[i].sets[0] ? 1 : 0, &c), PETRA_OK);
     ck_assert_uint_eq(c->cluster.node_link.preset, cases[i].preset);
     ck_assert_double_eq(c->cluster.node_link.latency_s, cases[i].latency_s);
     ck_assert_double_eq(c->cluster.node_link.bandwidth_Bps, cases[i].bandwidth_Bps);
-    char *whole = printed(c);
-    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
-                     PETRA_OK);
-    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
-    free(whole);
-    petra_config_destroy(again);
+    expect_printed_alike(c);
     petra_config_destroy(c);
   }
 }
@@ -712,7 +713,7 @@ START_TEST(optimisers_bring_their_defaults) {
   };
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
-    petra_config *c, *again;
+    petra_config *c;
     int sets = 0;
     while (cases[i].sets[sets])
       sets++;
@@ -720,12 +721,7 @@ START_TEST(optimisers_bring_their_defaults) {
     ck_assert_msg(c->optim.lr == cases[i].lr && c->optim.momentum == cases[i].momentum, "case %d", i);
     ck_assert_msg(c->optim.beta2 == cases[i].beta2 && c->optim.weight_decay == cases[i].weight_decay, "case %d", i);
     ck_assert_msg(c->optim.lr_scaling == cases[i].scaling && petra_optim_check(c) == PETRA_OK, "case %d", i);
-    char *whole = printed(c); /* which says all of it */
-    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
-                     PETRA_OK);
-    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
-    free(whole);
-    petra_config_destroy(again);
+    expect_printed_alike(c);
     petra_config_destroy(c);
   }
   static const char *const foreign[] = {"optim.beta1=.5", "optim.momentum_decay=.5", "optim.muon_scale=rms",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two forms of the output of petra reach share. */
+/* Shared by the text and the JSON of petra reach. */
 #pragma once
 
 #include "reach/reach.h"

@@ -7,7 +7,7 @@
 
 /* The facts of a plan that a prediction depends on. They are followed by the number of blocks of each stage. */
 enum { FACTS = 10, ENTRIES = 4096 };
-static const size_t MOST_BYTES = (size_t)64 << 20;
+static const size_t BYTES_MAX = (size_t)64 << 20;
 
 typedef struct entry {
   int64_t *key; /* NULL: unused */
@@ -81,7 +81,7 @@ static petra_status store(petra_memory_cache *cache, int64_t *key, size_t key_by
   }
   memcpy(copy, stages, bytes);
   drop(cache, e);
-  for (; cache->bytes > 0 && cache->bytes + bytes > MOST_BYTES; cache->oldest = (cache->oldest + 1) % ENTRIES)
+  for (; cache->bytes > 0 && cache->bytes + bytes > BYTES_MAX; cache->oldest = (cache->oldest + 1) % ENTRIES)
     drop(cache, &cache->entry[cache->oldest]);
   *e = (entry){key, key_bytes, copy, bytes};
   cache->bytes += bytes;

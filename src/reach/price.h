@@ -22,7 +22,7 @@ petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_pl
  * replicas. */
 petra_status petra_reach_check_cluster(const char *path, const petra_reach_groups *groups);
 
-/* What a simulation notes of each microbatch, from 0, when its last stage begins the action that computes the loss; -1:
+/* The records of a simulation for each microbatch, from 0, when its last stage begins the action that computes the loss; -1:
  * it has none. */
 typedef struct petra_reach_clock {
   int64_t count;

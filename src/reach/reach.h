@@ -45,7 +45,7 @@ typedef struct petra_reach_row {
   petra_reach_estimate updates, samples, seconds, bytes;
   petra_reach_ratio to_best; /* its seconds over those of the best group */
   petra_reach_band band;
-  /* What delay costs and gains: against the best group without delay, of the same optimiser if there is one. */
+  /* Costs and gains of delay, against the best group without delay, of the same optimiser if there is one. */
   int reference; /* this group; -1: this group has no delay, or there is nothing to compare it with */
   petra_reach_ratio more_updates, more_seconds;
 } petra_reach_row;

@@ -134,15 +134,15 @@ static petra_status add_method(search *s, const petra_method *method) {
   const int32_t devices = petra_candidates_devices(s->c);
   const petra_layout layout = method->program->layout;
   const int32_t own = petra_candidates_chunks(s->c, method);
-  const int32_t least = layout == PETRA_LAYOUT_LOOP ? 1 : method->chunks;
-  int32_t most = layout == PETRA_LAYOUT_LOOP ? PETRA_SEARCH_CHUNKS : method->chunks;
+  const int32_t chunks_min = layout == PETRA_LAYOUT_LOOP ? 1 : method->chunks;
+  int32_t chunks_max = layout == PETRA_LAYOUT_LOOP ? PETRA_SEARCH_CHUNKS : method->chunks;
   if (layout == PETRA_LAYOUT_LOOP && config->cluster.stages > 0)
-    most = 2;
-  if (layout == PETRA_LAYOUT_LOOP && own > most)
-    most = own;
-  if (config->cluster.stages == 0 && most > petra_candidates_blocks(s->c) / devices)
-    most = petra_candidates_blocks(s->c) / devices;
-  for (int32_t chunks = least; chunks <= most; chunks++)
+    chunks_max = 2;
+  if (layout == PETRA_LAYOUT_LOOP && own > chunks_max)
+    chunks_max = own;
+  if (config->cluster.stages == 0 && chunks_max > petra_candidates_blocks(s->c) / devices)
+    chunks_max = petra_candidates_blocks(s->c) / devices;
+  for (int32_t chunks = chunks_min; chunks <= chunks_max; chunks++)
     PETRA_TRY(add_kept(s, (petra_candidate){.method = *method, .stages = chunks * devices}));
   return PETRA_OK;
 }

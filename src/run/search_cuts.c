@@ -337,12 +337,12 @@ static bool find_cut(const petra_cut_rule *rule, tables *t, int64_t limit, int64
 }
 
 static int64_t most_bytes(const petra_cut_rule *rule, const tables *t, const int64_t *cut) {
-  int64_t most = 0;
+  int64_t maximum = 0;
   for (int32_t s = 0, begin = 0; s < rule->stages; begin += (int)cut[s++]) {
     const int64_t bytes = t->bytes[range_index(t, s, begin, begin + (int)cut[s])];
-    most = bytes > most ? bytes : most;
+    maximum = bytes > maximum ? bytes : maximum;
   }
-  return most;
+  return maximum;
 }
 
 petra_status petra_cuts_trade(const petra_cut_rule *rule, int64_t **cuts, int64_t *count) {
