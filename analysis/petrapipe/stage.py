@@ -38,6 +38,14 @@ def leaf(tensor: Any) -> Any:
     return tensor.detach().requires_grad_(tensor.is_floating_point())
 
 
+def _flop_counter() -> Any:
+    try:
+        from torch.utils.flop_counter import FlopCounterMode
+    except ImportError:  # before PyTorch 2.1
+        return contextlib.nullcontext()
+    return FlopCounterMode(display=False)
+
+
 @dataclass
 class Version:
     """The weights after some number of updates: `theta`, those that updates change, and `read`, those that forwards read (a prediction)."""
@@ -91,7 +99,6 @@ class Stage:
         self.versions: dict[int, Version] = {}
         self.kept: dict[int, Kept] = {}
         self.corrected: list | None = None
-        self.checked = False
         self.graph_bytes = 0
         self._refresh()
 
@@ -196,8 +203,6 @@ class Stage:
     def forward(self, m: int, xs: Streams, version: int, target: Any = None) -> Streams:
         """F. Returns the outputs without a graph; with a target (loss, output)."""
         tensors = self.weights(version)
-        if not self.checked:
-            self.check(xs, tensors, m, target)
         kept = self.kept[m] = Kept(version, target=target)
         if self.keep == "graph":
             self._graph(kept, m, xs, tensors)
@@ -271,11 +276,8 @@ class Stage:
 
     def head(self, m: int, xs: Streams, version: int, target: Any) -> tuple[Streams, Streams, Streams, list]:
         """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the gradients of the parameters."""
-        tensors = self.weights(version)
-        if not self.checked:
-            self.check(xs, tensors, m, target)
         kept = Kept(version, target=target)
-        self._graph(kept, m, xs, tensors)
+        self._graph(kept, m, xs, self.weights(version))
         leaves, weights, outputs = kept.graph
         dxs, gradients = self._differentiate(outputs[:1], (torch.ones_like(outputs[0]),), leaves, weights)
         self.move_statistics(kept.statistics)
@@ -372,13 +374,13 @@ class Stage:
 
     # --- checks ---
 
-    def check(self, xs: Streams, tensors: list, m: int, target: Any) -> None:
-        """Tries the stage on its first microbatch: twice the same outputs, no buffer changed that is not a running statistic, inverses that give the inputs
-        back. Counts the bytes of its graph."""
-        self.checked = True
+    def check(self, xs: Streams, tensors: list, m: int, target: Any) -> tuple[Streams, int]:
+        """Tries the stage on a microbatch: twice the same outputs, no buffer changed that is not a running statistic, inverses that give the inputs back.
+        Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count them)."""
         tolerance = 2e-2 if self.autocast or any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors) else 1e-3
         storages = {t.data_ptr() for t in tensors} | {x.data_ptr() for x in xs if isinstance(x, torch.Tensor)}
         found: dict[int, int] = {}
+        flops = 0
 
         def count(t: torch.Tensor) -> torch.Tensor:
             if t.data_ptr() not in storages:
@@ -394,8 +396,9 @@ class Stage:
             for name, buffer, before in buffers:
                 if not torch.equal(buffer, before):
                     raise self.error(b, f"its forward changes the buffer {name}; expected a module without state besides running statistics of norms")
-            with torch.no_grad():
+            with torch.no_grad(), _flop_counter() as counter:
                 again = self.call(b, tensors, xs, m, None, target)
+            flops += counter.get_total_flops() if counter else 0
             for y, z in zip(ys, again):
                 if isinstance(y, torch.Tensor) and not self._near(y.detach(), z, tolerance) and bool(torch.isfinite(y).all()):
                     raise self.error(b, "computes something else when it is called again with the same input; expected random numbers from torch alone, which "
@@ -408,6 +411,7 @@ class Stage:
                     raise self.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
             xs = ys
         self.graph_bytes = sum(found.values())
+        return xs, flops
 
     @staticmethod
     def _near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
@@ -441,7 +445,7 @@ class Stage:
         self.versions = {number: Version(theta, read) for number, (theta, read) in state["versions"].items()}
         self._refresh()
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
-        self.checked, self.graph_bytes = True, state["graph_bytes"]
+        self.graph_bytes = state["graph_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
             kept = self.kept[m] = Kept(version, inputs, target=target)
             if graph:
