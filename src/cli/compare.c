@@ -308,13 +308,12 @@ static void print_run(const petra_run_facts *run, const char *place, const char 
   putchar('\n');
 }
 
-/* The config of a run in PyTorch has keys of a network, but not of the one that was trained. */
 static void note_pytorch(const comparison *c) {
-  char name[16];
+  bool any = false;
   for (int i = 0; i < c->count; i++)
-    if (petra_run_h5_of_pytorch(c->run[i].summary))
-      printf("note: %s ran in PyTorch, where the keys of model, optim and data.set do not say what was trained\n",
-             letter(i, name));
+    any |= petra_run_h5_of_pytorch(c->run[i].summary);
+  if (any)
+    puts("note: the keys of model, optim and data.set do not describe what a run in PyTorch trains");
 }
 
 static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {

@@ -157,7 +157,7 @@ static void print_words(const char *words, FILE *out) {
 
 void petra_describe_run_network(const petra_run_h5_summary *run, const petra_config *config, FILE *out) {
   if (petra_run_h5_of_pytorch(run))
-    petra_utf8_print(out, "%s in PyTorch", run->network ? run->network : "a network");
+    petra_utf8_print(out, "%s (PyTorch)", run->network ? run->network : "not in the log");
   else
     petra_describe_network(config, out);
 }
