@@ -195,21 +195,14 @@ class Trainer:
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each version, the last row that needs it, and what each row frees."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
         self.last = self.plan.last_uses()
         evaluations = self.plan.rows("E")
-        ends: dict[int, int] = {}
-        for row in evaluations.tolist():
-            ends[int(self.plan.microbatch[row])] = row
-        for row in evaluations.tolist():
-            key = int(self.plan.stage[row]), int(self.plan.weights[row])
-            self.last[key] = max(self.last.get(key, -1), ends[int(self.plan.microbatch[row])])
+        ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
+        uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
-        for key, row in self.probe.uses.items():
-            self.last[key] = max(self.last.get(key, -1), row)
-        self.frees: dict[int, list] = {}
-        for key, row in self.last.items():
-            self.frees.setdefault(row, []).append(key)
+        for (stage, version), row in [*uses, *self.probe.uses.items()]:
+            self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
         """Counts the losses and evaluations that each epoch will have."""
@@ -315,8 +308,8 @@ class Trainer:
                     self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
                                     version, stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
-                for owner, old in self.frees.get(row, ()):
-                    self.stages[owner - 1].versions.pop(old, None)
+                for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
+                    del stage.versions[old]
                 self._measure(stage, kind)
                 self.row += 1
                 if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
@@ -373,7 +366,7 @@ class Trainer:
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
         self.probe.updating(stage, m)
-        keep = self.last.get((stage.number, stage.updates), -1) > row
+        keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
         stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
         for one in self.schedulers[stage.number - 1]:
