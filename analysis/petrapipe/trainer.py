@@ -109,7 +109,7 @@ class Trainer:
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
-        self.by_config = scheduler == "config"
+        self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
         self._refuse(method)
@@ -250,7 +250,7 @@ class Trainer:
             else:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.config.get("run.trace_actions") == "true", overwrite)
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite)
         if state:
             self._restore(state)
 
@@ -304,7 +304,7 @@ class Trainer:
                 number, m = int(plan.stage[row]), int(plan.microbatch[row])
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
-                if self.log and self.log.trace:
+                if self.log and self.tracing:
                     self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
                                     version, stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
