@@ -12,6 +12,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -166,9 +167,12 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
-        batch = self._batch_size()
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, data__batch=batch,
-                              data__limit=batch * self.epoch_length)
+        batch, target = self._batch_size(), self._read(0)[1]
+        tokens = {}  # so that the log counts tokens and not samples
+        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
+            tokens = {"data__set": "tokens", "model__context": target.shape[1]}
+        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
+                              data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
 
     def _batch_size(self) -> int:
         size = getattr(self.data, "batch_size", None)
@@ -250,9 +254,22 @@ class Trainer:
             else:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite)
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
         if state:
             self._restore(state)
+
+    def _in_words(self) -> tuple[str, str, str]:
+        """Returns descriptions of the network, the optimiser and the data for the log."""
+        groups = [(name, len(list(same))) for name, same in itertools.groupby(stage.name for stage in self.stages)]
+        network = ", ".join(name if count == 1 else f"{count} {name}" for name, count in groups)
+        one = next((one for stage in self.stages for one in stage.optimizers), None)
+        rates = [f"{key} {one.defaults[key]:g}" for key in ("lr", "momentum", "weight_decay") if one and one.defaults.get(key)]
+        data = self.data
+        if isinstance(data, torch.utils.data.DataLoader):
+            words = f"{type(data.dataset).__name__} in batches of {data.batch_size}"
+        else:
+            words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
+        return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
 
     # --- data ---
 
@@ -488,7 +505,7 @@ class Trainer:
             row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
                    "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
                    "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"]}
-            row["images_per_s" if labels == entry["samples"] else "tokens_per_s"] = labels / spent if labels else math.nan
+            row["samples_per_s"] = entry["samples"] / spent if labels else math.nan
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
             if self.log:
