@@ -112,6 +112,12 @@ class RunLog:
             run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
         self.flush()
 
+    def backend_memory(self, tensors: int) -> None:
+        """Writes the maximum bytes of all tensors of the process, as the device counts them."""
+        with self._writing():
+            run_schema.put_set(self.file, "memory/backend_bytes", numpy.array([[tensors, -1, -1]], "<i8"), "byte", ("rank", "part"))
+            run_schema.put_texts(self.file["memory/backend_bytes"], "parts", ("tensors", "filters", "scratch"))
+
     # --- the file ---
 
     def backend(self, tensor_bytes: int) -> None:

@@ -322,8 +322,8 @@ class Trainer:
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
                 if self.log and self.tracing:
-                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
-                                    version, stage.updates if kind == "U" else -1)
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                                    stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
                 for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
                     del stage.versions[old]
@@ -504,8 +504,8 @@ class Trainer:
             spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
             row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
                    "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
-                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"]}
-            row["samples_per_s"] = entry["samples"] / spent if labels else math.nan
+                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
+                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
             if self.log:
@@ -532,7 +532,7 @@ class Trainer:
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":
-                self.log.backend(torch.cuda.max_memory_allocated(self.device))
+                self.log.backend_memory(torch.cuda.max_memory_allocated(self.device))
             self.log.close(complete)
 
     # --- checkpoints ---
