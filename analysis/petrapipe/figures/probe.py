@@ -1,27 +1,25 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws how far the gradients of a run are from exact ones, as figures 5 and 6 of the paper, and prints them as a table.
+"""How far the gradients of a run are from exact ones: figures 5 and 6 of the paper, and a table.
 
-    analysis/plot_probe.py RUN.h5 [-o FIGURE-5.png] [--figure-6 FIGURE.png] [--epochs E,...] [--window W] [--table]
+Figure 5: cosines and norm ratios over the epochs, the stage as colour; a point is the mean of the probes of one epoch, smoothed by a running mean.
+Figure 6: cosines by stage at some epochs. The run must have been made with probe.per_epoch > 0."""
 
-Figure 5 (-o or --figure-5): cosines and norm ratios over the epochs, the stage as colour; a point is the mean of the probes of one
-epoch, smoothed by a running mean over W epochs (10 as in the paper for runs of 50 epochs and more, else none). Figure 6: cosines by
-stage at five epochs: 25, 125, 175, 250, as in the paper, where the run has them, else at these parts of 300 epochs, and the last
-one. The run must have been made with probe.per_epoch > 0. Works on a run that is still going on. Needs h5py, numpy and, for
-figures, matplotlib (Debian: python3-h5py python3-matplotlib).
-"""
+from __future__ import annotations
 
 import argparse
-import os
-import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import plot_common as common  # noqa: E402
+import numpy
 
-common.start(__name__, "h5py", "numpy", wished=["matplotlib"])
-petra_runs = common.runs()
-import numpy  # noqa: E402
-from petra_runs import mean  # noqa: E402
+from ..errors import Error
+from ..runs import Run, log_path, mean
+from ..text import drawn
+from . import look
+
+if TYPE_CHECKING:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
 
 PAIRS = ["method_delayed", "method_end_to_end", "delayed_end_to_end"]
 MEASURES = ["cosine", "norm_ratio"]
@@ -29,11 +27,11 @@ PAPER_EPOCHS, PAPER_LENGTH = [25, 125, 175, 250], 300
 MOST_EPOCHS = 6  # panels of figure 6
 
 
-class Run:
-    """The probes of one run.h5: (T, J) arrays by measure and pair, and the epoch of each."""
+class Probes:
+    """The probes of one run.h5: arrays of shape (probes, stages) by measure and pair, and the epoch of each probe, from 0."""
 
-    def __init__(self, path):
-        run = petra_runs.Run(path)
+    def __init__(self, path: str) -> None:
+        run = Run(path)
         self.method = run.config.get("method.name", "method")
         found = {m: {p: run.probe(f"{m}/{p}") for p in PAIRS} for m in MEASURES}
         error = run.probe("reconstruction_error")
@@ -42,30 +40,34 @@ class Run:
         self.epoch, self.error = error.coords["epoch"][:length], error.values[:length]
         self.values = {m: {p: of.values[:length] for p, of in pairs.items()} for m, pairs in found.items()}
         if length == 0:
-            common.fail(f"{path}: no probe is complete yet")
+            raise Error(f"{path}: no probe is complete yet")
         self.stages = self.error.shape[1]
         self.epochs = numpy.unique(self.epoch)
 
-    def by_epoch(self, measure, pair):
-        """Returns the means of the probes of each epoch: (epochs, J)."""
+    def by_epoch(self, measure: str, pair: str) -> numpy.ndarray:
+        """Returns the means of the probes of each epoch, of shape (epochs, stages)."""
         values = self.values[measure][pair]
         return numpy.array([mean(values[self.epoch == e]) for e in self.epochs])
 
 
-def smoothed(values, window):
-    """Running mean over the `window` epochs up to each one; shorter at the beginning."""
+def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
+    """Returns the running mean over the `window` epochs up to each one, shorter at the beginning; the shape (epochs, stages) stays.
+
+    >>> smoothed(numpy.array([[1.0], [3.0], [5.0]]), 2).tolist()
+    [[1.0], [2.0], [4.0]]
+    """
     return numpy.array([mean(values[max(0, i + 1 - window):i + 1]) for i in range(len(values))])
 
 
-def chosen_epochs(run, text):
-    """Epochs that have probes, from 0: the nearest to those asked for (from 1), to the paper's or the same parts of this run and
+def chosen_epochs(run: Probes, text: str | None) -> list[int]:
+    """Returns epochs that have probes, from 0: the nearest to those asked for (from 1), to the paper's or the same parts of this run and
     the last."""
     last = int(run.epochs[-1])
     if text:
         try:
             wanted = [int(part) - 1 for part in text.split(",")]
         except ValueError:
-            common.fail(f"--epochs {text}: expected numbers from 1, separated by commas")
+            raise Error(f"--epochs {text}: expected numbers from 1, separated by commas") from None
     elif last + 1 >= PAPER_EPOCHS[-1]:
         wanted = [epoch - 1 for epoch in PAPER_EPOCHS] + [last]
     else:
@@ -74,7 +76,7 @@ def chosen_epochs(run, text):
     return sorted(nearest)
 
 
-def print_table(run, epochs):
+def print_table(run: Probes, epochs: list[int]) -> None:
     print("epoch  stage  " + "  ".join(f"{m}:{p}" for m in MEASURES for p in PAIRS) + "  reconstruction error")
     for epoch in epochs:
         index = int(numpy.nonzero(run.epochs == epoch)[0][0])
@@ -84,15 +86,15 @@ def print_table(run, epochs):
             print(f"{epoch + 1:5}  {stage + 1:5}  " + "  ".join(cells) + f"  {error[stage]:.3g}")
 
 
-def stage_colours(plt, stages):
+def stage_colours(plt: ModuleType, stages: int) -> ListedColormap:
     """Returns colours from dark to light, without the yellows, which are invisible on white paper."""
     from matplotlib.colors import ListedColormap
     return ListedColormap(plt.get_cmap("viridis")(numpy.linspace(0, 0.88, stages)))
 
 
-def draw_over_epochs(run, window):
-    """Figure 5."""
-    plt = common.pyplot()
+def draw_over_epochs(run: Probes, window: int) -> Figure:
+    """Draws figure 5, smoothed over this number of epochs."""
+    plt = look.pyplot()
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
     colour = stage_colours(plt, run.stages)
@@ -115,16 +117,16 @@ def draw_over_epochs(run, window):
     mappable = plt.cm.ScalarMappable(plt.Normalize(bounds[0], bounds[-1]), colour)
     figure.colorbar(mappable, ax=grid, label="stage", ticks=numpy.arange(1, run.stages + 1, -(-run.stages // 20)), fraction=0.04)
     text = "means of the probes of an epoch" + (f", running mean over {window} epochs" if window > 1 else "")
-    figure.suptitle(f"Gradients of {common.drawn(run.method)}: {text}", fontsize="medium")
-    common.legend_below(figure, [Line2D([], [], color="black", linestyle=style) for style in ("-", "--")],
-                        [f"gradient of the method ({common.drawn(run.method)})", "delayed gradient"], 2)
+    figure.suptitle(f"Gradients of {drawn(run.method)}: {text}", fontsize="medium")
+    look.legend_below(figure, [Line2D([], [], color="black", linestyle=style) for style in ("-", "--")],
+                      [f"gradient of the method ({drawn(run.method)})", "delayed gradient"], 2)
     return figure
 
 
-def draw_by_stage(run, epochs):
-    """Figure 6."""
-    plt = common.pyplot()
-    method = common.drawn(run.method)
+def draw_by_stage(run: Probes, epochs: list[int]) -> Figure:
+    """Draws figure 6, with a panel for each of these epochs (from 0)."""
+    plt = look.pyplot()
+    method = drawn(run.method)
     names = [f"method ({method}) and delayed", f"method ({method}) and end-to-end", "delayed and end-to-end"]
     columns = min(len(epochs), 3)
     rows = -(-len(epochs) // columns)
@@ -137,7 +139,7 @@ def draw_by_stage(run, epochs):
         index = int(numpy.nonzero(run.epochs == epoch)[0][0])
         for number, (pair, name) in enumerate(zip(PAIRS, names)):
             # Later markers are smaller, so that all are visible if curves coincide.
-            axes.plot(stage, run.by_epoch("cosine", pair)[index], **common.style(number), markersize=7 - 2 * number, label=name,
+            axes.plot(stage, run.by_epoch("cosine", pair)[index], **look.style(number), markersize=7 - 2 * number, label=name,
                       linewidth=2.6 - 0.8 * number)
         axes.set_title(f"epoch {epoch + 1}" + (" (the last)" if epoch == run.epochs[-1] else ""))
         axes.set_xlabel("stage")
@@ -145,11 +147,11 @@ def draw_by_stage(run, epochs):
         axes.set_xticks(stage[::-(-run.stages // 12)])
         axes.tick_params(labelbottom=True, labelleft=True)
     figure.suptitle("Cosines of gradients by stage, means of the probes of an epoch", fontsize="medium")
-    common.legend_below(figure, *grid.flat[0].get_legend_handles_labels(), 3)
+    look.legend_below(figure, *grid.flat[0].get_legend_handles_labels(), 3)
     return figure
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Draws how far the gradients of a run are from exact ones.")
     parser.add_argument("run", metavar="RUN.h5", help="log of a run (or its folder)")
     parser.add_argument("-o", "--output", "--figure-5", dest="figure_5", metavar="FIGURE",
@@ -159,20 +161,16 @@ def main():
     parser.add_argument("--window", metavar="W", type=int, help="epochs of the running mean in figure 5")
     parser.add_argument("--table", action="store_true", help="print the table (the default without figures)")
     arguments = parser.parse_args()
-    run = Run(petra_runs.log_path(arguments.run))
+    run = Probes(log_path(arguments.run))
     epochs = chosen_epochs(run, arguments.epochs)
     window = arguments.window if arguments.window is not None else 10 if len(run.epochs) >= 50 else 1
     if window < 1:
-        common.fail(f"--window {window}: expected 1 or more")
+        raise Error(f"--window {window}: expected 1 or more")
     if arguments.table or not (arguments.figure_5 or arguments.figure_6):
         print_table(run, epochs)
     if arguments.figure_5:
-        common.save(draw_over_epochs(run, window), arguments.figure_5)
+        look.save(draw_over_epochs(run, window), arguments.figure_5)
     if arguments.figure_6:
         if len(epochs) > MOST_EPOCHS:
-            common.fail(f"--epochs {arguments.epochs}: expected at most {MOST_EPOCHS} for figure 6")
-        common.save(draw_by_stage(run, epochs), arguments.figure_6)
-
-
-if __name__ == "__main__":
-    common.end(main)
+            raise Error(f"--epochs {arguments.epochs}: expected at most {MOST_EPOCHS} for figure 6")
+        look.save(draw_by_stage(run, epochs), arguments.figure_6)

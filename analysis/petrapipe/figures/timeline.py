@@ -1,25 +1,25 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what every stage did when, from /trace/actions of a run (run.trace_actions: true).
-
-    analysis/plot_timeline.py RUN.h5 -o FIGURE.png [--from SECONDS] [--to SECONDS] [--stages FIRST-LAST]
+"""What every stage did when, from /trace/actions of a run (run.trace_actions: true).
 
 There is one row per stage, divided into two if F and the other kinds overlap (two engines). Colours show the kind. A bar has the number of its
 microbatch if there is room. Actions that are too narrow for a bar share columns: the height of a colour is the fraction of the column's time that its
-kind takes. Updates that are too short for a bar are ticks below the row. Without --from and --to the whole run is drawn.
-Needs h5py, numpy and matplotlib (Debian: python3-h5py python3-matplotlib).
-"""
+kind takes. Updates that are too short for a bar are ticks below the row."""
+
+from __future__ import annotations
 
 import argparse
-import os
-import sys
+from typing import TYPE_CHECKING, Callable
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import plot_common as common  # noqa: E402
+import numpy
 
-common.start(__name__, "h5py", "numpy", wished=["matplotlib"])
-petra_runs = common.runs()
-import numpy  # noqa: E402
+from ..errors import Error
+from ..runs import Run, log_path, run_names
+from ..text import drawn
+from . import look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours: readers with any kind of colour vision can distinguish them. They are dark or light enough for their text.
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
@@ -33,12 +33,13 @@ UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 MOST_BARS = 200000
 
 
-def read_actions(path):
-    """Returns the columns of the actions of a run, with kinds as letters."""
-    return petra_runs.Run(path).action_columns()
+def read_actions(path: str) -> dict[str, numpy.ndarray]:
+    """Returns the columns of the actions of a run, each of shape (actions,), with kinds as letters and times in ns."""
+    return Run(path).action_columns()
 
 
-def select(actions, first_s, last_s, stages):
+def select(actions: dict[str, numpy.ndarray], first_s: float | None, last_s: float | None, stages: tuple[int, int] | None) -> dict[str, numpy.ndarray]:
+    """Returns the actions between two times and of the stages from the first to the last of a pair; None sets no limit."""
     keep = numpy.ones(len(actions["stage"]), dtype=bool)
     if first_s is not None:
         keep &= actions["end_ns"] >= 1e9 * first_s
@@ -49,7 +50,7 @@ def select(actions, first_s, last_s, stages):
     return {name: column[keep] for name, column in actions.items()}
 
 
-def overlaps(actions):
+def overlaps(actions: dict[str, numpy.ndarray]) -> bool:
     """Returns whether any stage does two things at once; the W of a step is within its B."""
     for stage in numpy.unique(actions["stage"]):
         mine = (actions["stage"] == stage) & (actions["end_ns"] > actions["start_ns"]) & (actions["kind"] != "W")
@@ -60,17 +61,23 @@ def overlaps(actions):
     return False
 
 
-def unit_of(span_s):
+def unit_of(span_s: float) -> tuple[float, str]:
+    """Returns the unit for a time of this length: its size in s, and its name.
+
+    >>> unit_of(0.5)
+    (0.001, 'ms')
+    """
     return next(((size, name) for size, name in UNITS if span_s >= 2 * size), UNITS[-1])
 
 
-def lanes(two):
+def lanes(two: bool) -> tuple[tuple[float, float], tuple[float, float]]:
     """Returns top and height within a row, for F and for the other kinds."""
     height = BOTTOM - TOP
     return ((TOP, height / 2), (TOP + height / 2, height / 2)) if two else ((TOP, height), (TOP, height))
 
 
-def details(actions, limits_ns, columns, two):
+def details(actions: dict[str, numpy.ndarray], limits_ns: tuple[float, float], columns: int, two: bool) -> tuple[
+        numpy.ndarray, dict[str, numpy.ndarray], tuple[numpy.ndarray, numpy.ndarray]]:
     """Returns what to draw of actions on this number of columns between two times, so that none vanishes:
     wide, the indices of the actions that have a bar of their own;
     narrow, {kind: rows of (start_ns, end_ns, top, height)}: the columns that the other actions share, in each of which a kind is as high as
@@ -112,8 +119,10 @@ def details(actions, limits_ns, columns, two):
             (low + (ticks % columns + 0.5) * column, stages[ticks // columns]))
 
 
-def draw(actions, limits, title, clock="virtual", labels=None):
-    plt = common.pyplot()
+def draw(actions: dict[str, numpy.ndarray], limits: tuple[float, float], title: str, clock: str = "virtual",
+         labels: Callable[[list[int]], list[str]] | None = None) -> Figure:
+    """Draws actions between two times in s; `labels` names stages, for instance Run.stage_labels."""
+    plt = look.pyplot()
     from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -126,8 +135,8 @@ def draw(actions, limits, title, clock="virtual", labels=None):
     width, row = 12.0, 0.34 if len(stages) <= 40 else 13.6 / len(stages)
     figure, axes = plt.subplots(figsize=(width, 1.7 + max(row * len(stages), 0.7)))
     axes.set_xlim(low, high)
-    # Columns of two pixels, as common.save draws them.
-    wide, narrow, (tick_ns, tick_stages) = details(actions, (1e9 * limits[0], 1e9 * limits[1]), int(width * 0.9 * common.DPI / 2), two)
+    # Columns of two pixels, as look.save draws them.
+    wide, narrow, (tick_ns, tick_stages) = details(actions, (1e9 * limits[0], 1e9 * limits[1]), int(width * 0.9 * look.DPI / 2), two)
     handles = []
     for letter, (name, colour, text_colour) in KINDS.items():
         mine = wide[actions["kind"][wide] == letter]
@@ -157,14 +166,15 @@ def draw(actions, limits, title, clock="virtual", labels=None):
         axes.yaxis.set_major_formatter(lambda stage, _: labels([int(stage)])[0])
     axes.set_xlabel(f"{clock} time ({unit})")
     axes.set_ylabel("stage")
-    axes.set_title(common.drawn(title), loc="left")
+    axes.set_title(drawn(title), loc="left")
     axes.grid(False, axis="y")
     figure.legend(handles=handles, loc="upper right", ncol=len(handles) or 1, frameon=False, fontsize="small")
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_figheight()))
     return figure
 
 
-def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, limits):
+def label_bars(axes: Axes, actions: dict[str, numpy.ndarray], start: numpy.ndarray, end: numpy.ndarray, chosen: numpy.ndarray, offset: float, colour: str,
+               width: float, row: float, limits: tuple[float, float]) -> None:
     """Writes microbatch numbers into the bars, into all of one kind or none. At 6.5 points a digit is about 0.05 inches wide."""
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
@@ -178,7 +188,7 @@ def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, li
                       fontsize=6.5, color=colour, clip_on=True)
 
 
-def parse_stages(text):
+def parse_stages(text: str) -> tuple[int, int]:
     try:
         first, _, last = text.partition("-")
         return int(first), int(last or first)
@@ -186,7 +196,7 @@ def parse_stages(text):
         raise argparse.ArgumentTypeError(f"{text}: expected FIRST-LAST, such as 1-8") from None
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Draws what every stage of a run did when.")
     parser.add_argument("run", metavar="RUN.h5", help="log of a run (or its folder) with run.trace_actions: true")
     parser.add_argument("-o", "--output", metavar="FIGURE", required=True, help="figure to write; its ending names the format")
@@ -194,20 +204,16 @@ def main():
     parser.add_argument("--to", dest="last", type=float, metavar="SECONDS", help="end at this time")
     parser.add_argument("--stages", type=parse_stages, metavar="FIRST-LAST", help="these stages only")
     arguments = parser.parse_args()
-    path = petra_runs.log_path(arguments.run)
+    path = log_path(arguments.run)
     actions = select(read_actions(path), arguments.first, arguments.last, arguments.stages)
     if len(actions["stage"]) == 0:
-        common.fail(f"{path}: no action in this time and these stages")
+        raise Error(f"{path}: no action in this time and these stages")
     if len(actions["stage"]) > MOST_BARS:
-        common.fail(f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by --from, --to, --stages")
+        raise Error(f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by --from, --to, --stages")
     first = arguments.first if arguments.first is not None else 0.0
     last = arguments.last if arguments.last is not None else max(1e-9 * actions["end_ns"].max(), first + 1e-9)
     if last <= first:
-        common.fail(f"--from {first:g} --to {last:g}: expected an end after the beginning")
-    run = petra_runs.Run(path)
-    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage", run.clock(), run.stage_labels),
-                arguments.output)
-
-
-if __name__ == "__main__":
-    common.end(main)
+        raise Error(f"--from {first:g} --to {last:g}: expected an end after the beginning")
+    run = Run(path)
+    look.save(draw(actions, (first, last), f"{run_names([path])[0]}: microbatches by stage", run.clock(), run.stage_labels),
+              arguments.output)

@@ -1,32 +1,29 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the training of one or more runs and prints them as a table.
-
-    analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]
+"""Training of one or more runs: a figure and a table.
 
 The left panel shows the training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). The right panel shows the
-accuracy on the evaluation set after each epoch, or the loss if a run is on tokens. Runs are named by their folders. A run may still be running. Needs
-h5py, numpy and, for
-the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
-"""
+accuracy on the evaluation set after each epoch, or the loss if a run is on tokens."""
+
+from __future__ import annotations
 
 import argparse
-import os
-import sys
+from typing import TYPE_CHECKING, Sequence
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import plot_common as common  # noqa: E402
+import numpy
 
-common.start(__name__, "h5py", "numpy", wished=["matplotlib"])
-petra_runs = common.runs()
-import numpy  # noqa: E402
+from ..runs import Run, log_path, run_names
+from ..text import columns_of, drawn, padded, shown
+from . import look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-class Run:
-    """The data of one run.h5 that are drawn."""
+class Training:
+    """The data of one run.h5 that are drawn: columns of /train (a row per microbatch) and /epoch (a row per epoch), losses in nats."""
 
-    def __init__(self, path, name):
-        run = petra_runs.Run(path)
+    def __init__(self, path: str, name: str) -> None:
+        run = Run(path)
         self.name, self.method = name, run.config.get("method.name", "")
         self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
         self.labels = "tokens" if "tokens_per_s" in run.columns("epoch") else "images"
@@ -36,19 +33,23 @@ class Run:
         self.recalibrated = self.read_recalibrated(run)
 
     @staticmethod
-    def read_recalibrated(run):
+    def read_recalibrated(run: Run) -> dict[str, numpy.ndarray] | None:
         """Returns the top-1 accuracy with recalibrated batch-norm statistics, by epoch from 0; None for a run without it (data.recalibrate: 0)."""
         name = "eval_top1_recalibrated"
         columns = run.columns("epoch")
         return {"epoch": columns["epoch"], "top1": columns[name]} if name in columns else None
 
-    def label(self):
+    def label(self) -> str:
         """Returns name and method, or only the name if the method adds nothing."""
         return self.name if self.method in ("", self.name) else f"{self.name} ({self.method})"
 
 
-def smoothed(values, window):
-    """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN."""
+def smoothed(values: numpy.ndarray, window: int) -> numpy.ndarray:
+    """Returns the centred moving mean over up to `window` values, fewer at the ends, without NaN; the shape (n,) stays.
+
+    >>> smoothed(numpy.array([1.0, 2.0, numpy.nan, 6.0]), 3).tolist()
+    [1.5, 1.5, 4.0, 6.0]
+    """
     finite = numpy.isfinite(values)
     sums = numpy.concatenate([[0.0], numpy.cumsum(numpy.where(finite, values, 0.0))])
     counts = numpy.concatenate([[0], numpy.cumsum(finite)])
@@ -60,17 +61,17 @@ def smoothed(values, window):
         return numpy.where(count > 0, (sums[high] - sums[low]) / numpy.maximum(count, 1), numpy.nan)
 
 
-def last_finite(values):
+def last_finite(values: numpy.ndarray) -> float:
     values = values[numpy.isfinite(values)]
     return values[-1] if len(values) else numpy.nan
 
 
-def largest(values):
+def largest(values: numpy.ndarray) -> float:
     values = values[numpy.isfinite(values)]
     return values.max() if len(values) else numpy.nan
 
 
-def print_table(runs):
+def print_table(runs: Sequence[Training]) -> None:
     recalibrated = any(run.recalibrated for run in runs)
     rows = [("run", "method", "epochs", "train loss", "eval loss", "eval top-1 %", "best %", "eval top-5 %",
              *(["recalibrated top-1 %"] if recalibrated else []), "virtual s", "wall s",
@@ -92,21 +93,22 @@ def print_table(runs):
             f"{wall_s[-1] if len(wall_s) else numpy.nan:.1f}",
             f"{last_finite(epoch[f'{run.labels}_per_s']):.0f}",
         ))
-    widths = [max(common.columns_of(common.shown(row[column])) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(columns_of(shown(row[column])) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        cells = [common.padded(cell, width, right=column >= 2) for column, (cell, width) in enumerate(zip(row, widths))]
+        cells = [padded(cell, width, right=column >= 2) for column, (cell, width) in enumerate(zip(row, widths))]
         print("  ".join(cells).rstrip())
 
 
-def draw(runs):
-    plt = common.pyplot()
+def draw(runs: Sequence[Training]) -> Figure:
+    """Draws losses in nats and accuracies in percent over the epochs."""
+    plt = look.pyplot()
     from matplotlib.ticker import MaxNLocator
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     on_tokens = any(run.labels == "tokens" for run in runs)
     name, factor = ("eval_loss", 1) if on_tokens else ("eval_top1", 100)
     for number, run in enumerate(runs):
-        style, label = common.style(number), common.drawn(run.label())
+        style, label = look.style(number), drawn(run.label())
         per_epoch = run.microbatches_per_epoch
         position = (run.train["microbatch"] + 1) / per_epoch
         left.plot(position, smoothed(run.train["loss"], max(1, per_epoch // 20)), color=style["color"], alpha=0.35, linewidth=1)
@@ -118,7 +120,7 @@ def draw(runs):
             right.plot(run.recalibrated["epoch"][done] + 1, 100 * run.recalibrated["top1"][done],
                        **{**style, "linestyle": "--", "markerfacecolor": "white"})
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
-    unit = common.loss_unit(run.labels for run in runs)
+    unit = look.loss_unit(run.labels for run in runs)
     left.set_ylabel(f"cross-entropy ({unit})")
     if left.dataLim.y0 < 0.5 * left.dataLim.y1:  # from 0, unless that would press all curves together
         left.set_ylim(bottom=0)
@@ -130,23 +132,19 @@ def draw(runs):
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = left.get_legend_handles_labels()
-    common.legend_below(figure, handles, labels, max(1, min(len(labels), 150 // (8 + max(map(len, labels))))))
+    look.legend_below(figure, handles, labels, max(1, min(len(labels), 150 // (8 + max(map(len, labels))))))
     return figure
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Draws the training of runs and prints them as a table.")
     parser.add_argument("runs", nargs="+", metavar="RUN.h5", help="log of a run (or its folder)")
     parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
     parser.add_argument("--table", action="store_true", help="print the table (the default without -o)")
     arguments = parser.parse_args()
-    paths = [petra_runs.log_path(place) for place in arguments.runs]
-    runs = [Run(path, name) for path, name in zip(paths, common.run_names(paths))]
+    paths = [log_path(place) for place in arguments.runs]
+    runs = [Training(path, name) for path, name in zip(paths, run_names(paths))]
     if arguments.table or not arguments.output:
         print_table(runs)
     if arguments.output:
-        common.save(draw(runs), arguments.output)
-
-
-if __name__ == "__main__":
-    common.end(main)
+        look.save(draw(runs), arguments.output)

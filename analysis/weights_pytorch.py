@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Converts weights.h5 to a state_dict of PyTorch and back (docs/pytorch.md).
+
+    analysis/weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch
+    analysis/weights_pytorch.py resnet18.pth weights.h5         for petra train --set model.weights=weights.h5
+    analysis/weights_pytorch.py gpt2.safetensors gpt2.h5 --heads 12
+
+Needs h5py and numpy (Debian: python3-h5py), and torch for .pt and .pth (python3-torch). petrapipe/weights.py describes the tensors.
+"""
+
+import sys
+
+from entry import run
+
+if __name__ == "__main__":
+    run("petrapipe.weights", "numpy", "h5py", *(["torch"] if any(word.endswith((".pt", ".pth")) for word in sys.argv[1:]) else []))
