@@ -18,12 +18,20 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/coupling.py \
   analysis/petrapipe/errors.py \
   analysis/petrapipe/export.py \
+  analysis/petrapipe/mitigations.py \
   analysis/petrapipe/modules.py \
   analysis/petrapipe/networks.py \
+  analysis/petrapipe/plan.py \
+  analysis/petrapipe/probe.py \
+  analysis/petrapipe/run_log.py \
+  analysis/petrapipe/run_schema.py \
   analysis/petrapipe/runs.py \
+  analysis/petrapipe/stage.py \
+  analysis/petrapipe/stages.py \
   analysis/petrapipe/sweeps.py \
   analysis/petrapipe/tensorboard.py \
   analysis/petrapipe/text.py \
+  analysis/petrapipe/trainer.py \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
   analysis/petrapipe/weights_transformers.py

@@ -13,7 +13,7 @@ $(SUBCOMMAND_MANUALS): petra$(EXEEXT) $(srcdir)/docs/manual.awk
 dist_doc_DATA = README.md NEWS.md $(DOCUMENTS)
 DOCUMENTS = docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/execute.md docs/faq.md docs/formats.md docs/glossary.md docs/hdf5-schema.md \
-	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/pytorch.md docs/reach.md docs/reports.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/optimiser-and-delay.md docs/paper.md docs/plan-format.md docs/pytorch.md docs/reach.md docs/reports.md \
 	docs/sweep.md docs/tutorial.md docs/which-schedule.md
 semanticsdir = $(docdir)/semantics
 dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
@@ -63,7 +63,7 @@ EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/me
 
 # docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorials train for
 # minutes, and have a target of their own.
-REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/which-schedule.md docs/methods/*.md
+REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/which-schedule.md docs/plan-format.md docs/methods/*.md
 regen-docs: petra$(EXEEXT)
 	./petra$(EXEEXT) train --help-config-markdown >config.md.new
 	mv -f config.md.new $(srcdir)/docs/config.md

@@ -27,3 +27,13 @@ class MissingModule(Error, ImportError):
     """This Python lacks a module that the function needs."""
 
     status = 1
+
+
+class StageError(Error):
+    """A module of the user cannot be trained as a stage. The message begins with the number of the stage."""
+
+
+class Diverged(Error):
+    """A loss is not finite."""
+
+    status = 1

@@ -65,15 +65,30 @@ static int write_shown(const char *text, size_t size, void *out) {
   return 0;
 }
 
-petra_status petra_json_print(const json_t *object, FILE *out) {
-  if (!object)
+static petra_status dump(const json_t *value, size_t flags, const char *end, FILE *out) {
+  if (!value)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the JSON output could not be made");
   errno = 0;
-  int failed = json_dump_callback(object, write_shown, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-  putc('\n', out);
-  if (failed || fflush(out) != 0 || ferror(out))
+  int failed = json_dump_callback(value, write_shown, out, flags | JSON_REAL_PRECISION(17));
+  fputs(end, out);
+  return failed ? petra_fail(PETRA_IO, "the JSON output could not be written: %s", strerror(errno))
+                : petra_json_end(out);
+}
+
+petra_status petra_json_end(FILE *out) {
+  if (fflush(out) != 0 || ferror(out))
     return petra_fail(PETRA_IO, "the JSON output could not be written: %s", strerror(errno));
   return PETRA_OK;
+}
+
+petra_status petra_json_print(const json_t *object, FILE *out) {
+  return dump(object, JSON_INDENT(2), "\n", out);
+}
+
+petra_status petra_json_put_new(json_t *value, FILE *out) {
+  petra_status status = dump(value, JSON_ENCODE_ANY, "", out);
+  json_decref(value);
+  return status;
 }
 
 petra_status petra_json_print_new(json_t *object) {

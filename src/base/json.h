@@ -28,3 +28,9 @@ petra_status petra_json_print(const struct json_t *object, FILE *out);
 
 /* Writes the object to standard output and releases it. */
 petra_status petra_json_print_new(struct json_t *object);
+
+/* For an object that is too large for memory: writes one value of it on one line, without an end, and releases it. */
+petra_status petra_json_put_new(struct json_t *value, FILE *out);
+
+/* Writes out what is still in the buffer of `out`. PETRA_IO if that, or anything before it, could not be written. */
+petra_status petra_json_end(FILE *out);

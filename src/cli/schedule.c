@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* petra schedule: the orders of a method's actions, or those of a file, as text or as a chart. The orders of a file are
- * checked first. */
-#include "base/json.h"
+/* petra schedule: the orders of a method's actions, or those of a file, as text, as a chart or as JSON. The orders of a
+ * file are checked first. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/schedule_json.h"
 #include "plan/plan.h"
 #include "plan/schedule_file.h"
 #include "run/simulation.h"
 #include "schedule/schedule.h"
 
-#include <jansson.h>
 #include <string.h>
 
 /* --- a chart of a schedule under unit costs: a row per device (two with two engines), a column per unit of time --- */
@@ -262,26 +261,35 @@ static void warn_without_backward(const petra_schedule *schedule) {
             (long long)microbatches);
 }
 
-static json_t *device_json(const petra_schedule *schedule, int32_t device) {
-  json_t *list = json_array();
-  char step[PETRA_STEP_ACTIONS * 40];
-  size_t length = 0;
-  for (int64_t i = schedule->first[device]; i < schedule->first[device + 1]; i++) {
-    petra_action_print(&schedule->entries[i].action, step + length, sizeof step - length);
-    length = schedule->entries[i].joined ? strlen(step) + 1 : 0;
-    if (length > 0)
-      memcpy(step + length - 1, "+", 2);
-    else
-      petra_json_append(&list, json_string(step));
-  }
-  return list;
+/* Prints the plan of a training. A program without orders has none for its devices. */
+static petra_status print_plan(const petra_arguments *arguments, const petra_schedule_text *text) {
+  const petra_config_text source = {arguments->input, text->text, text->size};
+  petra_config *config;
+  petra_replay replay;
+  petra_schedule *schedule = NULL;
+  PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
+  petra_status status = petra_replay_init(&replay, config);
+  const petra_program_ops *program = replay.plan.method.program;
+  if (status == PETRA_OK && !program->arrival)
+    status = petra_schedule_record(program, &replay.plan.program, &schedule);
+  if (status == PETRA_OK && schedule)
+    warn_without_backward(schedule);
+  if (status == PETRA_OK)
+    status = petra_plan_print_json(&replay, schedule, stdout);
+  petra_schedule_destroy(schedule);
+  petra_replay_fini(&replay);
+  petra_config_destroy(config);
+  return status;
 }
 
-static petra_status print_json(const petra_schedule *schedule) {
-  json_t *devices = json_array();
-  for (int32_t d = 0; d < schedule->devices; d++)
-    petra_json_append(&devices, device_json(schedule, d));
-  return petra_json_print_new(json_pack("{s:o}", "devices", devices));
+/* Prints a schedule as the options say. */
+static petra_status print_schedule(const petra_arguments *arguments, const printed *p) {
+  warn_without_backward(p->schedule);
+  if (arguments->json)
+    return petra_schedule_print_json(p->schedule, stdout);
+  if (arguments->gantt)
+    return gantt_print(p->schedule, p->recomputes, p->engines, stdout);
+  return writes_csv(arguments) ? petra_torch_csv_print(p->schedule, stdout) : petra_schedule_print(p->schedule, stdout);
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -295,19 +303,14 @@ static petra_status run(const petra_arguments *arguments) {
   if ((arguments->format != NULL) + arguments->gantt + arguments->json > 1)
     return petra_fail(PETRA_USAGE, "--format, --gantt and --json: expected one of them");
   PETRA_TRY(petra_schedule_file_peek(arguments->input, &text));
-  petra_status status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
+  petra_status status;
+  if (arguments->json && !text.is_schedule)
+    status = print_plan(arguments, &text);
+  else
+    status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
   petra_free(text.text);
-  if (status == PETRA_OK) {
-    warn_without_backward(p.schedule);
-    if (arguments->json)
-      status = print_json(p.schedule);
-    else if (arguments->gantt)
-      status = gantt_print(p.schedule, p.recomputes, p.engines, stdout);
-    else if (writes_csv(arguments))
-      status = petra_torch_csv_print(p.schedule, stdout);
-    else
-      status = petra_schedule_print(p.schedule, stdout);
-  }
+  if (status == PETRA_OK && p.schedule)
+    status = print_schedule(arguments, &p);
   petra_schedule_destroy(p.schedule);
   return status;
 }
@@ -316,27 +319,32 @@ const petra_command petra_command_schedule = {
     .name = "schedule",
     .summary = "prints the schedule of a method, or checks one from a file",
     .arguments = "CONFIG.yaml | FILE.schedule | FILE.csv [--format text|torch-csv | --gantt | --json]",
-    .help = "Prints the actions of each device in order, one line per device. The actions are:\n"
-            "  2F0    forward of microbatch 0 at stage 2\n"
-            "  2B0    backward\n"
-            "  2W0    weight gradient, if it is separate from the backward\n"
-            "  2U0    update; microbatch 0 is the last one that it covers\n"
-            "  2E0    the evaluation uses the weights at this point\n"
-            "  +      joins actions to one step: 1F3+4B0 starts when both can start\n"
-            "  |      end of a round: the next round begins after all actions before it\n"
-            "  ||     end of a round of the whole network: actions after the n-th || of a device wait until every\n"
-            "         device has completed the actions before its own n-th ||\n"
-            "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the\n"
-            "pipeline twice (--gantt: once), plus 8.\n"
-            "\n"
-            "If the first line of the file or pipe begins with '1:', it is a schedule in this form. If it begins with\n"
-            "an action such as 0F0, it is the CSV of PyTorch's pipelining runtime. petra checks it, and prints it if\n"
-            "it can run; otherwise the error names the first wrong action. To run such a file, set method.schedule.\n"
-            "\n"
-            "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes\n"
-            "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update. A line is as wide\n"
-            "as the terminal, or as COLUMNS in the environment says; elsewhere it has at most 120 characters.\n"
-            "--json prints {\"devices\": [[\"1F0\", ...], ...]}.",
+    .help =
+        "Prints the actions of each device in order, one line per device. The actions are:\n"
+        "  2F0    forward of microbatch 0 at stage 2\n"
+        "  2B0    backward\n"
+        "  2W0    weight gradient, if it is separate from the backward\n"
+        "  2U0    update; microbatch 0 is the last one that it covers\n"
+        "  2E0    the evaluation uses the weights at this point\n"
+        "  +      joins actions to one step: 1F3+4B0 starts when both can start\n"
+        "  |      end of a round: the next round begins after all actions before it\n"
+        "  ||     end of a round of the whole network: actions after the n-th || of a device wait until every\n"
+        "         device has completed the actions before its own n-th ||\n"
+        "The schedule has run.max_microbatches microbatches. If that key is 0, it has as many as fill the\n"
+        "pipeline twice (--gantt: once), plus 8.\n"
+        "\n"
+        "If the first line of the file or pipe begins with '1:', it is a schedule in this form. If it begins with\n"
+        "an action such as 0F0, it is the CSV of PyTorch's pipelining runtime. petra checks it, and prints it if\n"
+        "it can run; otherwise the error names the first wrong action. To run such a file, set method.schedule.\n"
+        "\n"
+        "--gantt draws the actions over time with unit costs: F takes 1, B takes 2 (1 if W is separate; W takes\n"
+        "1), and reconstruction or recomputation takes 1 more. A | marks the end of an update. A line is as wide\n"
+        "as the terminal, or as COLUMNS in the environment says; elsewhere it has at most 120 characters.\n"
+        "--json prints the plan of a training of the config: its actions in one order, the versions of the weights\n"
+        "that they read, learning rates and the windows of the probes, for another program that performs them\n"
+        "(docs/plan-format.md). It is as long as the training: run.epochs, run.max_microbatches, data.limit. With\n"
+        "cluster.stages there is no model, and data.limit is the number of samples of an epoch. For a schedule from\n"
+        "a file it prints only {\"stages\": ..., \"microbatches\": ..., \"devices\": [[\"1F0\", ...], ...]}.",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -62,6 +62,10 @@ static inline int64_t petra_plan_microbatch_samples(const petra_config *config) 
  * least two. Epochs have petra_dataset_nominal_count samples; if that is not known there are no evaluations. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings);
 
+/* Does all three steps for a training, of which nothing is opened but images in files: it has the length and the epochs
+ * of a training. cluster.stages may replace the model; data.limit is then the number of samples. */
+petra_status petra_plan_trained(petra_plan *plan, const petra_config *config);
+
 /* Measures the delays and lags of the file's stages, for petra_plan_stage_summary; does nothing without a file. */
 petra_status petra_plan_measure_order(petra_plan *plan);
 

@@ -2,6 +2,8 @@
 /* Sets the options of the program from a config. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "nn/optim.h"
+#include "nn/rate.h"
 #include "plan/virtual_cluster.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
@@ -276,6 +278,43 @@ static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
 static int64_t nominal_microbatches(const petra_plan *plan) {
   const petra_int_list *extra = &plan->method.extra_delay;
   return whole_updates(plan, 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0));
+}
+
+/* Gets the samples of an epoch of a training. Without a model data.limit is their number, whatever data.set is. */
+static petra_status training_samples(const petra_config *config, int64_t *out) {
+  const petra_data_set set = config->data.set;
+  petra_dataset *opened;
+  if (config->cluster.stages > 0 && config->data.limit > 0) {
+    *out = config->data.limit;
+    return PETRA_OK;
+  }
+  if (config->cluster.stages == 0 && (set == PETRA_SET_IMAGEFOLDER || set == PETRA_SET_HDF5)) {
+    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &opened));
+    *out = opened->count;
+    petra_dataset_destroy(opened);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_dataset_nominal_count(config, out));
+  return *out > 0 ? PETRA_OK
+                  : petra_config_fail(config, "data.path",
+                                      "%s does not exist, so the length of an epoch is unknown; expected the file",
+                                      config->data.path);
+}
+
+petra_status petra_plan_trained(petra_plan *plan, const petra_config *config) {
+  int64_t samples;
+  PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
+  PETRA_TRY(petra_optim_check(config));
+  PETRA_TRY(petra_lr_check(config));
+  PETRA_TRY(petra_plan_read_order(plan));
+  PETRA_TRY(training_samples(config, &samples));
+  const int64_t batches = samples / petra_plan_microbatch_samples(config);
+  if (batches == 0)
+    return petra_config_fail(config, "data.batch", "%lld for %lld samples (data.limit); expected at most that many",
+                             (long long)petra_plan_microbatch_samples(config), (long long)samples);
+  const int64_t microbatches = petra_plan_microbatches(config, batches);
+  PETRA_TRY(petra_plan_program(plan, microbatches, batches));
+  return petra_plan_check_training(plan, microbatches);
 }
 
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {

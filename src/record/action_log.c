@@ -11,7 +11,7 @@ struct petra_action_log {
   petra_observer base;
   const petra_program_options *program;
   petra_run_h5 *run_h5;
-  petra_trace_row *rows; /* added rows; under the virtual clock those not written yet; end -1: running */
+  petra_trace_row *rows; /* added rows; under the virtual clock those not written; end -1: running */
   int64_t count, capacity;
   int64_t written; /* number of rows before these */
   /* Under the virtual clock, per stage: numbers of the rows of its F, its W and its other action in progress. */
@@ -61,12 +61,18 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
     return petra_fail(PETRA_INTERNAL, "stage %d: an action ends that did not start", row->action.stage);
   log->rows[at].start_ns = petra_trace_row_start_ns(row);
   log->rows[at].end_ns = row->end_ns;
-  while (done < log->count && log->rows[done].end_ns >= 0)
+  while (log->run_h5 && done < log->count && log->rows[done].end_ns >= 0)
     PETRA_TRY(write_row(log->run_h5, &log->rows[done++]));
   log->written += done;
   log->count -= done;
-  memmove(log->rows, log->rows + done, (size_t)log->count * sizeof *log->rows);
+  if (done > 0)
+    memmove(log->rows, log->rows + done, (size_t)log->count * sizeof *log->rows);
   return PETRA_OK;
+}
+
+const petra_trace_row *petra_action_log_rows(const petra_action_log *log, int64_t *count) {
+  *count = log->count;
+  return log->rows;
 }
 
 petra_observer *petra_action_log_observer(petra_action_log *log) {

@@ -13,7 +13,7 @@
 typedef struct petra_action_log petra_action_log;
 
 /* Reads stages, microbatches and split_head of `program`. Both arguments are borrowed. The observer writes to `run_h5`;
- * NULL: petra_action_log_add adds rows. */
+ * NULL: it keeps its rows, or petra_action_log_add adds rows. */
 petra_status petra_action_log_create(const petra_program_options *program, petra_run_h5 *run_h5,
                                      petra_action_log **out);
 void petra_action_log_destroy(petra_action_log *log); /* NULL is allowed */
@@ -21,6 +21,9 @@ void petra_action_log_destroy(petra_action_log *log); /* NULL is allowed */
 /* Returns the observer for the executor of all stages. Rows are in the order of starts; those that start at one moment
  * are in the order in which they were performed. A row is written when every row before it has ended. */
 petra_observer *petra_action_log_observer(petra_action_log *log);
+
+/* Returns the rows that are kept, in that order; they are valid until another one comes. */
+const petra_trace_row *petra_action_log_rows(const petra_action_log *log, int64_t *count);
 
 /* Adds an action of this process, in the order in which it was done. */
 petra_status petra_action_log_add(petra_action_log *log, const petra_trace_row *row);

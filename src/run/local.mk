@@ -14,6 +14,7 @@ libpetra_a_SOURCES += \
 	src/run/point_set.c src/run/point_set.h \
 	src/run/rank_simulation.c src/run/rank_simulation.h \
 	src/run/rehearsal.c \
+	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/run_files.c \
 	src/run/run_observers.c \

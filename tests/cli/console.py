@@ -29,7 +29,7 @@ ONE_MACHINE = "# (figures of one machine)"
 NUMBER = r"[-+]?\d[\d.:]*(?:e[-+]?\d+)?|nan|(?<=\s)-(?=[\s,]|$)"
 # What is never the same twice, or differs with the kernels of a processor, as --update masks it.
 VARIABLE = [(r"\d+ actions in \S+ s", "… actions in … s"), (r"(  lr \S+) +\d+ images/s .*", r"\1 …"),
-            (r"^(memory +)\S+ MB in ", r"\1… MB in ")]
+            (r"^(memory +)\S+ MB in ", r"\1… MB in "), (r'^("(?:config|petra_version)": ").*(",)$', r"\1…\2")]
 # Sizes in the files of a page, outside of --update. 4096 images is the tutorial, whose probes need some 40 microbatches.
 SHORT = [(r"\blimit: 4096", "limit: 352"), (r"\blimit: (?!352\b)\d+", "limit: 128"), (r"\beval_limit: \d+", "eval_limit: 64"),
          (r"seeds: \[.*\]", "seeds: [1, 2]")]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of README.md, the tutorials, commands.md, faq.md, which-schedule.md and docs/methods/ runs and prints what the page shows. The form of
+"""Every command of README.md, the tutorials, commands.md, faq.md, which-schedule.md, plan-format.md and docs/methods/ runs and prints what the page shows. The form of
 the pages is that of console.py; `make regen-docs` writes what the commands print. What stands in ```sh blocks is not run, and is
 listed here. It takes 30 to 40 s of processor, most of it the tutorial's sweep: not under sanitizers, not again from an archive."""
 
@@ -71,7 +71,7 @@ class Matching(unittest.TestCase):
 
 
 def pages():
-    yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/reach.md", "docs/commands.md", "docs/faq.md", "docs/which-schedule.md")
+    yield from ("README.md", "docs/tutorial.md", "docs/optimiser-and-delay.md", "docs/reach.md", "docs/commands.md", "docs/faq.md", "docs/which-schedule.md", "docs/plan-format.md")
     yield from sorted(os.path.relpath(path, console.SOURCE) for path in glob.glob(os.path.join(console.SOURCE, "docs/methods/*.md")))
 
 
