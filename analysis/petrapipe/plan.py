@@ -19,7 +19,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy
 
-from petrapipe.errors import Error
+from .errors import Error
 
 FORMAT, VERSION = "petra-plan", 1
 KINDS = "FBWUE"

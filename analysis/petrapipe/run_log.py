@@ -17,9 +17,11 @@ import os
 import time
 import weakref
 
-from petrapipe.errors import Error, Unreadable
-from petrapipe import run_schema
+import h5py
 import numpy
+
+from . import run_schema
+from .errors import Error, Unwritable
 
 FLUSH_INTERVAL_S = 5
 
@@ -156,7 +158,7 @@ class RunLog:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             self._unlock()
-            raise Unreadable(f"{self.path}: cannot be written: {error}") from error
+            raise Unwritable(f"{self.path}: cannot be written: {error}") from error
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""

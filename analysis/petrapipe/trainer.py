@@ -21,13 +21,13 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from petrapipe import mitigations as known
-from petrapipe.errors import Diverged, Error, StageError, Unreadable
-from petrapipe.plan import Plan
-from petrapipe.probe import Probe, Window, figures
-from petrapipe.run_log import RunLog
-from petrapipe.runs import read_config
-from petrapipe.stage import Stage, Streams, as_tuple, bytes_of, seeded
+from . import mitigations as known
+from .errors import Diverged, Error, StageError, Unreadable
+from .plan import Plan
+from .probe import Probe, Window, figures
+from .run_log import RunLog
+from .configs import read_config
+from .stage import Stage, Streams, as_tuple, bytes_of, seeded
 
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 
