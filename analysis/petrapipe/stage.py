@@ -38,6 +38,20 @@ def leaf(tensor: Any) -> Any:
     return tensor.detach().requires_grad_(tensor.is_floating_point())
 
 
+@contextlib.contextmanager
+def seeded(seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)) -> Iterator[None]:
+    """Within it these generators draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs
+    that no one has used yet, with the stack of each.)"""
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(seed & (2**63 - 1))
+        yield
+    finally:
+        for generator, state in zip(generators, states):
+            generator.set_state(state)
+
+
 def _flop_counter() -> Any:
     try:
         from torch.utils.flop_counter import FlopCounterMode
@@ -157,9 +171,10 @@ class Stage:
 
     @contextlib.contextmanager
     def _seeded(self, b: int, m: int) -> Iterator[None]:
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(hash((self.seed, self.number, b, m)) & (2**63 - 1))
+        generators = [torch.default_generator]
+        if self.device.type == "cuda":
+            generators.append(torch.cuda.default_generators[self.device.index if self.device.index is not None else torch.cuda.current_device()])
+        with seeded(hash((self.seed, self.number, b, m)), generators):
             with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else contextlib.nullcontext():
                 yield
 
@@ -296,7 +311,8 @@ class Stage:
         """Adds the gradients of one microbatch to those of the next update."""
         for place, g in enumerate(gradients):
             if g is not None:
-                self.sum[place] = g / accumulate if self.sum[place] is None else self.sum[place] + g / accumulate
+                share = g if accumulate == 1 else g / accumulate
+                self.sum[place] = share if self.sum[place] is None else self.sum[place] + share
         self.counted += 1
 
     def update(self, keep_old: bool, clip: float | None, rate: float | None, first: int) -> None:
@@ -400,7 +416,11 @@ class Stage:
                 again = self.call(b, tensors, xs, m, None, target)
             flops += counter.get_total_flops() if counter else 0
             for y, z in zip(ys, again):
-                if isinstance(y, torch.Tensor) and not self._near(y.detach(), z, tolerance) and bool(torch.isfinite(y).all()):
+                if not isinstance(y, torch.Tensor):
+                    continue
+                if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+                    raise self.error(b, "has outputs that are not finite on the first microbatch; expected finite weights and inputs")
+                if not self._near(y.detach(), z, tolerance):
                     raise self.error(b, "computes something else when it is called again with the same input; expected random numbers from torch alone, which "
                                         "a recomputation repeats, and no state between calls")
             ys = tuple(y.detach() if isinstance(y, torch.Tensor) else y for y in ys)

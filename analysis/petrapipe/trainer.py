@@ -26,7 +26,7 @@ from petrapipe.plan import Plan
 from petrapipe.probe import Probe, Window, figures
 from petrapipe.run_log import RunLog
 from petrapipe.runs import read_config
-from petrapipe.stage import Stage, Streams, as_tuple, bytes_of
+from petrapipe.stage import Stage, Streams, as_tuple, bytes_of, seeded
 
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 
@@ -281,8 +281,7 @@ class Trainer:
             self._loader = [m - m % length, None]
         batch = None
         while self._loader[0] <= m:
-            with torch.random.fork_rng([]):
-                torch.manual_seed(hash((self.seed, 0, 0, self._loader[0])) & (2**63 - 1))
+            with seeded(hash((self.seed, 0, 0, self._loader[0]))):
                 if self._loader[1] is None:
                     self._loader[1] = iter(self.data)
                 batch = next(self._loader[1])
