@@ -118,9 +118,12 @@ class Trainer:
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
         self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
+        wanted = [*known.of_config(self.config), *mitigations]
+        if wanted and any(map(math.isnan, self.plan.delays)):
+            raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
-            for mitigation in [*known.of_config(self.config), *mitigations]:
+            for mitigation in wanted:
                 own = type(mitigation).__new__(type(mitigation))
                 own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
                                      for key, value in mitigation.__dict__.items()})
@@ -182,7 +185,7 @@ class Trainer:
         return int(size)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
-        delayed = any(delay > 0 for delay in self.plan.delays)
+        delayed = any(delay != 0 for delay in self.plan.delays)
         if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":
             raise Error("method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split")
         self.aliased = delayed and method["keep"] == "graph" and method["backward_weights"] == "latest"
@@ -236,7 +239,7 @@ class Trainer:
                 raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
             rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
-                         "delay": int(delay["delay_microbatches"])})
+                         "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
         return rows
 
