@@ -17,9 +17,11 @@ import os
 import time
 import weakref
 
-from petrapipe.errors import Error, Unreadable
-from petrapipe import run_schema
+import h5py
 import numpy
+
+from . import run_schema
+from .errors import Error, Unwritable
 
 FLUSH_INTERVAL_S = 5
 
@@ -111,6 +113,12 @@ class RunLog:
             run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
         self.flush()
 
+    def backend_memory(self, tensors: int) -> None:
+        """Writes the maximum bytes of all tensors of the process, as the device counts them."""
+        with self._writing():
+            run_schema.put_set(self.file, "memory/backend_bytes", numpy.array([[tensors, -1, -1]], "<i8"), "byte", ("rank", "part"))
+            run_schema.put_texts(self.file["memory/backend_bytes"], "parts", ("tensors", "filters", "scratch"))
+
     # --- the file ---
 
     def backend(self, tensor_bytes: int) -> None:
@@ -149,7 +157,7 @@ class RunLog:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             self._unlock()
-            raise Unreadable(f"{self.path}: cannot be written: {error}") from error
+            raise Unwritable(f"{self.path}: cannot be written: {error}") from error
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from petrapipe.runs import read_config  # before h5py, because it switches the file locks of HDF5 off
 import h5py
 import numpy
+
+from .configs import read_config
 
 NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = ("<f8", "1"), ("<f8", "nat"), ("<f8", "s"), ("<i8", "1"), ("<i4", "1")
 

@@ -21,13 +21,13 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from petrapipe import mitigations as known
-from petrapipe.errors import Diverged, Error, StageError, Unreadable
-from petrapipe.plan import Plan
-from petrapipe.probe import Probe, Window, figures
-from petrapipe.run_log import RunLog
-from petrapipe.runs import read_config
-from petrapipe.stage import Stage, Streams, as_tuple, bytes_of, seeded
+from . import mitigations as known
+from .errors import Diverged, Error, StageError, Unreadable
+from .plan import Plan
+from .probe import Probe, Window, figures
+from .run_log import RunLog
+from .configs import read_config
+from .stage import Stage, Streams, as_tuple, bytes_of, seeded
 
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 
@@ -110,7 +110,7 @@ class Trainer:
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
-        self.by_config = scheduler == "config"
+        self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
         self._refuse(method)
@@ -118,9 +118,12 @@ class Trainer:
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
         self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
+        wanted = [*known.of_config(self.config), *mitigations]
+        if wanted and any(map(math.isnan, self.plan.delays)):
+            raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
-            for mitigation in [*known.of_config(self.config), *mitigations]:
+            for mitigation in wanted:
                 own = type(mitigation).__new__(type(mitigation))
                 own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
                                      for key, value in mitigation.__dict__.items()})
@@ -182,7 +185,7 @@ class Trainer:
         return int(size)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
-        delayed = any(delay > 0 for delay in self.plan.delays)
+        delayed = any(delay != 0 for delay in self.plan.delays)
         if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":
             raise Error("method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split")
         self.aliased = delayed and method["keep"] == "graph" and method["backward_weights"] == "latest"
@@ -199,21 +202,14 @@ class Trainer:
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each version, the last row that needs it, and what each row frees."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
         self.last = self.plan.last_uses()
         evaluations = self.plan.rows("E")
-        ends: dict[int, int] = {}
-        for row in evaluations.tolist():
-            ends[int(self.plan.microbatch[row])] = row
-        for row in evaluations.tolist():
-            key = int(self.plan.stage[row]), int(self.plan.weights[row])
-            self.last[key] = max(self.last.get(key, -1), ends[int(self.plan.microbatch[row])])
+        ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
+        uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
-        for key, row in self.probe.uses.items():
-            self.last[key] = max(self.last.get(key, -1), row)
-        self.frees: dict[int, list] = {}
-        for key, row in self.last.items():
-            self.frees.setdefault(row, []).append(key)
+        for (stage, version), row in [*uses, *self.probe.uses.items()]:
+            self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
         """Counts the losses and evaluations that each epoch will have."""
@@ -243,7 +239,7 @@ class Trainer:
                 raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
             rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
-                         "delay": int(delay["delay_microbatches"])})
+                         "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
         return rows
 
@@ -261,8 +257,7 @@ class Trainer:
             else:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.config.get("run.trace_actions") == "true", overwrite,
-                                  *self._in_words())
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
         if state:
             self._restore(state)
 
@@ -329,12 +324,12 @@ class Trainer:
                 number, m = int(plan.stage[row]), int(plan.microbatch[row])
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
-                if self.log and self.log.trace:
-                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
-                                    version, stage.updates if kind == "U" else -1)
+                if self.log and self.tracing:
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                                    stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
-                for owner, old in self.frees.get(row, ()):
-                    self.stages[owner - 1].versions.pop(old, None)
+                for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
+                    del stage.versions[old]
                 self._measure(stage, kind)
                 self.row += 1
                 if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
@@ -391,7 +386,7 @@ class Trainer:
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
         self.probe.updating(stage, m)
-        keep = self.last.get((stage.number, stage.updates), -1) > row
+        keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
         stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
         for one in self.schedulers[stage.number - 1]:
@@ -512,8 +507,8 @@ class Trainer:
             spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
             row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
                    "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
-                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"]}
-            row["samples_per_s"] = entry["samples"] / spent if labels else math.nan
+                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
+                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
             if self.log:
@@ -540,7 +535,7 @@ class Trainer:
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":
-                self.log.backend(torch.cuda.max_memory_allocated(self.device))
+                self.log.backend_memory(torch.cuda.max_memory_allocated(self.device))
             self.log.close(complete)
 
     # --- checkpoints ---
