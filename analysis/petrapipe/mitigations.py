@@ -20,7 +20,7 @@ from typing import Mapping
 
 import torch
 
-from petrapipe.errors import Error
+from .errors import Error
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -75,14 +75,10 @@ class DiscrepancyCorrection(Mitigation):
     def __init__(self, decay: float) -> None:
         self.decay, self.average = decay, {}
 
-    def stepped(self, weights, change, delay):
-        keep = self.decay ** (1 / delay)
-        self.average = {name: keep * self.average[name] + (1 - keep) * value if name in self.average else (1 - keep) * value
-                        for name, value in change.items()}
-        return weights
-
     def correct(self, weights, velocity, delay):
-        return {name: weight - delay * self.average[name] for name, weight in weights.items()} if self.average else weights
+        keep = self.decay ** (1 / delay)
+        self.average = {name: (1 - keep) * value + (keep * self.average[name] if name in self.average else 0) for name, value in velocity.items()}
+        return {name: weight - delay * self.average[name] for name, weight in weights.items()}
 
 
 class WeightPrediction(Mitigation):

@@ -19,7 +19,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy
 
-from petrapipe.errors import Error
+from .errors import Error
 
 FORMAT, VERSION = "petra-plan", 1
 KINDS = "FBWUE"
@@ -47,7 +47,8 @@ class Plan:
         self.config: str = self.header["config"]
         self.stages, self.microbatches, self.accumulate, self.epoch_microbatches, self.warmup_microbatches = (
             int(self.header[key]) for key in ("stages", "microbatches", "accumulate", "epoch_microbatches", "warmup_microbatches"))
-        self.delays = [float(stage["delay_updates"]) for stage in self.header["stage"]]
+        # Of each stage in updates; NaN if it is not fixed.
+        self.delays = [float("nan" if stage["delay_updates"] is None else stage["delay_updates"]) for stage in self.header["stage"]]
         self.probes = self.header["probes"]
         for name, kind in COLUMNS.items():
             setattr(self, name, self._array(columns[name], kind))

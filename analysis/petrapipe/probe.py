@@ -12,8 +12,8 @@ from typing import Any, Callable
 import numpy
 import torch
 
-from petrapipe.plan import Plan
-from petrapipe.stage import Stage, Streams, as_tuple, leaf
+from .plan import Plan
+from .stage import Stage, Streams, as_tuple, leaf
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+# Texts of the root. The last three describe in words what a run in PyTorch trains; other logs lack them.
+ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", "network", "optimiser", "data")
 # The attribute that names the entries of a dimension with this name.
 LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
 
@@ -122,7 +124,7 @@ class Run:
     def __init__(self, place: str | os.PathLike) -> None:
         self.path = log_path(os.fspath(place))
         with self._open() as file:
-            self.attributes = {name: text_attribute(file, name) for name in ("created", "command", "backend", "petra_version", "git_commit")}
+            self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(file.attrs.get("complete", 0)) == 1
             self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
@@ -161,6 +163,11 @@ class Run:
     def is_simulated(self) -> bool:
         """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute) is not simulated."""
         return self.attributes["backend"] == "none: costs only"
+
+    def mode(self) -> str:
+        """How it ran: "simulate", "pytorch", or its run.mode."""
+        pytorch = self.attributes["backend"].startswith("PyTorch ")
+        return "simulate" if self.is_simulated() else "pytorch" if pytorch else self.config.get("run.mode", "?")
 
     def clock(self) -> str:
         """The clock of the actions: "wall" in an executed run, otherwise "virtual"."""

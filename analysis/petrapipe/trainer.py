@@ -12,6 +12,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -20,13 +21,13 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from petrapipe import mitigations as known
-from petrapipe.errors import Diverged, Error, StageError, Unreadable
-from petrapipe.plan import Plan
-from petrapipe.probe import Probe, Window, figures
-from petrapipe.run_log import RunLog
-from petrapipe.configs import read_config
-from petrapipe.stage import Stage, Streams, as_tuple, bytes_of, seeded
+from . import mitigations as known
+from .errors import Diverged, Error, StageError, Unreadable
+from .plan import Plan
+from .probe import Probe, Window, figures
+from .run_log import RunLog
+from .configs import read_config
+from .stage import Stage, Streams, as_tuple, bytes_of, seeded
 
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 
@@ -117,9 +118,12 @@ class Trainer:
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
         self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
+        wanted = [*known.of_config(self.config), *mitigations]
+        if wanted and any(map(math.isnan, self.plan.delays)):
+            raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
-            for mitigation in [*known.of_config(self.config), *mitigations]:
+            for mitigation in wanted:
                 own = type(mitigation).__new__(type(mitigation))
                 own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
                                      for key, value in mitigation.__dict__.items()})
@@ -166,9 +170,12 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
-        batch = self._batch_size()
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, data__batch=batch,
-                              data__limit=batch * self.epoch_length)
+        batch, target = self._batch_size(), self._read(0)[1]
+        tokens = {}  # so that the log counts tokens and not samples
+        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
+            tokens = {"data__set": "tokens", "model__context": target.shape[1]}
+        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
+                              data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
 
     def _batch_size(self) -> int:
         size = getattr(self.data, "batch_size", None)
@@ -178,7 +185,7 @@ class Trainer:
         return int(size)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
-        delayed = any(delay > 0 for delay in self.plan.delays)
+        delayed = any(delay != 0 for delay in self.plan.delays)
         if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":
             raise Error("method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split")
         self.aliased = delayed and method["keep"] == "graph" and method["backward_weights"] == "latest"
@@ -232,7 +239,7 @@ class Trainer:
                 raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
             rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
-                         "delay": int(delay["delay_microbatches"])})
+                         "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
         return rows
 
@@ -250,9 +257,22 @@ class Trainer:
             else:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite)
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
         if state:
             self._restore(state)
+
+    def _in_words(self) -> tuple[str, str, str]:
+        """Returns descriptions of the network, the optimiser and the data for the log."""
+        groups = [(name, len(list(same))) for name, same in itertools.groupby(stage.name for stage in self.stages)]
+        network = ", ".join(name if count == 1 else f"{count} {name}" for name, count in groups)
+        one = next((one for stage in self.stages for one in stage.optimizers), None)
+        rates = [f"{key} {one.defaults[key]:g}" for key in ("lr", "momentum", "weight_decay") if one and one.defaults.get(key)]
+        data = self.data
+        if isinstance(data, torch.utils.data.DataLoader):
+            words = f"{type(data.dataset).__name__} in batches of {data.batch_size}"
+        else:
+            words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
+        return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
 
     # --- data ---
 
@@ -305,8 +325,8 @@ class Trainer:
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
                 if self.log and self.tracing:
-                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
-                                    version, stage.updates if kind == "U" else -1)
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                                    stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
                 for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
                     del stage.versions[old]
@@ -487,8 +507,8 @@ class Trainer:
             spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
             row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
                    "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
-                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"]}
-            row["images_per_s" if labels == entry["samples"] else "tokens_per_s"] = labels / spent if labels else math.nan
+                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
+                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
             if self.log:
@@ -515,7 +535,7 @@ class Trainer:
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":
-                self.log.backend(torch.cuda.max_memory_allocated(self.device))
+                self.log.backend_memory(torch.cuda.max_memory_allocated(self.device))
             self.log.close(complete)
 
     # --- checkpoints ---

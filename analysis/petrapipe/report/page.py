@@ -83,8 +83,7 @@ def what_was_run(runs: Sequence[RunData]) -> str:
         return ""
     rows = []
     for run in runs:
-        mode = "simulate" if run.simulated else run.config.get("run.mode", "?")
-        rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), mode,
+        rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), run.run.mode(),
                      "complete" if run.run.complete else "not complete", str(len(run.epochs["epoch"])), number(run.last("train_loss"), 4), number(run.last("eval_loss"), 4),
                      percent(run.last("eval_top1")), percent(run.last("eval_top5")), run.run.attributes["created"].replace("T", " ").replace("Z", "")))
     parts = [table("Runs, with the last losses and accuracies", ("run", "method", "k", "stages", "mode", "state", "epochs", "train loss (nat)", "eval loss (nat)", "eval top-1 (%)",
@@ -102,6 +101,9 @@ def what_was_run(runs: Sequence[RunData]) -> str:
         parts.append(text if len(key_rows) <= MOST_ROWS else f"<details><summary>The {len(key_rows)} keys in which the configs differ</summary>{text}</details>")
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
+    words = [(run.name, *(common.shown(run.run.attributes[name]) for name in ("network", "optimiser", "data"))) for run in runs if run.run.mode() == "pytorch"]
+    if words:
+        parts.append(table("Runs in PyTorch: what they train (the keys of model, optim and data.set do not say it)", ("run", "network", "optimiser", "data"), words))
     commands = [(run.name, run.run.attributes["command"], run.run.attributes["petra_version"], run.run.attributes["backend"]) for run in runs]
     parts.append("<details><summary>Commands, versions and backends</summary>" +
                  table("Commands", ("run", "command", "petra", "backend"), commands) + "</details>")
