@@ -88,9 +88,10 @@ class Package(ProgramTest):
             for node in ast.walk(tree):
                 text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Raise)) else ""
                 self.assertIsNone(re.match(r"(sys\.exit|os\._exit|exit|quit)\(|raise SystemExit", text), f"{name}: {text}")
-            inner = {below for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for below in ast.walk(node) if below is not node}
+            private = {below for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or isinstance(node, ast.ClassDef) and node.name.startswith("_")
+                       for below in ast.walk(node) if below is not node}
             for node in ast.walk(tree):
-                if not isinstance(node, ast.FunctionDef) or node in inner or node.name.startswith("_") and node.name != "__init__":
+                if not isinstance(node, ast.FunctionDef) or node in private or node.name.startswith("_") and node.name != "__init__":
                     continue
                 functions += 1
                 arguments = [one for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg] if one]
