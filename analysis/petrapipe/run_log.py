@@ -16,8 +16,8 @@ import math
 import os
 import time
 import weakref
+from typing import Any
 
-import h5py
 import numpy
 
 from . import run_schema
@@ -51,7 +51,7 @@ class RunLog:
     parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
     network, optimiser, data: descriptions in words, which readers print instead of the keys of the config."""
 
-    def __init__(self, path, plan, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
+    def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
                  trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "") -> None:
         self._lock(path)
         with self._writing():
@@ -72,7 +72,7 @@ class RunLog:
             os.replace(temporary, self.path)
 
     @classmethod
-    def resume(cls, path, state: dict[str, int]) -> RunLog:
+    def resume(cls, path: str, state: dict[str, int]) -> RunLog:
         """Opens the log of a run that continues from a checkpoint, and removes the rows after those that state() counted."""
         log = cls.__new__(cls)
         log._lock(path)
@@ -107,7 +107,7 @@ class RunLog:
         self._put_named("probe", {"microbatch": microbatch, "epoch": epoch, **figures})
         self.flush()
 
-    def memory(self, peak_bytes, total_peak_bytes) -> None:
+    def memory(self, peak_bytes: Any, total_peak_bytes: Any) -> None:
         """Writes the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
         with self._writing():
             run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
