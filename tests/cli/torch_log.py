@@ -322,8 +322,7 @@ class Readers(ProgramTest):
         log.flush()
         del log  # killed: what was flushed remains
         log = RunLog.resume(self.path("mine"), state)
-        with h5py.File(self.path("mine/run.h5"), "r") as file:
-            self.assertEqual(len(file["trace/actions/kind"]), half)
+        self.assertEqual(len(Run(self.path("mine")).columns("trace/actions")["kind"]), half)
         self.fill(log, plan, first=half)
         log.close(True)
         for group in "train", "trace/actions":
