@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One stage: a list of modules, the versions of its weights, what it keeps of the microbatches in flight, its optimiser.
+
+A pass reads the tensors of some version, which replace the parameters of the modules while it lasts. It sees empty running statistics, so that a batch
+norm leaves its batch statistics in them; the stage moves the real ones once, in the backward. Random numbers of a pass depend only on the seed, the
+stage, the module and the microbatch, so that a recomputation draws the same ones."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from .coupling import Coupling
+from .errors import StageError
+from .mitigations import Mitigation, overrides
+
+Streams = tuple  # tensors between stages; None stands for a gradient that does not exist
+
+
+def as_tuple(values: Any) -> Streams:
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def bytes_of(tensors: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+
+
+def leaf(tensor: Any) -> Any:
+    """Returns a tensor that shares the values and begins a graph of its own."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+
+@contextlib.contextmanager
+def seeded(seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)) -> Iterator[None]:
+    """Within it these generators draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs
+    that no one has used yet, with the stack of each.)"""
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(seed & (2**63 - 1))
+        yield
+    finally:
+        for generator, state in zip(generators, states):
+            generator.set_state(state)
+
+
+def _flop_counter() -> Any:
+    try:
+        from torch.utils.flop_counter import FlopCounterMode
+    except ImportError:  # before PyTorch 2.1
+        return contextlib.nullcontext()
+    return FlopCounterMode(display=False)
+
+
+@dataclass
+class Version:
+    """The weights after some number of updates: `theta`, those that updates change, and `read`, those that forwards read (a prediction)."""
+
+    theta: list
+    read: list
+
+
+@dataclass
+class Kept:
+    """What a stage keeps of a microbatch between F and B."""
+
+    version: int
+    inputs: dict = field(default_factory=dict)  # number of the module -> its inputs
+    graph: tuple | None = None  # (leaves of the inputs, leaves of the weights, outputs)
+    statistics: list = field(default_factory=list)  # of the pass that made the graph
+    target: Any = None  # of the last stage
+
+
+class Stage:
+    """`number` counts from 1. `loss` makes the last module of the last stage end in a scalar."""
+
+    def __init__(self, number: int, modules: Sequence[nn.Module], keep: str, optimizer: Callable, device: torch.device, seed: int,
+                 autocast: torch.dtype | None = None, loss: Callable | None = None) -> None:
+        self.number, self.modules, self.keep, self.device, self.seed, self.autocast, self.loss = number, list(modules), keep, device, seed, autocast, loss
+        self.name = "+".join(type(module).__name__ for module in self.modules)
+        for module in self.modules:
+            module.to(device)
+        named = {}
+        for position, module in enumerate(self.modules):
+            for name, parameter in module.named_parameters():
+                if parameter.requires_grad and all(parameter is not other for other in named.values()):
+                    named[name if len(self.modules) == 1 else f"{position}.{name}"] = parameter
+        if not named:
+            raise StageError(f"stage {number} ({self.name}): has no parameter that requires a gradient; expected a stage that learns: join it to a neighbour")
+        self.names, self.parameters = list(named), list(named.values())
+        places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
+        self.slots = [[(owner._parameters, name, places[id(parameter)]) for owner in module.modules() for name, parameter in owner._parameters.items()
+                       if id(parameter) in places] for module in self.modules]
+        self.recurrent = [[owner for owner in module.modules() if hasattr(owner, "_flat_weights_names")] for module in self.modules]
+        self.norms = [[owner for owner in module.modules() if isinstance(owner, _NormBase) and owner.running_mean is not None] for module in self.modules]
+        self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
+        made = optimizer(self.parameters)
+        self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
+        for group in self.groups():
+            group.setdefault("initial_lr", group["lr"])
+        self.mitigations: list[Mitigation] = []
+        self.delay = 0.0
+        self.updates, self.counted = 0, 0
+        self.sum: list = [None] * len(self.parameters)
+        self.versions: dict[int, Version] = {}
+        self.kept: dict[int, Kept] = {}
+        self.corrected: list | None = None
+        self.graph_bytes = 0
+        self._refresh()
+
+    # --- weights ---
+
+    def groups(self) -> Iterator[dict]:
+        return (group for one in self.optimizers for group in one.param_groups)
+
+    def _refresh(self) -> None:
+        """The parameters share their memory with `current` until an update gives them another."""
+        self.current = [parameter.data for parameter in self.parameters]
+        self.read = self.current
+
+    def weights(self, version: int, rule: str = "stashed") -> list:
+        """Returns the tensors of a version: with the rule `latest` what updates change, corrected if a mitigation says so; `theta` the same without the
+        correction; otherwise those that forwards read."""
+        if version == self.updates:
+            found = Version(self.current, self.read)
+        else:
+            found = self.versions[version]
+        if rule == "latest" and self.corrected is not None:
+            return self.corrected
+        return found.theta if rule in ("latest", "theta") else found.read
+
+    def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return dict(zip(self.names, tensors))
+
+    # --- a pass through one module ---
+
+    @contextlib.contextmanager
+    def _with(self, b: int, tensors: Sequence[torch.Tensor], statistics: list | None) -> Iterator[None]:
+        """Module b has these tensors. Its batch norms in training leave their statistics in `statistics`."""
+        before = [(owner, name, owner[name]) for owner, name, _ in self.slots[b]]
+        norms = [norm for norm in self.norms[b] if norm.training]
+        held = [(norm, norm.momentum, dict(norm._buffers)) for norm in norms]
+        try:
+            for owner, name, place in self.slots[b]:
+                owner[name] = tensors[place]
+            for owner in self.recurrent[b]:
+                owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
+            for norm in norms:
+                norm.momentum = 1.0
+                norm._buffers.update(running_mean=torch.zeros_like(norm.running_mean), running_var=torch.zeros_like(norm.running_var),
+                                     num_batches_tracked=torch.zeros_like(norm.num_batches_tracked))
+            yield
+            if statistics is not None:
+                statistics += [(norm, norm._buffers["running_mean"].detach(), norm._buffers["running_var"].detach()) for norm in norms]
+        finally:
+            for owner, name, value in before:
+                owner[name] = value
+            for owner in self.recurrent[b]:
+                owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
+            for norm, momentum, buffers in held:
+                norm.momentum = momentum
+                norm._buffers.update(buffers)
+
+    @contextlib.contextmanager
+    def _seeded(self, b: int, m: int) -> Iterator[None]:
+        generators = [torch.default_generator]
+        if self.device.type == "cuda":
+            generators.append(torch.cuda.default_generators[self.device.index if self.device.index is not None else torch.cuda.current_device()])
+        with seeded(hash((self.seed, self.number, b, m)), generators):
+            with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else contextlib.nullcontext():
+                yield
+
+    def call(self, b: int, tensors: Sequence[torch.Tensor], xs: Streams, m: int, statistics: list | None = None, target: Any = None) -> Streams:
+        """Returns the outputs of module b; the last module of the last stage with a target returns (loss, its output)."""
+        versions = [x._version for x in xs if isinstance(x, torch.Tensor)]
+        try:
+            with self._with(b, tensors, statistics), self._seeded(b, m):
+                ys = as_tuple(self.modules[b](*xs))
+                if target is not None and b == len(self.modules) - 1:
+                    ys = (self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0])
+        except StageError:
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).strip().split("\n")[0]
+            if "in-place operation" in reason:
+                raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input") from error
+            shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs)
+            raise self.error(b, f"fails on inputs of shape {shapes}: {reason}; expected outputs of stage {self.number - 1} that fit") from error
+        if versions != [x._version for x in xs if isinstance(x, torch.Tensor)]:
+            raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input")
+        if not all(y is None or isinstance(y, torch.Tensor) for y in ys):
+            raise self.error(b, f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple of tensors")
+        return ys
+
+    def error(self, b: int, text: str) -> StageError:
+        module = f"module {b + 1}, " if len(self.modules) > 1 else ""
+        return StageError(f"stage {self.number} ({module}{type(self.modules[b]).__name__}): {text}")
+
+    def through(self, tensors: Sequence[torch.Tensor], xs: Streams, m: int, statistics: list | None = None, target: Any = None,
+                keep: Callable[[int, Streams], None] | None = None) -> Streams:
+        """Returns the outputs of all modules, one after the other."""
+        for b in range(len(self.modules)):
+            if keep:
+                keep(b, xs)
+            xs = self.call(b, tensors, xs, m, statistics, target)
+        return xs
+
+    # --- actions ---
+
+    def forward(self, m: int, xs: Streams, version: int, target: Any = None) -> Streams:
+        """F. Returns the outputs without a graph; with a target (loss, output)."""
+        tensors = self.weights(version)
+        kept = self.kept[m] = Kept(version, target=target)
+        if self.keep == "graph":
+            self._graph(kept, m, xs, tensors)
+            return tuple(y.detach() for y in kept.graph[2])
+        with torch.no_grad():
+            return self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+
+    def _inverts(self, b: int) -> bool:
+        return self.keep == "nothing" and self.reversible[b]
+
+    def _graph(self, kept: Kept, m: int, xs: Streams, tensors: Sequence[torch.Tensor]) -> None:
+        kept.inputs[0] = xs
+        leaves = tuple(map(leaf, xs)) if self.number > 1 else xs
+        weights = [leaf(t) for t in tensors]
+        with torch.enable_grad():
+            kept.graph = (leaves, weights, self.through(weights, leaves, m, kept.statistics, kept.target))
+
+    def backward(self, m: int, ys: Streams, dys: Streams, version: int, inverse: int | None, rules: tuple[str, str]) -> tuple[Streams, Streams, list]:
+        """B. `ys` are the outputs as the stage above knows them, `dys` their gradients; `rules` say which weights B and its inversion read. Returns the
+        inputs, kept or reconstructed, their gradients, and the gradients of the parameters."""
+        kept = self.kept.pop(m)
+        if kept.graph:
+            leaves, weights, outputs = kept.graph
+            outputs = outputs[:1] if kept.target is not None else outputs
+            dxs, gradients = self._differentiate(outputs, dys, leaves, weights)
+            self.move_statistics(kept.statistics)
+            return tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in leaves), dxs, gradients
+        tensors = self.weights(version, rules[0])
+        inverting = tensors if inverse is None or inverse == version and rules[0] == rules[1] else self.weights(inverse, rules[1])
+        gradients: list = [None] * len(self.parameters)
+        statistics: list = []
+        for b in reversed(range(len(self.modules))):
+            xs = kept.inputs.get(b)
+            xs, dys, found = self._through_back(b, m, xs, ys, dys, tensors, inverting, statistics, kept.target)
+            gradients = [g if f is None else f if g is None else g + f for g, f in zip(gradients, found)]
+            ys = xs
+        self.move_statistics(statistics)
+        return ys, dys, gradients
+
+    def _through_back(self, b: int, m: int, xs: Streams | None, ys: Streams, dys: Streams, tensors: list, inverting: list, statistics: list,
+                      target: Any) -> tuple[Streams, Streams, list]:
+        module = self.modules[b]
+        weights = [leaf(t) for t in tensors]
+        with torch.enable_grad():
+            if xs is None and inverting is tensors and isinstance(module, Coupling):  # one evaluation of F for both
+                with self._with(b, weights, statistics), self._seeded(b, m):
+                    x1 = leaf(ys[1])
+                    f = module.function(x1)
+                    x2 = leaf(module._solve(x1, ys[0], f).detach())
+                    leaves, outputs = (x1, x2), (module._combine(x1, x2, f), x1)
+            else:
+                if xs is None:
+                    with torch.no_grad(), self._with(b, inverting, None), self._seeded(b, m):
+                        xs = as_tuple(module.inverse(*ys))
+                first = self.number == 1 and b == 0
+                leaves = xs if first else tuple(map(leaf, xs))
+                outputs = self.call(b, weights, leaves, m, statistics, target)
+                outputs = outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
+        dxs, gradients = self._differentiate(outputs, dys, leaves, weights)
+        return tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in leaves), dxs, gradients
+
+    @staticmethod
+    def _differentiate(outputs: Streams, dys: Streams, leaves: Streams, weights: list) -> tuple[Streams, list]:
+        pairs = [(y, dy) for y, dy in zip(outputs, dys) if dy is not None and isinstance(y, torch.Tensor) and y.requires_grad]
+        inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+        if not pairs:
+            return tuple(None for _ in leaves), [None] * len(weights)
+        found = iter(torch.autograd.grad([y for y, _ in pairs], inputs + weights, [dy.to(y.dtype) for y, dy in pairs], allow_unused=True))
+        dxs = tuple(next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves)
+        return dxs, list(found)
+
+    def head(self, m: int, xs: Streams, version: int, target: Any) -> tuple[Streams, Streams, Streams, list]:
+        """F, loss and B in one action. Returns (loss, output), the inputs, their gradients and the gradients of the parameters."""
+        kept = Kept(version, target=target)
+        self._graph(kept, m, xs, self.weights(version))
+        leaves, weights, outputs = kept.graph
+        dxs, gradients = self._differentiate(outputs[:1], (torch.ones_like(outputs[0]),), leaves, weights)
+        self.move_statistics(kept.statistics)
+        return tuple(y.detach() for y in outputs), xs, dxs, gradients
+
+    @staticmethod
+    def move_statistics(statistics: list) -> None:
+        """Moves the running statistics by those of one microbatch."""
+        for norm, mean, variance in statistics:
+            norm.num_batches_tracked.add_(1)
+            share = 1 / int(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+            norm.running_mean.mul_(1 - share).add_(share * mean)
+            norm.running_var.mul_(1 - share).add_(share * variance)
+
+    def count(self, gradients: list, accumulate: int) -> None:
+        """Adds the gradients of one microbatch to those of the next update."""
+        for place, g in enumerate(gradients):
+            if g is not None:
+                share = g if accumulate == 1 else g / accumulate
+                self.sum[place] = share if self.sum[place] is None else self.sum[place] + share
+        self.counted += 1
+
+    def update(self, keep_old: bool, clip: float | None, rate: float | None, first: int) -> None:
+        """U. `keep_old`: something will still read the weights before it. `rate`: the learning rate of the config, if it rules. Mitigations begin with
+        update number `first`."""
+        if keep_old:
+            self.versions[self.updates] = Version(self.current, self.read)
+            for parameter in self.parameters:
+                parameter.data = parameter.data.clone()
+            self._refresh()
+        active = self.mitigations if self.delay > 0 and self.updates >= first else []
+        gradients = self.sum
+        if clip is not None:
+            gradients = self._clipped(gradients, clip)
+        for mitigation in active:
+            if overrides(mitigation, "gradient"):
+                found = mitigation.gradient({name: g for name, g in self.named(gradients).items() if g is not None}, self.delay)
+                gradients = [found.get(name) for name in self.names]
+        for parameter, g in zip(self.parameters, gradients):
+            parameter.grad = None if g is None else g.to(parameter.dtype)
+        factor = 1.0
+        for mitigation in active:
+            factor *= mitigation.rate(self.updates - first, self.delay)
+        rates = [group["lr"] for group in self.groups()]
+        base = next(self.groups())["initial_lr"]
+        for group in self.groups():
+            group["lr"] = factor * (group["lr"] if rate is None else rate * (group["initial_lr"] / base if base else 1.0))
+        before = [t.clone() for t in self.current] if active else None
+        for one in self.optimizers:
+            one.step()
+        velocity = self._velocity() if any(mitigation.velocity == "momentum" for mitigation in active) else {}
+        for group, old in zip(self.groups(), rates):
+            group["lr"] = old if rate is None else group["lr"] / factor
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.updates, self.counted, self.sum = self.updates + 1, 0, [None] * len(self.parameters)
+        if active:
+            self._mitigate(active, before, velocity)
+
+    @staticmethod
+    def _clipped(gradients: list, clip: float) -> list:
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients if g is not None]))
+        share = torch.clamp(clip / (norm + 1e-6), max=1.0)
+        return [None if g is None else g * share for g in gradients]
+
+    def _velocity(self) -> dict[str, torch.Tensor]:
+        """Minus the learning rate times the momentum of SGD."""
+        found = {}
+        for one in self.optimizers:
+            for group in one.param_groups:
+                for parameter in group["params"]:
+                    buffer = one.state.get(parameter, {}).get("momentum_buffer")
+                    if buffer is None:
+                        raise StageError(f"stage {self.number}: {type(one).__name__} has no momentum, which a prediction by momentum needs; expected "
+                                         "torch.optim.SGD with momentum, or a prediction by the last change")
+                    found[id(parameter)] = -group["lr"] * buffer
+        return {name: found[id(parameter)] for name, parameter in zip(self.names, self.parameters)}
+
+    def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
+        change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
+        for mitigation in active:
+            if overrides(mitigation, "stepped"):
+                for parameter, value in zip(self.parameters, mitigation.stepped(self.named(self.current), change, self.delay).values()):
+                    if value is not parameter.data:
+                        parameter.data.copy_(value)
+        if any(overrides(mitigation, "stepped") for mitigation in active):
+            change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
+        for name, attribute in (("predict", "read"), ("correct", "corrected")):
+            tensors = self.named(self.current)
+            for mitigation in active:
+                if overrides(mitigation, name):
+                    tensors = getattr(mitigation, name)(tensors, momentum if mitigation.velocity == "momentum" else change, self.delay)
+            if any(overrides(mitigation, name) for mitigation in active):
+                setattr(self, attribute, [tensors[key].detach() for key in self.names])
+
+    # --- checks ---
+
+    def check(self, xs: Streams, tensors: list, m: int, target: Any) -> tuple[Streams, int]:
+        """Tries the stage on a microbatch: twice the same outputs, no buffer changed that is not a running statistic, inverses that give the inputs back.
+        Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count them)."""
+        tolerance = 2e-2 if self.autocast or any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors) else 1e-3
+        storages = {t.data_ptr() for t in tensors} | {x.data_ptr() for x in xs if isinstance(x, torch.Tensor)}
+        found: dict[int, int] = {}
+        flops = 0
+
+        def count(t: torch.Tensor) -> torch.Tensor:
+            if t.data_ptr() not in storages:
+                found[t.data_ptr()] = bytes_of((t,))
+            return t.detach()
+
+        for b in range(len(self.modules)):
+            own = {id(buffer) for norm in self.norms[b] for buffer in norm.buffers(recurse=False)}
+            buffers = [(name, buffer, buffer.clone()) for name, buffer in self.modules[b].named_buffers() if id(buffer) not in own]
+            weights, leaves = [leaf(t) for t in tensors], tuple(map(leaf, xs))
+            with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+                ys = self.call(b, weights, leaves, m, None, target)
+            for name, buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    raise self.error(b, f"its forward changes the buffer {name}; expected a module without state besides running statistics of norms")
+            with torch.no_grad(), _flop_counter() as counter:
+                again = self.call(b, tensors, xs, m, None, target)
+            flops += counter.get_total_flops() if counter else 0
+            for y, z in zip(ys, again):
+                if not isinstance(y, torch.Tensor):
+                    continue
+                if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+                    raise self.error(b, "has outputs that are not finite on the first microbatch; expected finite weights and inputs")
+                if not self._near(y.detach(), z, tolerance):
+                    raise self.error(b, "computes something else when it is called again with the same input; expected random numbers from torch alone, which "
+                                        "a recomputation repeats, and no state between calls")
+            ys = tuple(y.detach() if isinstance(y, torch.Tensor) else y for y in ys)
+            if self._inverts(b):
+                with torch.no_grad(), self._with(b, tensors, None), self._seeded(b, m):
+                    back = as_tuple(self.modules[b].inverse(*ys))
+                if len(back) != len(xs) or not all(x.shape == z.shape and self._near(x, z, 1e-2) for x, z in zip(xs, back)):
+                    raise self.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
+            xs = ys
+        self.graph_bytes = sum(found.values())
+        return xs, flops
+
+    @staticmethod
+    def _near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
+        if a.shape != b.shape or not a.is_floating_point():
+            return a.shape == b.shape and torch.equal(a, b)
+        return a.numel() == 0 or bool((a - b).abs().max() <= tolerance * a.abs().max())
+
+    # --- evaluation and checkpoints ---
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [buffer for module in self.modules for buffer in module.buffers()]
+
+    def state(self) -> dict:
+        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers(), "optimizers": [one.state_dict() for one in self.optimizers],
+                "mitigations": [mitigation.__dict__ for mitigation in self.mitigations], "updates": self.updates, "counted": self.counted, "sum": self.sum,
+                "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
+                "read": None if self.read is self.current else self.read, "corrected": self.corrected,
+                "kept": {m: (kept.version, kept.inputs, kept.graph is not None, kept.target) for m, kept in self.kept.items()},
+                "graph_bytes": self.graph_bytes}
+
+    def restore(self, state: dict) -> None:
+        for parameter, value in zip(self.parameters, state["parameters"]):
+            parameter.data = value.to(self.device).clone()
+        for buffer, value in zip(self.buffers(), state["buffers"]):
+            buffer.copy_(value)
+        for one, saved in zip(self.optimizers, state["optimizers"]):
+            one.load_state_dict(copy.deepcopy(saved))
+        for mitigation, saved in zip(self.mitigations, state["mitigations"]):
+            mitigation.__dict__.update(saved)
+        self.updates, self.counted, self.sum = state["updates"], state["counted"], state["sum"]
+        self.versions = {number: Version(theta, read) for number, (theta, read) in state["versions"].items()}
+        self._refresh()
+        self.read, self.corrected = state["read"] or self.current, state["corrected"]
+        self.graph_bytes = state["graph_bytes"]
+        for m, (version, inputs, graph, target) in state["kept"].items():
+            kept = self.kept[m] = Kept(version, inputs, target=target)
+            if graph:
+                self._graph(kept, m, inputs[0], self.weights(version))

@@ -1,0 +1,581 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains any network in PyTorch, cut into stages, in the order and by the rules of a method of petra.
+
+    stages = [nn.Sequential(...), Coupling(F), Coupling(G), nn.Linear(...)]
+    trainer = Trainer(stages, {"method.name": "petra"}, nn.CrossEntropyLoss(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+                      data=loader, epochs=3, evaluate=test_loader, output="runs/mine")
+    trainer.run()
+
+docs/your-model.md is the guide. All stages are on one device, and one stream of it: the trainer shows what a method does to gradients, accuracy and
+memory, not how fast J devices are, which `petra simulate` computes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import time
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from . import mitigations as known
+from .errors import Diverged, Error, StageError, Unreadable
+from .plan import Plan
+from .probe import Probe, Window, figures
+from .run_log import RunLog
+from .configs import read_config
+from .stage import Stage, Streams, as_tuple, bytes_of, seeded
+
+CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
+
+
+class Chain(nn.Sequential):
+    """Modules one after the other, with tensors or tuples of tensors between them."""
+
+    def forward(self, *xs: torch.Tensor) -> Any:
+        for module in self:
+            xs = as_tuple(module(*xs))
+        return xs[0] if len(xs) == 1 else xs
+
+
+def cut(model: nn.Sequential, at: Sequence[int]) -> list:
+    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first. Within a stage every reversible
+    module is alone, and the modules between two of them are one."""
+    children, bounds = list(model), [0, *at, len(model)]
+    if sorted(set(bounds)) != bounds:
+        raise Error(f"cut: {list(at)}; expected increasing positions from 1 to {len(children) - 1}")
+    stages = []
+    for first, end in zip(bounds, bounds[1:]):
+        groups: list = []
+        for child in children[first:end]:
+            if hasattr(child, "inverse") or not groups or isinstance(groups[-1], nn.Module):
+                groups.append(child if hasattr(child, "inverse") else [child])
+            else:
+                groups[-1].append(child)
+        stages.append([group if isinstance(group, nn.Module) else group[0] if len(group) == 1 else Chain(*group) for group in groups])
+    return stages
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    if isinstance(values, (tuple, list)):
+        return tuple(_moved(value, device) for value in values)
+    return values.to(device) if isinstance(values, torch.Tensor) else values
+
+
+def scores(output: torch.Tensor, target: torch.Tensor) -> tuple[float, float, int] | None:
+    """Returns how many labels are the class of the highest score and among the five highest, and the number of labels; None if the target is no class.
+    The classes are the last dimension of the output, or the second."""
+    if not isinstance(target, torch.Tensor) or target.is_floating_point() or not isinstance(output, torch.Tensor):
+        return None
+    if output.shape[:-1] != target.shape:
+        if output.dim() != target.dim() + 1 or output.shape[:1] + output.shape[2:] != target.shape:
+            return None
+        output = output.movedim(1, -1)
+    best = output.topk(min(5, output.shape[-1]), dim=-1).indices == target.unsqueeze(-1)
+    return float(best[..., 0].sum()), float(best.sum()), target.numel()
+
+
+class Trainer:
+    """Trains stages by a plan.
+
+    stages: a list with one nn.Module per stage, or a list of modules for a stage whose modules keep and invert one by one; or an nn.Sequential, with
+        `cut`. A message between stages is a tensor or a tuple of tensors. A module is reversible if it has `inverse(*outputs)` (Coupling).
+    config: method, probes and mitigations: the path of a config, YAML text, or a mapping of dotted keys ({"method.name": "petra"}).
+    loss: loss(output, target), the mean over the microbatch.
+    optimizer: called with the list of a stage's parameters; returns a torch optimiser or a list of them.
+    data: a DataLoader; a list of microbatches (input, target); or a function from the number of a microbatch, from 0, to (input, target).
+    microbatches, epochs: the length of the run; `epoch` the number of microbatches of an epoch if `data` has no length.
+    evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
+    clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
+    scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
+    mitigations: Mitigations in addition to those of the config.
+    output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
+    plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
+
+    def __init__(self, stages: Sequence | nn.Sequential, config: str | Mapping[str, Any], loss: Callable, *, optimizer: Callable, data: Any,
+                 microbatches: int | None = None, epochs: int | None = None, epoch: int | None = None, evaluate: Iterable | None = None,
+                 cut: Sequence[int] | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
+                 autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
+                 seed: int = 1, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
+                 overwrite: bool = False) -> None:
+        self.device, self.data, self.evaluation, self.output, self.clip, self.seed = torch.device(device), data, evaluate, output, clip, seed
+        self.checkpoint_every = checkpoint_every
+        modules = self._modules(stages, cut)
+        self._loader: Any = None
+        self.epoch_length = epoch or (len(data) if hasattr(data, "__len__") else None)
+        self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra)
+        if self.plan.stages != len(modules):
+            raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
+        self.config = read_config(self.plan.config)
+        self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
+        method = self.plan.method
+        self.rules = (method["backward_weights"], method["invert_weights"])
+        self._refuse(method)
+        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, seed, autocast, loss if number == len(modules) else None)
+                       for number, modules_of in enumerate(modules, 1)]
+        self._check_shared()
+        self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
+        wanted = [*known.of_config(self.config), *mitigations]
+        if wanted and any(map(math.isnan, self.plan.delays)):
+            raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
+        for stage, delay in zip(self.stages, self.plan.delays):
+            stage.delay = delay
+            for mitigation in wanted:
+                own = type(mitigation).__new__(type(mitigation))
+                own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
+                                     for key, value in mitigation.__dict__.items()})
+                own.stage, own.stages = stage.number, self.plan.stages
+                stage.mitigations.append(own)
+        self.losses: dict[int, float] = {}
+        self.epochs: list[dict[str, float]] = []
+        self.probes: list[tuple[int, dict]] = []
+        self.probe = Probe(self.plan, self._probed)
+        self._place_uses()
+        self.up: dict[tuple[int, int], Streams] = {}
+        self.down: dict[tuple[int, int], tuple[Streams, Streams]] = {}
+        self.targets: dict[int, Any] = {}
+        self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
+        self.snapshots: dict[int, list] = {}
+        self.row, self.seconds, self.evaluating = 0, 0.0, 0.0
+        self.peaks = [[0] * len(CATEGORIES) for _ in self.stages]
+        self.totals = [0] * len(self.stages)
+        self._count_epochs()
+        self.log: RunLog | None = None
+        rows = self._prepare()
+        self._open(rows, resume, overwrite)
+
+    # --- set-up ---
+
+    @staticmethod
+    def _modules(stages: Any, at: Sequence[int] | None) -> list[list[nn.Module]]:
+        if isinstance(stages, nn.Sequential):
+            stages = cut(stages, range(1, len(stages)) if at is None else at)
+        elif at is not None:
+            raise Error("cut: expected an nn.Sequential; a list of stages is already cut")
+        found = [list(stage) if isinstance(stage, (list, tuple)) else [stage] for stage in stages]
+        for number, modules in enumerate(found, 1):
+            for module in modules:
+                if not isinstance(module, nn.Module):
+                    raise StageError(f"stage {number}: is a {type(module).__name__}; expected an nn.Module or a list of them")
+        if not found:
+            raise Error("stages: an empty list; expected at least one module")
+        return found
+
+    def _plan(self, config: Any, stages: int, microbatches: int | None, epochs: int | None, petra: str | None) -> Plan:
+        if microbatches is None:
+            if epochs is None or self.epoch_length is None:
+                raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
+            microbatches = epochs * self.epoch_length
+        self.epoch_length = self.epoch_length or microbatches
+        batch, target = self._batch_size(), self._read(0)[1]
+        tokens = {}  # so that the log counts tokens and not samples
+        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
+            tokens = {"data__set": "tokens", "model__context": target.shape[1]}
+        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
+                              data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
+
+    def _batch_size(self) -> int:
+        size = getattr(self.data, "batch_size", None)
+        if size is None:
+            first = as_tuple(self._read(0)[0])[0]
+            size = first.shape[0] if isinstance(first, torch.Tensor) and first.dim() else 1
+        return int(size)
+
+    def _refuse(self, method: Mapping[str, Any]) -> None:
+        delayed = any(delay != 0 for delay in self.plan.delays)
+        if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":
+            raise Error("method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split")
+        self.aliased = delayed and method["keep"] == "graph" and method["backward_weights"] == "latest"
+        if self.aliased and self.checkpoint_every:
+            raise Error("checkpoint_every: a graph that reads weights in place cannot be saved; expected method.keep: input, or stashed weights")
+
+    def _check_shared(self) -> None:
+        owners: dict[int, int] = {}
+        for stage in self.stages:
+            for name, parameter in zip(stage.names, stage.parameters):
+                if id(parameter) in owners:
+                    raise StageError(f"stage {stage.number} ({stage.name}): its parameter {name} is also one of stage {owners[id(parameter)]}; expected weights "
+                                     "of one stage: untie them, or put both modules into one stage")
+                owners[id(parameter)] = stage.number
+
+    def _place_uses(self) -> None:
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
+        self.last = self.plan.last_uses()
+        evaluations = self.plan.rows("E")
+        ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
+        uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
+        self.evaluation_ends = set(ends.values())
+        for (stage, version), row in [*uses, *self.probe.uses.items()]:
+            self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
+
+    def _count_epochs(self) -> None:
+        """Counts the losses and evaluations that each epoch will have."""
+        plan = self.plan
+        self.open_epochs: dict[int, dict] = {}
+        losing = "B" if plan.fused_head else "F"
+        of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
+        for epoch in of_losses.tolist():
+            self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
+        if self.evaluation is not None:
+            for row in self.evaluation_ends:
+                self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
+        for entry in self.open_epochs.values():
+            entry.update(sum=0.0, right=0.0, labels=0, samples=0, lr=math.nan, wall_s=0.0, started=None)
+
+    def _prepare(self) -> list[dict]:
+        """Tries every stage on the first microbatch. Returns the rows of /model/stages."""
+        xs, target = self._batch(0)
+        samples = max(1, self._samples(xs))
+        rows = []
+        for stage, delay in zip(self.stages, self.plan.header["stage"]):
+            last = stage.number == len(self.stages)
+            streams = bytes_of(x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point())
+            back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
+            ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
+            if last and (ys[0].dim() or not ys[0].is_floating_point()):
+                raise StageError(f"stage {stage.number} ({stage.name}): the loss has shape {tuple(ys[0].shape)}; expected one number, the mean over the microbatch")
+            rows.append({"name": stage.name, "reversible": int(stage._inverts(0)), "parameters": sum(p.numel() for p in stage.parameters),
+                         "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
+                         "delay": int(delay["delay_microbatches"] or 0)})
+            xs = ys
+        return rows
+
+    def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
+        state = None
+        if resume:
+            if not self.output:
+                raise Error("resume: expected output=, the folder of the run")
+            state = self._load()
+        if self.output:
+            os.makedirs(self.output, exist_ok=True)
+            path = os.path.join(self.output, "run.h5")
+            if state:
+                self.log = RunLog.resume(path, state["log"])
+            else:
+                names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
+                self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
+        if state:
+            self._restore(state)
+
+    def _in_words(self) -> tuple[str, str, str]:
+        """Returns descriptions of the network, the optimiser and the data for the log."""
+        groups = [(name, len(list(same))) for name, same in itertools.groupby(stage.name for stage in self.stages)]
+        network = ", ".join(name if count == 1 else f"{count} {name}" for name, count in groups)
+        one = next((one for stage in self.stages for one in stage.optimizers), None)
+        rates = [f"{key} {one.defaults[key]:g}" for key in ("lr", "momentum", "weight_decay") if one and one.defaults.get(key)]
+        data = self.data
+        if isinstance(data, torch.utils.data.DataLoader):
+            words = f"{type(data.dataset).__name__} in batches of {data.batch_size}"
+        else:
+            words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
+        return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
+
+    # --- data ---
+
+    def _read(self, m: int) -> tuple:
+        """Returns microbatch m as the user gives it."""
+        if callable(self.data):
+            return self.data(m)
+        if isinstance(self.data, torch.utils.data.DataLoader):
+            return self._next(m)
+        return self.data[m % len(self.data)]
+
+    def _next(self, m: int) -> tuple:
+        """Returns microbatch m of a DataLoader. Its random numbers depend on the seed and m."""
+        length = len(self.data)
+        if self._loader is None or self._loader[0] > m or self._loader[0] // length != m // length:
+            self._loader = [m - m % length, None]
+        batch = None
+        while self._loader[0] <= m:
+            with seeded(hash((self.seed, 0, 0, self._loader[0]))):
+                if self._loader[1] is None:
+                    self._loader[1] = iter(self.data)
+                batch = next(self._loader[1])
+            self._loader[0] += 1
+        if self._loader[0] % length == 0:
+            self._loader = None
+        return batch
+
+    def _batch(self, m: int) -> tuple[Streams, Any]:
+        values = self._read(m)
+        if not isinstance(values, (tuple, list)) or len(values) != 2:
+            raise Error(f"data: microbatch {m} is a {type(values).__name__}; expected (input, target)")
+        return as_tuple(_moved(values[0], self.device)), _moved(values[1], self.device)
+
+    @staticmethod
+    def _samples(xs: Streams) -> int:
+        return int(xs[0].shape[0]) if isinstance(xs[0], torch.Tensor) and xs[0].dim() else 1
+
+    # --- the run ---
+
+    def run(self) -> "Trainer":
+        """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss that is not finite, and StageError for a module that
+        cannot be trained."""
+        self.started = time.monotonic() - self.seconds
+        perform = {"F": self._forward, "B": self._backward, "W": self._weight_gradient, "U": self._update, "E": self._snapshot}
+        plan, reported = self.plan, len(self.losses)
+        try:
+            while self.row < len(plan):
+                row = self.row
+                number, m = int(plan.stage[row]), int(plan.microbatch[row])
+                stage, kind = self.stages[number - 1], str(plan.kind[row])
+                version = perform[kind](row, stage, m)
+                if self.log and self.tracing:
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                                    stage.updates if kind == "U" else -1)
+                self.probe.after(row, self.stages)
+                for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
+                    del stage.versions[old]
+                self._measure(stage, kind)
+                self.row += 1
+                if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
+                    reported = len(self.losses)
+                    self.save()
+            self._finish(True)
+        except BaseException:
+            self._finish(False)
+            raise
+        return self
+
+    def _forward(self, row: int, stage: Stage, m: int) -> int:
+        version, last = int(self.plan.weights[row]), stage.number == len(self.stages)
+        xs = self._inputs(stage, m)
+        target = self.targets.pop(m) if last else None
+        self.probe.forwarded(stage, m, xs, target if last else self.targets.get(m))
+        ys = stage.forward(m, xs, version, target)
+        if last:
+            self._loss(row, m, ys, target)
+        else:
+            self.up[stage.number + 1, m] = ys
+        return version
+
+    def _inputs(self, stage: Stage, m: int) -> Streams:
+        if stage.number > 1:
+            return self.up.pop((stage.number, m))
+        xs, self.targets[m] = self._batch(m)
+        return xs
+
+    def _backward(self, row: int, stage: Stage, m: int) -> int:
+        version, last = int(self.plan.weights[row]), stage.number == len(self.stages)
+        if last and self.plan.fused_head:
+            xs = self._inputs(stage, m)
+            target = self.targets.pop(m)
+            self.probe.forwarded(stage, m, xs, target)
+            losses, xs, dxs, gradients = stage.head(m, xs, version, target)
+            self._loss(row, m, losses, target)
+        else:
+            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self.down.pop((stage.number, m))
+            inverse = int(self.plan.inverse_weights[row])
+            xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
+            self.probe.backwarded(stage, m, xs)
+        if stage.number > 1:
+            self.down[stage.number - 1, m] = (xs, dxs)
+        if self.plan.method["split_backward"]:
+            self.held[stage.number, m] = gradients
+        else:
+            stage.count(gradients, self.plan.accumulate)
+        return version
+
+    def _weight_gradient(self, row: int, stage: Stage, m: int) -> int:
+        stage.count(self.held.pop((stage.number, m)), self.plan.accumulate)
+        return stage.updates
+
+    def _update(self, row: int, stage: Stage, m: int) -> int:
+        self.probe.updating(stage, m)
+        keep = bool(self.last[stage.number - 1][stage.updates] > row)
+        rate = float(self.plan.learning_rate[row]) if self.by_config else None
+        stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
+        for one in self.schedulers[stage.number - 1]:
+            one.step()
+        return stage.updates - 1
+
+    def _loss(self, row: int, m: int, losses: Streams, target: Any) -> None:
+        value = float(losses[0])
+        self.losses[m] = value
+        if not math.isfinite(value):
+            raise Diverged(self._why(m, value))
+        epoch, lr, now = int(self.plan.epoch[row]), next(self.stages[-1].groups())["lr"], time.monotonic() - self.started
+        if self.by_config:
+            lr = self._rate_of(m, lr)
+        found = scores(losses[1], target)
+        top1 = found[0] / found[2] if found else math.nan
+        if self.log:
+            self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
+        entry = self.open_epochs[epoch]
+        samples = int(target.shape[0]) if isinstance(target, torch.Tensor) and target.dim() else 1
+        labels = found[2] if found else samples
+        entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
+                     labels=entry["labels"] + labels, samples=entry["samples"] + samples, lr=lr, wall_s=now)
+        entry["started"] = self.epoch_started if entry["started"] is None else entry["started"]
+        self._close_epochs()
+
+    def _rate_of(self, m: int, other: float) -> float:
+        """Returns the rate of the config for the next update of the last stage."""
+        if not hasattr(self, "_rates"):
+            rows = [row for row in self.plan.rows("U").tolist() if self.plan.stage[row] == self.plan.stages]
+            self._rates = [(int(self.plan.microbatch[row]), float(self.plan.learning_rate[row])) for row in rows]
+        k = self.plan.accumulate
+        return self._rates[m // k][1] if m // k < len(self._rates) else other
+
+    def _why(self, m: int, value: float) -> str:
+        for stage in self.stages:
+            for name, tensor in zip(stage.names, stage.current):
+                if not bool(torch.isfinite(tensor).all()):
+                    return (f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has weights that are not finite ({name}, after "
+                            f"{stage.updates} updates); expected a lower learning rate, or clip=")
+        xs, target = self._batch(m)
+        with torch.no_grad():
+            for stage in self.stages:
+                xs = stage.through(stage.current, xs, m, None, target if stage.number == len(self.stages) else None)
+                if not all(bool(torch.isfinite(x).all()) for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()):
+                    return (f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has outputs that are not finite; expected finite inputs, "
+                            "a lower learning rate, or clip=")
+        return f"microbatch {m}: the loss is {value}; expected a lower learning rate, or clip="
+
+    def _probed(self, window: Window) -> None:
+        found = figures(window, self.stages)
+        self.probes.append((window.first, found))
+        if self.log:
+            self.log.probe(window.first, window.first // max(1, self.plan.epoch_microbatches), found)
+
+    # --- evaluation ---
+
+    def _snapshot(self, row: int, stage: Stage, m: int) -> int:
+        version = int(self.plan.weights[row])
+        if self.evaluation is not None:
+            taken = self.snapshots.setdefault(m, [None] * len(self.stages))
+            taken[stage.number - 1] = (version, [buffer.clone() for buffer in stage.buffers()])
+            if row in self.evaluation_ends:
+                self._evaluate(int(self.plan.epoch[row]), self.snapshots.pop(m))
+        return version
+
+    def _evaluate(self, epoch: int, taken: list) -> None:
+        before = time.monotonic()
+        modes = [(part, part.training) for stage in self.stages for module in stage.modules for part in module.modules()]
+        held = [[buffer.clone() for buffer in stage.buffers()] for stage in self.stages]
+        loss, right, five, labels, count, classes = 0.0, 0.0, 0.0, 0, 0, True
+        try:
+            for stage, (_, buffers) in zip(self.stages, taken):
+                for module in stage.modules:
+                    module.eval()
+                for buffer, value in zip(stage.buffers(), buffers):
+                    buffer.copy_(value)
+            with torch.no_grad():
+                for i, (value, answer) in enumerate(self.evaluation):
+                    xs, target = as_tuple(_moved(value, self.device)), _moved(answer, self.device)
+                    for stage, (version, _) in zip(self.stages, taken):
+                        xs = stage.through(stage.weights(version, "theta"), xs, i, None, target if stage.number == len(self.stages) else None)
+                    found = scores(xs[1], target)
+                    size = found[2] if found else int(target.shape[0])
+                    loss, count = loss + float(xs[0]) * size, count + size
+                    if found:
+                        right, five, labels = right + found[0], five + found[1], labels + found[2]
+                    else:
+                        classes = False
+        finally:
+            for part, training in modes:
+                part.training = training
+            for stage, buffers in zip(self.stages, held):
+                for buffer, value in zip(stage.buffers(), buffers):
+                    buffer.copy_(value)
+        if not count:
+            raise Error("evaluate: has no microbatch; expected an iterable that can be read again, such as a DataLoader or a list")
+        mean = loss / count
+        if not math.isfinite(mean):
+            raise Diverged(f"the evaluation after epoch {epoch} has the loss {mean}; expected a lower learning rate, or clip=")
+        entry = self.open_epochs[epoch]
+        entry.update(evaluations=entry["evaluations"] - 1, eval_loss=mean, eval_top1=right / labels if classes else math.nan,
+                     eval_top5=five / labels if classes else math.nan, wall_s=time.monotonic() - self.started)
+        self.evaluating += time.monotonic() - before
+        self._close_epochs()
+
+    epoch_started = 0.0
+
+    def _close_epochs(self) -> None:
+        """Writes the rows of the epochs that have all their losses and evaluations, in order."""
+        while self.open_epochs:
+            epoch = min(self.open_epochs)
+            entry = self.open_epochs[epoch]
+            if entry["losses"] or entry["evaluations"]:
+                return
+            del self.open_epochs[epoch]
+            labels = entry["labels"]
+            spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
+            row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
+                   "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
+                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
+                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
+            self.epoch_started, self.evaluating = entry["wall_s"], 0.0
+            self.epochs.append(row)
+            if self.log:
+                self.log.epoch(**row)
+                self.log.flush()
+
+    # --- memory ---
+
+    def _measure(self, stage: Stage, kind: str) -> None:
+        """Counts what the stage holds after an action (in a B also the graph that it made)."""
+        number = stage.number
+        weights = bytes_of(stage.current)
+        graphs = sum(1 for kept in stage.kept.values() if kept.graph) + (kind == "B" and stage.keep != "graph")
+        now = [weights, bytes_of(stage.sum), bytes_of(value for one in stage.optimizers for state in one.state.values() for value in state.values()),
+               bytes_of(stage.buffers()), bytes_of(x for kept in stage.kept.values() if not kept.graph for xs in kept.inputs.values() for x in xs),
+               weights * (len(stage.versions) + (stage.read is not stage.current) + (stage.corrected is not None)), graphs * stage.graph_bytes,
+               bytes_of(x for (to, _), xs in self.up.items() if to == number for x in xs) +
+               bytes_of(x for (to, _), pair in self.down.items() if to == number for xs in pair for x in xs), 0]
+        self.peaks[number - 1] = list(map(max, self.peaks[number - 1], now))
+        self.totals[number - 1] = max(self.totals[number - 1], sum(now))
+
+    def _finish(self, complete: bool) -> None:
+        self.seconds = time.monotonic() - self.started
+        if self.log:
+            self.log.memory(self.peaks, self.totals)
+            if self.device.type == "cuda":
+                self.log.backend_memory(torch.cuda.max_memory_allocated(self.device))
+            self.log.close(complete)
+
+    # --- checkpoints ---
+
+    @property
+    def checkpoint(self) -> str:
+        return os.path.join(self.output or ".", "checkpoint.pt")
+
+    def save(self) -> None:
+        """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
+        if self.log:
+            self.log.flush()
+        state = {"version": 1, "config": self.plan.config, "row": self.row, "stages": [stage.state() for stage in self.stages],
+                 "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
+                 "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
+                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks,
+                 "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
+        temporary = self.checkpoint + ".tmp"
+        torch.save(state, temporary)
+        os.replace(temporary, self.checkpoint)
+
+    def _load(self) -> dict:
+        try:
+            try:
+                state = torch.load(self.checkpoint, map_location=self.device, weights_only=False)
+            except TypeError:  # PyTorch 1.12 and older
+                state = torch.load(self.checkpoint, map_location=self.device)
+        except (OSError, RuntimeError, EOFError) as error:
+            raise Unreadable(f"{self.checkpoint}: cannot be read: {error}; expected the checkpoint of a run with checkpoint_every=") from None
+        if state.get("version") != 1 or state["config"] != self.plan.config:
+            raise Error(f"{self.checkpoint}: belongs to another config; expected the same config, stages and data")
+        return state
+
+    def _restore(self, state: dict) -> None:
+        for stage, saved in zip(self.stages, state["stages"]):
+            stage.restore(saved)
+        for some, saved in zip(self.schedulers, state["schedulers"]):
+            for one, value in zip(some, saved):
+                one.load_state_dict(value)
+        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals",
+                     "seconds", "probes"):
+            setattr(self, name, state[name])
+        self.probe.restore(state["probe"])
