@@ -1,13 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-# analysis: scripts that read logs; nothing here is built. Installed, so that petra report and petra export find their own.
+# analysis: the Python package petrapipe and scripts that call it; nothing here is built. Installed together, so that petra report and
+# petra export find their own. `pip install ./analysis` installs the package alone.
 analysisdir = $(pkgdatadir)/analysis
-dist_analysis_SCRIPTS = analysis/petra_report.py analysis/petra_export.py analysis/to_tensorboard.py \
-  analysis/plot_training.py analysis/plot_training_gnuplot analysis/plot_timeline.py analysis/plot_timeline_gnuplot \
-  analysis/plot_probe.py analysis/plot_probe_gnuplot analysis/plot_sweep.py analysis/plot_reach.py analysis/weights_pytorch.py \
-  analysis/plot_accumulation.py analysis/plot_accumulation_gnuplot
-dist_analysis_DATA = analysis/petra_runs.py analysis/petra_torch.py analysis/petra_torch_transformers.py analysis/weights_transformers.py analysis/plot_common.py analysis/plot_common.gp analysis/plot_gnuplot.sh \
-  analysis/report_data.py analysis/report_figures.py analysis/report_page.py analysis/report_page.js analysis/report_page.css \
-  analysis/plot_training.gp analysis/plot_timeline.gp analysis/plot_probe.gp analysis/plot_accumulation.gp
+dist_analysis_SCRIPTS = \
+  analysis/petra_export.py analysis/petra_report.py analysis/to_tensorboard.py analysis/weights_pytorch.py \
+  analysis/plot_accumulation.py analysis/plot_probe.py analysis/plot_reach.py analysis/plot_sweep.py analysis/plot_timeline.py \
+  analysis/plot_training.py \
+  analysis/plot_accumulation_gnuplot analysis/plot_probe_gnuplot analysis/plot_timeline_gnuplot analysis/plot_training_gnuplot
+dist_analysis_DATA = analysis/README.md analysis/entry.py analysis/plot_gnuplot.sh \
+  analysis/plot_accumulation.gp analysis/plot_common.gp analysis/plot_probe.gp analysis/plot_timeline.gp analysis/plot_training.gp
+EXTRA_DIST += analysis/pyproject.toml
+
+petrapipedir = $(analysisdir)/petrapipe
+dist_petrapipe_DATA = \
+  analysis/petrapipe/__init__.py \
+  analysis/petrapipe/configs.py \
+  analysis/petrapipe/coupling.py \
+  analysis/petrapipe/errors.py \
+  analysis/petrapipe/export.py \
+  analysis/petrapipe/mitigations.py \
+  analysis/petrapipe/modules.py \
+  analysis/petrapipe/networks.py \
+  analysis/petrapipe/plan.py \
+  analysis/petrapipe/probe.py \
+  analysis/petrapipe/run_log.py \
+  analysis/petrapipe/run_schema.py \
+  analysis/petrapipe/runs.py \
+  analysis/petrapipe/stage.py \
+  analysis/petrapipe/stages.py \
+  analysis/petrapipe/sweeps.py \
+  analysis/petrapipe/tensorboard.py \
+  analysis/petrapipe/text.py \
+  analysis/petrapipe/trainer.py \
+  analysis/petrapipe/transformers.py \
+  analysis/petrapipe/weights.py \
+  analysis/petrapipe/weights_transformers.py
+figuresdir = $(petrapipedir)/figures
+dist_figures_DATA = \
+  analysis/petrapipe/figures/__init__.py \
+  analysis/petrapipe/figures/accumulation.py \
+  analysis/petrapipe/figures/look.py \
+  analysis/petrapipe/figures/probe.py \
+  analysis/petrapipe/figures/reach.py \
+  analysis/petrapipe/figures/sweep.py \
+  analysis/petrapipe/figures/timeline.py \
+  analysis/petrapipe/figures/training.py
+reportdir = $(petrapipedir)/report
+dist_report_DATA = \
+  analysis/petrapipe/report/__init__.py \
+  analysis/petrapipe/report/data.py \
+  analysis/petrapipe/report/figures.py \
+  analysis/petrapipe/report/page.css \
+  analysis/petrapipe/report/page.js \
+  analysis/petrapipe/report/page.py \
+  analysis/petrapipe/report/write.py
+
 # The Python that configure found.
 nodist_analysis_DATA = analysis/python
 DISTCLEANFILES = analysis/python

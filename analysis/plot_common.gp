@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the gnuplot scripts share: the format that the figure's ending names, and the look of plot_common.py. Expects
+# What the gnuplot scripts share: the format that the figure's ending names, and the look of petrapipe/figures/look.py. Expects
 #   output_path    the figure, .png, .svg or .pdf
 #   width, height  of the figure in pixels of a screen (96 an inch)
 ending = output_path[strlen(output_path) - 3:]

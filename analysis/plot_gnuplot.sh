@@ -5,7 +5,7 @@
 # shellcheck disable=SC2034 # for those who read this file
 here=$(dirname "$0")
 
-# shown TEXT [CODES]: a free text (a name of a file or a run) as plot_common.py shows it: on one line, in which each byte of a character that could disturb
+# shown TEXT [CODES]: a free text (a name of a file or a run) as petrapipe/text.py shows it: on one line, in which each byte of a character that could disturb
 # a terminal, and each byte that is not UTF-8, is \x1b; so is each of a character of these codes.
 shown() {
   printf %s "$1" | od -An -v -tu1 | LC_ALL=C awk -v codes="${2:-}" '

@@ -11,11 +11,14 @@ import sys
 import textwrap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis"))
-import plot_common as common  # noqa: E402
+import entry  # noqa: E402
+from petrapipe.figures import look  # noqa: E402
+from petrapipe.figures.look import COLOURS, MARKERS, legend_below, style  # noqa: E402, F401
+from petrapipe.modules import modules  # noqa: E402, F401
+from petrapipe.sweeps import half_interval  # noqa: E402
 
-sys.excepthook = common.one_line
+sys.excepthook = entry.one_line
 
-COLOURS, MARKERS = common.COLOURS, common.MARKERS
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
 WINE, OLIVE = "#882255", "#999933"  # of Paul Tol's muted scheme
 # Each method has one look in all figures: the colour shows its family, the marker the member.
@@ -101,7 +104,7 @@ def markdown(header, rows):
 
 def mean_text(values, digits):
     """Returns the mean for a table, ± half of its 95 % interval if there are several values."""
-    half = common.half_interval(values)
+    half = half_interval(values)
     return f"{statistics.fmean(values):.{digits}f}" + (f" ± {half:.{digits}f}" if half else "")
 
 
@@ -154,14 +157,15 @@ def name_ends(axis, groups, step=0.042, width=30):
 def legend_of(figure, looks, columns, size=8):
     """Draws one legend below all panels, from a dictionary of names and looks."""
     from matplotlib.lines import Line2D
-    common.legend_below(figure, [Line2D([], [], **look) for look in looks.values()], list(looks), columns, size)
+    legend_below(figure, [Line2D([], [], **look) for look in looks.values()], list(looks), columns, size)
 
 
 def pyplot():
     """Returns matplotlib.pyplot, set up; prints a line if it is missing."""
-    return common.pyplot()
+    os.environ["MPLBACKEND"] = "Agg"  # draws into files
+    return look.pyplot()
 
 
 def save(figure, path):
-    common.save(figure, path)
+    look.save(figure, path)
     print(f"written: {os.path.relpath(path)}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import simulations as sim
+import petrapipe  # simulations knows its folder
 
 WORDS = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
 JOBS = WORDS.get("jobs", "1")  # 0: runs nothing and reads the existing runs
@@ -50,7 +51,7 @@ def last_epoch(cell, figures=FIGURES):
     diverged."""
     if cell["state"] != "complete":
         return {"state": cell["state"], "epoch": "", **dict.fromkeys(figures, ""), "wall_s": ""}
-    columns = sim.common.runs().Run(cell["output"]).columns("epoch")
+    columns = petrapipe.Run(cell["output"]).columns("epoch")
     return {"state": cell["state"], "epoch": int(columns["epoch"][-1]) + 1, **{name: float(columns[name][-1]) for name in figures},
             "wall_s": round(float(columns["wall_s"][-1]))}
 

@@ -80,8 +80,12 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder/bin" "$folder/lib" "$folder/licenses"
 cp "$program" "$folder/bin/petra"
 mkdir "$folder/analysis"
-cp "$sources"/analysis/*.py "$sources"/analysis/*_gnuplot "$sources"/analysis/*.gp "$sources"/analysis/*.sh "$sources"/analysis/*.js \
-  "$sources"/analysis/*.css "$folder/analysis/"
+cp "$sources"/analysis/*.py "$sources"/analysis/*_gnuplot "$sources"/analysis/*.gp "$sources"/analysis/*.sh "$folder/analysis/"
+for part in petrapipe petrapipe/figures petrapipe/report; do
+  mkdir "$folder/analysis/$part"
+  cp "$sources/analysis/$part"/*.py "$folder/analysis/$part/"
+done
+cp "$sources"/analysis/petrapipe/report/page.* "$folder/analysis/petrapipe/report/"
 mkdir "$folder/scripts"
 cp "$sources/scripts/get_data" "$folder/scripts/"
 cp "$sources/README.md" "$sources/NEWS.md" "$folder/"

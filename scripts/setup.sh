@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the repository root as current folder; POSIX sh.
 
-# Debian's own Python, for which the packages install h5py and matplotlib. Another python3 may come first on PATH.
-PYTHON=/usr/bin/python3
+# Debian's own Python comes first, because the packages install h5py and matplotlib for it. Another python3 may come first on PATH.
+if [ -x /usr/bin/python3 ]; then PYTHON=/usr/bin/python3; else PYTHON=python3; fi
 export PYTHON
 
 say() {

@@ -1,15 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of petra in Python: their logs, figures and weights, and petra's methods over any network in PyTorch."""
+"""Runs of petra in Python: their logs, figures and weights, and petra's methods over any network in PyTorch.
+
+    import petrapipe
+    run = petrapipe.Run("runs/mine")
+
+A name is loaded when it is used, so `import petrapipe` needs no other module. docs/reports.md and docs/pytorch.md are the guides."""
+
+from __future__ import annotations
 
 import importlib
+import os
+from typing import Any
 
-# What `import petrapipe` offers, by the module that has it. A module is loaded on first use: only some need PyTorch.
-_MODULES = {"Chain": "trainer", "Coupling": "coupling", "Diverged": "errors", "Error": "errors", "Mitigation": "mitigations", "Plan": "plan",
-            "StageError": "errors", "Trainer": "trainer", "Unreadable": "errors", "cut": "trainer"}
-__all__ = sorted(_MODULES)
+__version__ = "0.1.0"  # tests/cli/package.py compares it with configure.ac
+
+# The program keeps run.h5 open while it writes; a lock would exclude readers. This must be set before h5py is loaded, because it
+# overrides the request for each file.
+os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
+
+# The names that `petrapipe.NAME` has, and the module of each.
+_MODULE_OF = {
+    "Diverged": "errors", "Error": "errors", "MissingModule": "errors", "StageError": "errors", "Unreadable": "errors", "Unwritable": "errors",
+    "Labelled": "runs", "Run": "runs", "log_path": "runs", "run_names": "runs",
+    "read_config": "configs", "half_interval": "sweeps", "read_summary": "sweeps",
+    "Plan": "plan",
+    # These need torch.
+    "Chain": "trainer", "Trainer": "trainer", "cut": "trainer", "Coupling": "coupling", "Mitigation": "mitigations",
+    "build": "networks", "of_state_dict": "networks",
+}
+_MODULES = {*_MODULE_OF.values(), "export", "figures", "report", "run_log", "stages", "tensorboard", "text", "transformers", "weights"}
 
 
-def __getattr__(name: str):
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"petrapipe.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'petrapipe' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        found = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    elif name in _MODULES:
+        found = importlib.import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF, *_MODULES})

@@ -1,15 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions of this package. Functions raise them; only scripts end the process."""
+"""The exceptions of the package. A function that fails raises one of them with one line: what is wrong, where, and what was expected."""
+
+from __future__ import annotations
 
 
-class Error(ValueError):
-    """An input lacks what was asked for. `status` is the exit status of a script that ends with it (docs/adr/0004-exit-codes.md)."""
+class Error(Exception):
+    """The user must change an argument, a config or a file. `status` is the exit status of a script that ends with the error
+    (docs/adr/0004-exit-codes.md)."""
 
     status = 2
 
 
 class Unreadable(Error):
-    """A file is missing or damaged, or cannot be written."""
+    """A file or folder is missing, or is not what it should be."""
+
+    status = 1
+
+
+class Unwritable(Error):
+    """A file cannot be written."""
+
+    status = 1
+
+
+class MissingModule(Error, ImportError):
+    """This Python lacks a module that the function needs."""
 
     status = 1
 

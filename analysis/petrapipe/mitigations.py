@@ -20,7 +20,7 @@ from typing import Mapping
 
 import torch
 
-from petrapipe.errors import Error
+from .errors import Error
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -8,20 +8,26 @@ The program computes the plan; nothing here decides an order."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import subprocess
-from typing import Any, Mapping, Sequence
+import tempfile
+import warnings
+from typing import Any, Iterable, Mapping
 
 import numpy
 
-from petrapipe.errors import Error
+from .errors import Error
 
 FORMAT, VERSION = "petra-plan", 1
 KINDS = "FBWUE"
 # Columns of `actions` with their types; a null of the file is -1, or NaN.
 COLUMNS = {"kind": "U1", "stage": int, "microbatch": int, "device": int, "start_ns": int, "end_ns": int, "weights": int, "inverse_weights": int,
            "kept_until": int, "learning_rate": float, "epoch": int}
+BLOCK_LINES = 1 << 17
+PUNCTUATION = str.maketrans("", "", "[]}")
 
 
 def binary(path: str | None = None) -> str:
@@ -35,7 +41,7 @@ class Plan:
     `kind` has letters (F, B, W, U, E), `stage` counts from 1. `weights` and `inverse_weights` are versions: a version is a number of updates of the
     stage."""
 
-    def __init__(self, header: Mapping[str, Any], columns: Mapping[str, Sequence]) -> None:
+    def __init__(self, header: Mapping[str, Any], columns: Mapping[str, numpy.ndarray]) -> None:
         self.header = dict(header)
         self.method = self.header["method"]
         self.config: str = self.header["config"]
@@ -48,11 +54,10 @@ class Plan:
             setattr(self, name, self._array(columns[name], kind))
 
     @staticmethod
-    def _array(values: Sequence, kind: Any) -> numpy.ndarray:
+    def _array(values: numpy.ndarray, kind: Any) -> numpy.ndarray:
         if kind == "U1":
-            return numpy.array(values, dtype=kind)
-        missing = -1 if kind is int else numpy.nan
-        return numpy.array([missing if value is None else value for value in values], dtype=numpy.int64 if kind is int else numpy.float64)
+            return numpy.array(list(KINDS))[values.astype(int)]
+        return numpy.where(numpy.isnan(values), -1, values).astype(numpy.int64) if kind is int else values.copy()
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -63,29 +68,54 @@ class Plan:
         return self.method["head"] == "fused"
 
     @classmethod
-    def of_json(cls, text: str, name: str = "the plan") -> "Plan":
-        """Returns the plan of a text. Raises Error if it is not one, or if its version is another."""
+    def of_lines(cls, file: Iterable[str], name: str = "the plan") -> "Plan":
+        """Returns the plan of a file that is open for reading: the header, then the actions in blocks, because a long run has millions. Raises Error if it
+        is no plan, or if its version is another."""
+        head, devices, file = [], False, iter(file)
+        for line in file:
+            if line.startswith('"actions": ['):
+                break
+            devices = devices or line.startswith('"devices": [')  # the same actions once more
+            if not devices:
+                head.append(line)
+            devices = devices and line.rstrip() != "],"
         try:
-            header = json.loads(text)
+            header = json.loads("".join(head).rstrip().rstrip(",") + ("" if head and head[-1].startswith("}") else "}"))
         except ValueError as error:
             raise Error(f"{name}: not a plan: {error}; expected what `petra schedule CONFIG --json` prints") from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise Error(f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a config")
         if header.get("version") != VERSION:
             raise Error(f"{name}: a plan of version {header.get('version')}; expected version {VERSION}")
-        names, rows = header.pop("columns"), header.pop("actions")
+        names = header.pop("columns")
         missing = [column for column in COLUMNS if column not in names]
         if missing:
             raise Error(f"{name}: has no column {missing[0]}; expected {', '.join(COLUMNS)}")
-        columns = list(zip(*rows)) if rows else [[] for _ in names]
-        return cls(header, dict(zip(names, columns)))
+        blocks = []
+        while True:
+            text = "".join(itertools.islice(file, BLOCK_LINES))
+            if not text:
+                break
+            for index, kind in enumerate(KINDS):
+                text = text.replace(f'"{kind}"', str(index))
+            text = text.translate(PUNCTUATION).replace("null", "nan").rstrip().rstrip(",")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    blocks.append(numpy.fromstring(text, sep=",") if text else numpy.zeros(0))
+                except (DeprecationWarning, ValueError):
+                    raise Error(f"{name}: has an action that is none; expected the output of `petra schedule CONFIG --json`") from None
+        values = numpy.concatenate(blocks) if blocks else numpy.zeros(0)
+        if len(values) % len(names):
+            raise Error(f"{name}: the last action is not complete; expected the whole output of `petra schedule CONFIG --json`")
+        return cls(header, dict(zip(names, values.reshape(-1, len(names)).T)))
 
     @classmethod
     def read(cls, path: str) -> "Plan":
         """Returns the plan of a file."""
         try:
             with open(path, encoding="utf-8") as file:
-                return cls.of_json(file.read(), str(path))
+                return cls.of_lines(file, str(path))
         except OSError as error:
             raise Error(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -109,25 +139,39 @@ class Plan:
         for key, value in settings.items():
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{key}={shown}"]
-        try:
-            result = subprocess.run(command, input=text or "run: {}\n", capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise Error(f"{command[0]}: cannot be started: {error.strerror}; expected the program petra, by the argument petra=, the environment variable "
-                        "PETRA or PATH") from None
-        if result.returncode:
-            raise Error(result.stderr.strip() or f"petra schedule failed with status {result.returncode}")
-        return cls.of_json(result.stdout)
+        with tempfile.TemporaryFile("w+") as errors:
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+            except OSError as error:
+                raise Error(f"{command[0]}: cannot be started: {error.strerror}; expected the program petra, by the argument petra=, the environment "
+                            "variable PETRA or PATH") from None
+            plan, failure = None, None
+            with process:
+                with contextlib.suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(text or "run: {}\n")
+                try:
+                    plan = cls.of_lines(process.stdout)
+                except Error as error:
+                    failure = error
+            if process.returncode:
+                errors.seek(0)
+                raise Error(errors.read().strip() or f"petra schedule failed with status {process.returncode}")
+            if failure:
+                raise failure
+            return plan
 
     def rows(self, kind: str) -> numpy.ndarray:
         """Returns the numbers of the rows with an action of this kind."""
         return numpy.flatnonzero(self.kind == kind)
 
-    def last_uses(self) -> dict[tuple[int, int], int]:
-        """Returns, for each stage (from 1) and each version that F, B or E reads, the last row that reads it."""
-        found: dict[tuple[int, int], int] = {}
-        reads = self.kind != "U"
-        for column in (self.weights, self.inverse_weights):
-            for row in numpy.flatnonzero(reads & (column >= 0)).tolist():
-                key = (int(self.stage[row]), int(column[row]))
-                found[key] = max(found.get(key, -1), row)
+    def last_uses(self) -> list[numpy.ndarray]:
+        """Returns, for each stage, the last row in which F, B or E reads each version; -1 for a version that is not read."""
+        found = []
+        for stage in range(1, self.stages + 1):
+            own = self.stage == stage
+            last = numpy.full(int((own & (self.kind == "U")).sum()) + 1, -1)
+            for column in (self.weights, self.inverse_weights):
+                rows = numpy.flatnonzero(own & (self.kind != "U") & (column >= 0))
+                numpy.maximum.at(last, column[rows], rows)
+            found.append(last)
         return found

@@ -12,8 +12,8 @@ from typing import Any, Callable
 import numpy
 import torch
 
-from petrapipe.plan import Plan
-from petrapipe.stage import Stage, Streams, as_tuple, leaf
+from .plan import Plan
+from .stage import Stage, Streams, as_tuple, leaf
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))
@@ -43,7 +43,8 @@ class Pass:
 
 
 class Probe:
-    """`passes` maps a row to the passes that come after it; `uses` are the versions that they read, as in Plan.last_uses."""
+    """`passes` maps a row to the passes that come after it; `uses` are the last rows that need a version, by stage (from 1) and
+    version."""
 
     def __init__(self, plan: Plan, done: Callable[[Window], None]) -> None:
         self.plan, self.done = plan, done

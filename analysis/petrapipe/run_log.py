@@ -17,19 +17,13 @@ import os
 import time
 import weakref
 
-from .errors import Error, Unreadable
-from . import run_schema
 import h5py
 import numpy
 
+from . import run_schema
+from .errors import Error, Unwritable
+
 FLUSH_INTERVAL_S = 5
-
-
-def _open(path, mode):
-    try:
-        return h5py.File(path, mode, libver=("earliest", "latest"), locking=False)
-    except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
-        return h5py.File(path, mode, libver=("earliest", "latest"))
 
 
 class _Rows:
@@ -50,7 +44,7 @@ class _Rows:
 
 
 class RunLog:
-    """The log of a run. Its methods raise Error, with one line.
+    """The log of a run. Its methods raise Error, with one line. `trace`: it has /trace/actions.
 
     path: the folder of the run, which is created, or its run.h5. plan: .config (YAML), .epoch_microbatches, .header (a dictionary).
     stages: a dictionary per stage: name, reversible, parameters, forward_flops, forward_bytes, backward_bytes, delay; what is missing is 0.
@@ -64,7 +58,7 @@ class RunLog:
             if os.path.exists(self.path) and not overwrite:
                 raise Error(f"{self.path}: exists; expected another output, or overwrite=True")
             temporary = os.path.join(os.path.dirname(self.path), ".run.h5.tmp")
-            self.file = _open(temporary, "w")
+            self.file = run_schema.open_file(temporary, "w")
             self._describe(plan, seed, {"backend": backend, "libraries": libraries, "command": command},
                            {"network": network, "optimiser": optimiser, "data": data})
             samples, _ = run_schema.samples_of(plan.config)
@@ -84,7 +78,7 @@ class RunLog:
         log = cls.__new__(cls)
         log._lock(path)
         with log._writing():
-            log.file = _open(log.path, "r+")
+            log.file = run_schema.open_file(log.path, "r+")
             log._begin()
             for name, rows in log._rows.items():
                 if rows.count < state[name]:
@@ -105,10 +99,9 @@ class RunLog:
         """Adds a row of /epoch; what is missing is NaN. samples_per_s: images, or windows of tokens, per second of training."""
         self._put_named("epoch", {"epoch": epoch, self._rate: samples_per_s * self._labels, **columns})
 
-    def action(self, start_ns: int, end_ns: int, stage: int, kind: str, microbatch: int, version_read: int, version_written: int | None) -> None:
-        """Adds a row of /trace/actions. kind: a letter of KINDS; version_written: None if no weights are written."""
-        self._put("trace/actions", (start_ns, end_ns, stage, run_schema.KINDS.index(kind), microbatch, version_read,
-                                    -1 if version_written is None else version_written))
+    def action(self, start_ns: int, end_ns: int, stage: int, kind: int, microbatch: int, version_read: int, version_written: int) -> None:
+        """Adds a row of /trace/actions. kind: a place in run_schema.KINDS; version_written: -1 if no weights are written."""
+        self._put("trace/actions", (start_ns, end_ns, stage, kind, microbatch, version_read, version_written))
 
     def probe(self, microbatch: int, epoch: int, figures: dict) -> None:
         """Adds a row of /probe and flushes. figures: arrays (J), or (P) for "parameter/...", by names of FIGURES; what is missing is NaN."""
@@ -118,12 +111,22 @@ class RunLog:
     def memory(self, peak_bytes, total_peak_bytes) -> None:
         """Writes the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
         with self._writing():
-            for (name, what), values in zip(run_schema.MEMORY.items(), (peak_bytes, total_peak_bytes)):
-                run_schema.put_set(self.file, f"memory/{name}", numpy.asarray(values, "<i8"), *what)
-            run_schema.put_texts(self.file["memory/peak_bytes"], "categories", run_schema.CATEGORIES)
+            run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
         self.flush()
 
+    def backend_memory(self, tensors: int) -> None:
+        """Writes the maximum bytes of all tensors of the process, as the device counts them."""
+        with self._writing():
+            run_schema.put_set(self.file, "memory/backend_bytes", numpy.array([[tensors, -1, -1]], "<i8"), "byte", ("rank", "part"))
+            run_schema.put_texts(self.file["memory/backend_bytes"], "parts", ("tensors", "filters", "scratch"))
+
     # --- the file ---
+
+    def backend(self, tensor_bytes: int) -> None:
+        """Writes the bytes of all tensors of the device at their peak, once."""
+        with self._writing():
+            run_schema.put_memory(self.file, {"backend_bytes": [[tensor_bytes, -1, -1]]})
+        self.flush()
 
     def flush(self) -> None:
         with self._writing():
@@ -155,7 +158,7 @@ class RunLog:
             raise
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             self._unlock()
-            raise Unreadable(f"{self.path}: cannot be written: {error}") from error
+            raise Unwritable(f"{self.path}: cannot be written: {error}") from error
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
@@ -185,6 +188,7 @@ class RunLog:
     def _begin(self):
         samples, self._labels = run_schema.samples_of(self.file.attrs["config"])
         self._rate, self._flushed_s = run_schema.RATES[samples][0], time.monotonic()
+        self.trace = "trace" in self.file
         self._rows = {group: _Rows(self.file[group], run_schema.columns_of(group, samples), chunk_rows)
                       for group, (_, chunk_rows, _) in run_schema.GROUPS.items() if f"{group}/microbatch" in self.file or group == "epoch"}
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from .runs import read_config  # before h5py, because it switches the file locks of HDF5 off
 import h5py
 import numpy
+
+from .configs import read_config
 
 NUMBER, LOSS, SECONDS, INDEX, SMALL_INDEX = ("<f8", "1"), ("<f8", "nat"), ("<f8", "s"), ("<i8", "1"), ("<i4", "1")
 
@@ -28,14 +29,24 @@ TOKEN_SETS = ("text", "tokens", "grammar")  # values of data.set whose samples a
 STAGES = {"stage": SMALL_INDEX, "name": ("S", "1"), "reversible": SMALL_INDEX, "parameters": ("<i8", "count"), "forward_flops": ("<i8", "FLOP/image"),
           "forward_bytes": ("<i8", "byte"), "backward_bytes": ("<i8", "byte"), "delay": ("<i4", "microbatches")}
 PARAMETERS = {"name": ("S", "1"), "stage": SMALL_INDEX, "zero": SMALL_INDEX}
-MEMORY = {"peak_bytes": ("byte", ("stage", "category")), "total_peak_bytes": ("byte", ("stage",))}
+MEMORY = {"peak_bytes": ("stage", "category"), "total_peak_bytes": ("stage",), "backend_bytes": ("rank", "part")}  # dimensions; type int64, unit byte
 KINDS = ("F", "B", "W", "U", "E")
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 MEASURES, PAIRS = ("cosine", "norm_ratio", "relative_error"), ("method_delayed", "method_end_to_end", "delayed_end_to_end")
 # The figures of a probe, of type and unit NUMBER: {name: dimension}.
 FIGURES = {**{f"{measure}/{pair}": "stage" for measure in (*MEASURES, "concatenated_cosine") for pair in PAIRS}, "reconstruction_error": "stage",
            **{f"parameter/{measure}/{pair}": "parameter" for measure in MEASURES for pair in PAIRS}}
+# Names of the entries of a dimension: (attribute of its data set, names).
+LEGENDS = {"category": ("categories", CATEGORIES), "part": ("parts", ("tensors", "filters", "scratch"))}
 PARAMETER_NAME_BYTES, FIGURE_CHUNK_BYTES = 64, 16 * 1024
+
+
+def open_file(path: str, mode: str) -> h5py.File:
+    """Opens a log, without a lock if this h5py can. A new file is in the earliest format of HDF5."""
+    try:
+        return h5py.File(path, mode, libver=("earliest", "latest"), locking=False)
+    except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
+        return h5py.File(path, mode, libver=("earliest", "latest"))
 
 
 def samples_of(config: str) -> tuple[str, int]:
@@ -62,6 +73,14 @@ def put_set(file: h5py.File, name: str, values: numpy.ndarray, unit: str | list[
     node = file.create_dataset(name, data=values)
     put_texts(node, "units", unit)
     put_texts(node, "DIMENSION_LABELS", dimensions)
+
+
+def put_memory(file: h5py.File, values: dict) -> None:
+    """Writes data sets of /memory, by name."""
+    for name, one in values.items():
+        put_set(file, f"memory/{name}", numpy.asarray(one, "<i8"), "byte", MEMORY[name])
+        if MEMORY[name][-1] in LEGENDS:
+            put_texts(file[f"memory/{name}"], *LEGENDS[MEMORY[name][-1]])
 
 
 def create_rows(file: h5py.File, group: str, samples: str, extents: dict[str, int]) -> None:

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from petrapipe.coupling import Coupling
-from petrapipe.errors import StageError
-from petrapipe.mitigations import Mitigation, overrides
+from .coupling import Coupling
+from .errors import StageError
+from .mitigations import Mitigation, overrides
 
 Streams = tuple  # tensors between stages; None stands for a gradient that does not exist
 

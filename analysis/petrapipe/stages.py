@@ -12,10 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from petra_torch import GPT, ResBlock, ResNet, RevBlock, RevGPT, RevNet, build
-from weights_pytorch import network_of_petra, read_petra, tensors, turned
-
 from .coupling import Coupling
+from .networks import GPT, ResBlock, ResNet, RevBlock, RevGPT, RevNet, build
+from .weights import network_of_petra, read_petra, tensors, turned
 
 
 class Stem(nn.Module):

@@ -12,6 +12,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -20,13 +21,13 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from petrapipe import mitigations as known
-from petrapipe.errors import Diverged, Error, StageError, Unreadable
-from petrapipe.plan import Plan
-from petrapipe.probe import Probe, Window, figures
-from petrapipe.run_log import RunLog
-from petrapipe.runs import read_config
-from petrapipe.stage import Stage, Streams, as_tuple, bytes_of, seeded
+from . import mitigations as known
+from .errors import Diverged, Error, StageError, Unreadable
+from .plan import Plan
+from .probe import Probe, Window, figures
+from .run_log import RunLog
+from .configs import read_config
+from .stage import Stage, Streams, as_tuple, bytes_of, seeded
 
 CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
 
@@ -109,7 +110,7 @@ class Trainer:
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
-        self.by_config = scheduler == "config"
+        self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
         self._refuse(method)
@@ -169,9 +170,12 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
-        batch = self._batch_size()
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, data__batch=batch,
-                              data__limit=batch * self.epoch_length)
+        batch, target = self._batch_size(), self._read(0)[1]
+        tokens = {}  # so that the log counts tokens and not samples
+        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
+            tokens = {"data__set": "tokens", "model__context": target.shape[1]}
+        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
+                              data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
 
     def _batch_size(self) -> int:
         size = getattr(self.data, "batch_size", None)
@@ -198,21 +202,14 @@ class Trainer:
                 owners[id(parameter)] = stage.number
 
     def _place_uses(self) -> None:
-        """Finds, for each version, the last row that needs it, and what each row frees."""
+        """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
         self.last = self.plan.last_uses()
         evaluations = self.plan.rows("E")
-        ends: dict[int, int] = {}
-        for row in evaluations.tolist():
-            ends[int(self.plan.microbatch[row])] = row
-        for row in evaluations.tolist():
-            key = int(self.plan.stage[row]), int(self.plan.weights[row])
-            self.last[key] = max(self.last.get(key, -1), ends[int(self.plan.microbatch[row])])
+        ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
+        uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
         self.evaluation_ends = set(ends.values())
-        for key, row in self.probe.uses.items():
-            self.last[key] = max(self.last.get(key, -1), row)
-        self.frees: dict[int, list] = {}
-        for key, row in self.last.items():
-            self.frees.setdefault(row, []).append(key)
+        for (stage, version), row in [*uses, *self.probe.uses.items()]:
+            self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
         """Counts the losses and evaluations that each epoch will have."""
@@ -260,9 +257,22 @@ class Trainer:
             else:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
-                                  "petrapipe.Trainer", names if self.plan.probes else None, self.config.get("run.trace_actions") == "true", overwrite)
+                                  "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
         if state:
             self._restore(state)
+
+    def _in_words(self) -> tuple[str, str, str]:
+        """Returns descriptions of the network, the optimiser and the data for the log."""
+        groups = [(name, len(list(same))) for name, same in itertools.groupby(stage.name for stage in self.stages)]
+        network = ", ".join(name if count == 1 else f"{count} {name}" for name, count in groups)
+        one = next((one for stage in self.stages for one in stage.optimizers), None)
+        rates = [f"{key} {one.defaults[key]:g}" for key in ("lr", "momentum", "weight_decay") if one and one.defaults.get(key)]
+        data = self.data
+        if isinstance(data, torch.utils.data.DataLoader):
+            words = f"{type(data.dataset).__name__} in batches of {data.batch_size}"
+        else:
+            words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
+        return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
 
     # --- data ---
 
@@ -314,12 +324,12 @@ class Trainer:
                 number, m = int(plan.stage[row]), int(plan.microbatch[row])
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
-                if self.log and self.log.trace:
-                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m,
-                                    version, stage.updates if kind == "U" else -1)
+                if self.log and self.tracing:
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                                    stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
-                for owner, old in self.frees.get(row, ()):
-                    self.stages[owner - 1].versions.pop(old, None)
+                for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
+                    del stage.versions[old]
                 self._measure(stage, kind)
                 self.row += 1
                 if self.checkpoint_every and self.output and len(self.losses) >= reported + self.checkpoint_every:
@@ -376,7 +386,7 @@ class Trainer:
 
     def _update(self, row: int, stage: Stage, m: int) -> int:
         self.probe.updating(stage, m)
-        keep = self.last.get((stage.number, stage.updates), -1) > row
+        keep = bool(self.last[stage.number - 1][stage.updates] > row)
         rate = float(self.plan.learning_rate[row]) if self.by_config else None
         stage.update(keep, self.clip, rate, self.plan.warmup_microbatches // self.plan.accumulate)
         for one in self.schedulers[stage.number - 1]:
@@ -497,8 +507,8 @@ class Trainer:
             spent = max(1e-9, entry["wall_s"] - self.epoch_started - self.evaluating)
             row = {"epoch": epoch, "train_loss": entry["sum"] / labels if labels else math.nan, "train_top1": entry["right"] / labels if labels else math.nan,
                    "eval_loss": entry.get("eval_loss", math.nan), "eval_top1": entry.get("eval_top1", math.nan),
-                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"]}
-            row["images_per_s" if labels == entry["samples"] else "tokens_per_s"] = labels / spent if labels else math.nan
+                   "eval_top5": entry.get("eval_top5", math.nan), "lr": entry["lr"], "wall_s": entry["wall_s"],
+                   "samples_per_s": entry["samples"] / spent if labels else math.nan}
             self.epoch_started, self.evaluating = entry["wall_s"], 0.0
             self.epochs.append(row)
             if self.log:
@@ -525,7 +535,7 @@ class Trainer:
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":
-                self.log.backend(torch.cuda.max_memory_allocated(self.device))
+                self.log.backend_memory(torch.cuda.max_memory_allocated(self.device))
             self.log.close(complete)
 
     # --- checkpoints ---

@@ -84,7 +84,7 @@ def tables(rows):
 def draw(rows):
     rows = with_thirty(rows)
     plt = sim.pyplot()
-    looks = {name: sim.common.style(number) for number, name in enumerate(LINES)}
+    looks = {name: sim.style(number) for number, name in enumerate(LINES)}
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
     lengths = sorted({r["epochs"] for r in rows})
     for name, (method, accumulate) in LINES.items():

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 import sweeps  # noqa: E402
 
-h5py, numpy = sim.common.modules("h5py", "numpy")
+h5py, numpy = sim.modules("h5py", "numpy")
 CONFIG, PREDICTED = (os.path.join(HERE, name) for name in ("revnet18.yaml", "predicted.csv"))
 METHODS = ("backprop", "reversible", "petra")
 ROUNDS = int(sweeps.WORDS.get("rounds", "5"))

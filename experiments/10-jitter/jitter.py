@@ -23,7 +23,7 @@ SLOW_STAGE = 5
 # The rows: label, method, maximum number of microbatches in flight (arrival), seconds per microbatch without scatter.
 KINDS = [("lockstep", "petra", 0, 4), ("arrival, credit 10", "petra-arrival", 10, None), ("arrival, credit 19", "petra-arrival", 19, None),
          ("arrival, credit 38", "petra-arrival", 38, None), ("1f1b-async", "pipedream", 0, 3)]
-LOOKS = {kind[0]: sim.common.style(index) for index, kind in enumerate(KINDS)}
+LOOKS = {kind[0]: sim.style(index) for index, kind in enumerate(KINDS)}
 TRACED = [0, 0.3, 1]  # scales whose lags are counted one by one
 
 
@@ -51,7 +51,7 @@ def mean_and_interval(values):
     """Returns the mean and half of its 95 % interval over the seeds."""
     if len(values) == 1:
         return float(values[0]), 0.0
-    return statistics.fmean(values), sim.common.half_interval(values)
+    return statistics.fmean(values), sim.half_interval(values)
 
 
 def summary(cell, results):

@@ -14,9 +14,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
-petra_runs = sim.common.runs()
 PROBES, FROM_WEIGHTS, SCALES = (os.path.join(HERE, name) for name in ("probes.csv", "from_weights.csv", "scales.csv"))
 CONFIG = os.path.join(os.path.dirname(HERE), "01-first-light", "base-90.yaml")
 PLOT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "analysis", "plot_probe.py")
@@ -32,7 +32,7 @@ MICROBATCHES, PROBED = 150, 15
 
 def probes(path):
     """Yields, for each epoch, the names of quantities with their values: arrays of (probes, stages)."""
-    run = petra_runs.Run(path)
+    run = petrapipe.Run(path)
     quantities = {"cosine_" + pair: run.probe("cosine/" + pair) for pair, _ in PAIRS} | {"reconstruction_error": run.probe("reconstruction_error")}
     epoch = quantities["reconstruction_error"].coords["epoch"] + 1
     return {int(e): {name: found.values[epoch == e] for name, found in quantities.items()} for e in sorted(set(epoch))}
@@ -87,7 +87,7 @@ def scales():
 def steps():
     """Returns the epochs after which the rate drops."""
     with open(CONFIG, encoding="utf-8") as file:
-        config = petra_runs.read_config(file.read())
+        config = petrapipe.read_config(file.read())
     return [int(part) for part in config["lr.milestones"].strip("[]").split(",")]
 
 

@@ -46,7 +46,7 @@ SEEDS = {("petra", 10, "none"): [1, 2, 3], ("petra", 10, "weight_prediction: dif
 
 def train(method, stages, name, seed):
     """Returns the figures of the last epoch by column; "diverged" instead of each if the run diverged."""
-    h5py, = sim.common.modules("h5py")
+    h5py, = sim.modules("h5py")
     folder = os.path.join(RUNS, f"{method}-{stages}-{name}".replace(" ", "-").replace(":", "") + (f"-seed-{seed}" if seed != 1 else ""))
     settings = [f"method.name={method}", f"run.seed={seed}"]
     if stages != 10:
@@ -109,7 +109,7 @@ def draw(rows):
     axes.set(xlabel="mean training loss of the last epoch (nats per image)", xlim=(0, None), ylim=(-0.6, len(names) - 0.4),
              title="Each point is one run: full with seed 1, which is the only one of most")
     handles = [Line2D([], [], color="black", linestyle="--")] + [Line2D([], [], **look) for look in looks.values()]
-    sim.common.legend_below(figure, handles, ["backprop, J = 10"] + list(looks), 5)
+    sim.legend_below(figure, handles, ["backprop, J = 10"] + list(looks), 5)
     sim.save(figure, FIGURE)
 
 

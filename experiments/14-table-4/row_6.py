@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
 
-h5py, numpy = sim.common.modules("h5py", "numpy")
+h5py, numpy = sim.modules("h5py", "numpy")
 CONFIG, DISTANCES = (os.path.join(HERE, name) for name in ("base-mini.yaml", "row-6.csv"))
 # Double precision is computed by plain loops: a small network, small microbatches.
 SIZE = ["--set", "model.width=4", "--set", "data.batch=8"]

@@ -23,7 +23,7 @@ def shown(values, digits, factor=1.0):
     if not values:
         return "-"
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ± {sim.common.half_interval(values):.{digits}f}" if len(values) > 1 else mean
+    return f"{mean} ± {sim.half_interval(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def read(folder):

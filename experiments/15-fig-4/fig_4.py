@@ -63,7 +63,7 @@ def draw(rows):
     factors = sorted({row["accumulate"] for row in rows})
     for method, by_k in lines(rows).items():
         means = [sum(seeds.values()) / len(seeds) for _, seeds in sorted(by_k.items())]
-        halves = [sim.common.half_interval(list(seeds.values())) for _, seeds in sorted(by_k.items())]
+        halves = [sim.half_interval(list(seeds.values())) for _, seeds in sorted(by_k.items())]
         axis.errorbar(sorted(by_k), means, halves if any(halves) else None, capsize=3, **looks[method])
     axis.set(xscale="log", xlabel="microbatches of 64 an update, k", ylabel="top-1 after 30 epochs (%)")
     axis.set_xticks(factors, [str(k) for k in factors])

@@ -22,7 +22,7 @@ SEEDS = [1, 2, 3]
 # Row of the grid, method, maximum number of microbatches in flight (arrival).
 ROWS = [("petra", "petra", 0), ("arrival-10", "petra-arrival", 10), ("arrival-19", "petra-arrival", 19), ("arrival-38", "petra-arrival", 38),
         ("pipedream", "pipedream", 0)]
-LOOKS = {row[0]: sim.common.style(index) for index, row in enumerate(ROWS)}
+LOOKS = {row[0]: sim.style(index) for index, row in enumerate(ROWS)}
 CONDITIONS = [(0, 1), (0.5, 1), (0, 3), (0.5, 3)]  # scatter, factor of the slow stage
 SLOW_STAGE = 5
 ORDERED = {"petra": 2 * (STAGES - 1), "pipedream": STAGES - 1}  # largest lag of the programs with a fixed order
@@ -103,7 +103,7 @@ def accuracies(folder):
 
 def check_weights(folder):
     """Checks that programs with a fixed order end with bit-identical weights for any timing."""
-    h5py, = sim.common.modules("h5py")
+    h5py, = sim.modules("h5py")
 
     def weights(name):
         found = {}

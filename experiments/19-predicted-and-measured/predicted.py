@@ -128,7 +128,7 @@ def draw(rows):
     right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink") for c in cases], fontsize=8)
     right.set(ylabel="predicted / measured (1)", title="The same runs, and those of slept actions (pink); band: 10 %", ylim=(min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
                                                     max(1.3, *(max(ratios(rows, c)) for c in cases)) + 0.05))
-    sim.common.legend_below(figure, handles, labels, len(labels))
+    sim.legend_below(figure, handles, labels, len(labels))
     sim.save(figure, FIGURE)
 
 

@@ -49,7 +49,7 @@ def tables(rows):
 
 def draw(rows):
     plt = sim.pyplot()
-    looks = {name: sim.common.style(number) for number, name in enumerate(CUTS)}
+    looks = {name: sim.style(number) for number, name in enumerate(CUTS)}
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained", sharey=True)
     for name, (stages, *lates) in CUTS.items():
         found = points(rows, stages)

@@ -13,6 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
 LOSSES, MEMORY, FIGURE = (os.path.join(HERE, name) for name in ("losses.csv", "memory.csv", "reversible.png"))
@@ -28,12 +29,11 @@ STATE = ("parameters", "gradients", "momentum")
 
 def train():
     """Yields the losses of every cell by epoch, and its memory."""
-    petra_runs = sim.common.runs()
     for keys, cell in sweeps.cells(os.path.join(HERE, "training.yaml"), RUNS):
         row = next(name for name, value in ROWS.items() if value == (keys["model.family"], keys.get("method.name", "backprop")))
         if cell["state"] == "diverged":
             sys.exit(f"reversible.py: {cell['name']} diverged")
-        run = petra_runs.Run(cell["output"])
+        run = petrapipe.Run(cell["output"])
         for epoch, train_loss, eval_loss in zip(*(run.array("epoch/" + name).values for name in ("epoch", "train_loss", "eval_loss"))):
             yield {"row": row, "set": keys["data.set"], "seed": cell["seed"], "epoch": int(epoch) + 1, "train_loss": float(train_loss),
                    "eval_loss": float(eval_loss), "peak_bytes": int(cell["peak_bytes"])}
@@ -58,7 +58,7 @@ def tables(losses, memory):
         for name in SETS:
             for figure in "train_loss", "eval_loss":
                 values = [r[figure] for r in losses if (r["row"], r["set"], r["epoch"]) == (row, name, last)]
-                line.append(f"{statistics.fmean(values):.4f} ± {sim.common.half_interval(values):.4f}" if values else "–")
+                line.append(f"{statistics.fmean(values):.4f} ± {sim.half_interval(values):.4f}" if values else "–")
         if line[1:] != 4 * ["–"]:
             body.append(line)
     sim.markdown(["network", *(f"{SETS[name]}: {figure}" for name in SETS for figure in ("training", "evaluation"))], body)
@@ -70,7 +70,7 @@ def tables(losses, memory):
 
 def draw(losses, memory):
     plt = sim.pyplot()
-    looks = {row: sim.common.style(number) for number, row in enumerate(ROWS)}
+    looks = {row: sim.style(number) for number, row in enumerate(ROWS)}
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     for axes, name in zip(panels, SETS):
         curves = []

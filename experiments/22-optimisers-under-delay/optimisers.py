@@ -15,6 +15,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
 CELLS, COSINES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "cosines.csv", "optimisers.png"))
@@ -44,16 +45,15 @@ def cosines(rows, outputs):
     """Yields, by stage, the cosine between the method's gradient and the one at the current weights: for each method with the maximum number of
     stages and each optimiser at its best rate, as the mean over the probes of the last epoch and over the seeds. It covers the cells of `rows` whose
     folders are in `outputs`."""
-    petra_runs = sim.common.runs()
     for method, stages in [(method, STAGES[-1]) for method in METHODS] + [("pipedream-2bw", 4)]:
         for optimiser in OPTIMISERS:
             rate = best_rate(rows, optimiser, method, stages)
             chosen = [r for r in rows if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
             folders = [outputs[cell] for r in chosen if r["eval_loss"] != "diverged" and (cell := tuple(r[key] for key in KEYS)) in outputs]
-            probes = [petra_runs.Run(folder).probe("cosine/method_end_to_end") for folder in folders]
+            probes = [petrapipe.Run(folder).probe("cosine/method_end_to_end") for folder in folders]
             if not probes:
                 continue
-            last = [petra_runs.mean(probe.values[probe.coords["epoch"] == probe.coords["epoch"][-1]]) for probe in probes]
+            last = [petrapipe.runs.mean(probe.values[probe.coords["epoch"] == probe.coords["epoch"][-1]]) for probe in probes]
             for stage in range(stages):
                 yield {"optimiser": optimiser, "rate": rate, "method": method, "stages": stages, "stage": stage + 1, "seeds": len(last),
                        "cosine": statistics.fmean(float(values[stage]) for values in last)}
@@ -104,7 +104,7 @@ def tables(rows):
 
 def draw(rows, by_stage):
     plt = sim.pyplot()
-    looks = {optimiser: sim.common.style(number) for number, optimiser in enumerate(OPTIMISERS)}
+    looks = {optimiser: sim.style(number) for number, optimiser in enumerate(OPTIMISERS)}
     columns = METHODS + ["pipedream-2bw"]
     figure, grid = plt.subplots(2, len(columns), figsize=(12, 6.4), sharey="row", layout="constrained")
     for column, method in enumerate(columns):
@@ -117,7 +117,7 @@ def draw(rows, by_stage):
                 if values and math.inf not in values:
                     xs.append(x)
                     means.append(statistics.fmean(values))
-                    halves.append(sim.common.half_interval(values))
+                    halves.append(sim.half_interval(values))
             top.errorbar(xs, means, halves, **look, capsize=3)
             line = [r for r in by_stage if (r["optimiser"], r["method"]) == (optimiser, method)]
             bottom.plot([r["stage"] for r in line], [r["cosine"] for r in line], **look)

@@ -13,6 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
 ERRORS, FIGURE = (os.path.join(HERE, name) for name in ("errors.csv", "reconstruction.png"))
@@ -23,14 +24,14 @@ METHODS = {"reversible": "the same weights", "petra": "weights of later"}
 def collect():
     """Yields the mean relative error over probes and seeds, by depth, method, precision, epoch (the first and the last) and half of a block, from the
     input on. A stage is half a block; embedding and head reconstruct nothing."""
-    petra_runs, found = sim.common.runs(), {}
+    found = {}
     for keys, cell in sweeps.cells(os.path.join(HERE, "depths.yaml"), RUNS):
         if cell["state"] == "diverged":
             sys.exit(f"reconstruction.py: {cell['name']} diverged")
-        error = petra_runs.Run(cell["output"]).probe("reconstruction_error")
+        error = petrapipe.Run(cell["output"]).probe("reconstruction_error")
         epochs = error.coords["epoch"]
         for epoch in (epochs[0], epochs[-1]):
-            for half, value in enumerate(petra_runs.mean(error.values[epochs == epoch])[1:-1], 1):
+            for half, value in enumerate(petrapipe.runs.mean(error.values[epochs == epoch])[1:-1], 1):
                 kind = (int(keys["model.depth"]), keys["method.name"], keys["device.precision"], int(epoch) + 1, half)
                 found.setdefault(kind, []).append(float(value))
     names = ("depth", "method", "precision", "epoch", "half")
@@ -59,7 +60,7 @@ def draw(rows):
     plt = sim.pyplot()
     found = errors_of(rows)
     kinds = sorted({(key[0], key[2]) for key in found})
-    looks = {kind: sim.common.style(number) for number, kind in enumerate(kinds)}
+    looks = {kind: sim.style(number) for number, kind in enumerate(kinds)}
     figure, panels = plt.subplots(1, len(METHODS), figsize=(10, 4), sharey=True, layout="constrained")
     for axes, (method, words) in zip(panels, METHODS.items()):
         for depth, precision in kinds:

@@ -12,6 +12,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import simulations as sim  # noqa: E402
+import petrapipe  # noqa: E402: simulations knows its folder
 import sweeps  # noqa: E402
 
 CELLS, EPOCHS, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "epochs.csv", "precision.png"))
@@ -25,11 +26,10 @@ FIGURES = {"train_loss": ("train loss", 1, 4), "eval_loss": ("evaluation loss", 
 
 def collect():
     """Returns rows of the completed cells, after their last epoch, and rows of all their epochs."""
-    petra_runs = sim.common.runs()
     cells, epochs = [], []
     for keys, cell in sweeps.cells(os.path.join(HERE, "precision.yaml"), RUNS):
         about = {"method": keys["method.name"], "precision": keys["device.precision"], "seed": cell["seed"]}
-        columns = petra_runs.Run(cell["output"]).columns("epoch")
+        columns = petrapipe.Run(cell["output"]).columns("epoch")
         for e, epoch in enumerate(columns["epoch"]):
             epochs.append({**about, "epoch": int(epoch) + 1, **{name: f"{columns[name][e]:.6f}" for name in FIGURES}})
         cells.append({**epochs[-1], "wall_s": f"{columns['wall_s'][-1]:.0f}"})
@@ -60,7 +60,7 @@ def tables(rows):
 
 def draw(epochs):
     plt = sim.pyplot()
-    looks = {precision: sim.common.style(number) for number, precision in enumerate(PRECISIONS)}
+    looks = {precision: sim.style(number) for number, precision in enumerate(PRECISIONS)}
     names = ["train_loss", "eval_loss_recalibrated", "eval_top1_recalibrated"]
     figure, grid = plt.subplots(len(METHODS), len(names), figsize=(12, 6.4), sharex=True, sharey="col", layout="constrained")
     for method, row in zip(METHODS, grid):

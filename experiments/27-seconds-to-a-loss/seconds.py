@@ -264,7 +264,7 @@ def draw(rows):
 
 def look(optimiser):
     """Returns the look that an optimiser has in experiment 22, too."""
-    return {**sim.common.style({"adamw": 1, "muon": 3}[optimiser]), "linestyle": "none"}
+    return {**sim.style({"adamw": 1, "muon": 3}[optimiser]), "linestyle": "none"}
 
 
 def point(axis, row, y, unit, limit):

@@ -194,9 +194,11 @@ static json_t *run_json(const comparison *c, int i) {
     petra_json_set(&results, figures[f].name, petra_json_real(c->value[i * RESULTS + figures[f].value]));
   const petra_run_facts *run = &c->run[i];
   const bool trains = petra_run_trains(run);
+  char optimiser[PETRA_OPTIMISER_NAME];
+  petra_run_optimiser_name(run, optimiser);
   return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
                    petra_run_state_name(run->state), "mode", petra_run_mode_name(run), "optimiser",
-                   trains ? petra_json_string(run->config->optim.name) : json_null(), "data",
+                   trains ? petra_json_string(optimiser) : json_null(), "data",
                    trains ? petra_json_string(run->data) : json_null(), "petra_version",
                    petra_json_string(run->summary->petra_version), "results", results, "beside_the_first",
                    i == 0 ? json_null() : beside_json(&c->other[i]));
@@ -299,9 +301,19 @@ static void print_beside(const beside *other, const char *name) {
 
 static void print_run(const petra_run_facts *run, const char *place, const char *name) {
   petra_utf8_print(stdout, "%s  %s: %s", name, place, run->method);
+  if (petra_run_h5_of_pytorch(run->summary))
+    petra_utf8_print(stdout, "; %s", run->network);
   if (petra_run_trains(run))
     petra_utf8_print(stdout, "; %s; %s", run->optimiser, run->data);
   putchar('\n');
+}
+
+static void note_pytorch(const comparison *c) {
+  bool any = false;
+  for (int i = 0; i < c->count; i++)
+    any |= petra_run_h5_of_pytorch(c->run[i].summary);
+  if (any)
+    puts("note: the keys of model, optim and data.set do not describe what a run in PyTorch trains");
 }
 
 static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {
@@ -316,6 +328,7 @@ static petra_status print_tables(const comparison *c, char (*names)[16], petra_t
     PETRA_TRY(create_table(c, "config", names, columns, &table));
     config_rows(c, table);
     PETRA_TRY(petra_table_print(table, stdout));
+    note_pytorch(c);
   }
   putchar('\n');
   PETRA_TRY(create_table(c, "result", names, columns, &table));

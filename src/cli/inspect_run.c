@@ -212,11 +212,11 @@ static void print_length(const petra_run_h5_summary *summary) {
 }
 
 /* Prints what it learns by, and from which data. */
-static petra_status print_learning(const petra_config *config) {
+static petra_status print_learning(const petra_run_h5_summary *summary, const petra_config *config) {
   fputs("\noptim    ", stdout);
-  PETRA_TRY(petra_describe_optimiser(config, stdout));
+  PETRA_TRY(petra_describe_run_optimiser(summary, config, stdout));
   fputs("\ndata     ", stdout);
-  petra_describe_data(config, stdout);
+  petra_describe_run_data(summary, config, stdout);
   return PETRA_OK;
 }
 
@@ -224,13 +224,14 @@ static petra_status print_learning(const petra_config *config) {
 static petra_status print_config_of(const petra_run_h5_summary *summary, const petra_config *config) {
   const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
   fputs("network  ", stdout);
-  petra_describe_network(config, stdout);
+  petra_describe_run_network(summary, config, stdout);
   if (stages > 0)
     printf(", %d stage%s", stages, stages == 1 ? "" : "s");
   fputs("\nmethod   ", stdout);
   petra_status status = petra_describe_method(config, stdout);
-  if (status == PETRA_OK && config->cluster.stages == 0 && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
-    status = print_learning(config);
+  const bool trains = config->cluster.stages == 0 || petra_run_h5_of_pytorch(summary);
+  if (status == PETRA_OK && trains && strcmp(summary->backend, PETRA_SIMULATION_BACKEND) != 0)
+    status = print_learning(summary, config);
   putchar('\n');
   petra_describe_numbers(config, stdout);
   fputs("probes   ", stdout);

@@ -93,6 +93,8 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
   const petra_run_h5_summary *summary = facts->summary;
   const petra_run_h5_epoch *last = petra_run_h5_last_evaluated(facts->summary);
   const bool trains = petra_run_trains(facts);
+  char optimiser[PETRA_OPTIMISER_NAME];
+  petra_run_optimiser_name(facts, optimiser);
   petra_json_append(
       list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
                       petra_json_string(folder), "name", petra_json_string(facts->config->run.name), "method",
@@ -100,7 +102,7 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
                       petra_json_string(facts->method), "accumulate", (json_int_t)facts->config->method.accumulate,
                       "stages", (json_int_t)petra_run_stages(facts), "mode", petra_run_mode_name(facts), "state",
                       petra_run_state_name(facts->state), "optimiser",
-                      trains ? petra_json_string(facts->config->optim.name) : json_null(), "data",
+                      trains ? petra_json_string(optimiser) : json_null(), "data",
                       trains ? petra_json_string(facts->data) : json_null(), "microbatches",
                       (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
                       (json_int_t)summary->epochs, "eval_loss", last ? petra_json_real(last->eval_loss) : json_null(),
@@ -119,6 +121,8 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
     return;
   }
   const petra_run_h5_epoch *last = petra_run_h5_last_evaluated(facts->summary);
+  char optimiser[PETRA_OPTIMISER_NAME];
+  petra_run_optimiser_name(facts, optimiser);
   petra_table_cell(table, "%s", facts->method);
   petra_table_cell(table, "%lld", (long long)petra_run_stages(facts));
   petra_table_cell(table, "%s", petra_run_mode_name(facts));
@@ -126,7 +130,7 @@ static void run_row(petra_table *table, const char *folder, const petra_run_fact
     petra_table_cell(table, "%s", petra_run_state_name(facts->state));
   else
     petra_table_cell(table, "%s at %lld", petra_run_state_name(facts->state), (long long)facts->summary->microbatches);
-  petra_table_cell(table, "%s", petra_run_trains(facts) ? facts->config->optim.name : "-");
+  petra_table_cell(table, "%s", petra_run_trains(facts) ? optimiser : "-");
   petra_table_cell(table, "%s", petra_run_trains(facts) ? facts->data : "-");
   if (last) {
     petra_table_cell(table, "%.4f", last->eval_loss);

@@ -58,7 +58,7 @@ static json_t *group_json(const petra_reach *reach, int number) {
                                        (json_int_t)runs[i].config->run.seed, "losses", (json_int_t)runs[i].count));
   return json_pack("{s:o, s:o, s:o, s:I, s:b, s:o, s:o}", "label", petra_json_string(group->label), "method",
                    petra_json_string(runs->config->method.name), "optimiser",
-                   petra_json_string(runs->config->optim.name), "accumulate",
+                   petra_json_string(runs->optimiser), "accumulate",
                    (json_int_t)runs->config->method.accumulate, "delayed", group->delayed, "keys", keys, "runs", list);
 }
 

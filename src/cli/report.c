@@ -22,8 +22,8 @@ const petra_command petra_command_report = {
         "-o is short for --output.\n"
         "\n"
         "This needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly). petra uses the\n"
-        "Python that ./configure found, or python3; the environment variable PETRA_PYTHON (or PYTHON) overrides\n"
-        "it.",
+        "Python that ./configure found, or another that has them; the environment variable PETRA_PYTHON (or\n"
+        "PYTHON) overrides it.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =

@@ -40,12 +40,20 @@ static petra_status print_method(const void *context, FILE *out) {
   return petra_describe_method(context, out);
 }
 
+static petra_status print_network(const void *context, FILE *out) {
+  const petra_run_facts *facts = context;
+  petra_describe_run_network(facts->summary, facts->config, out);
+  return PETRA_OK;
+}
+
 static petra_status print_optimiser(const void *context, FILE *out) {
-  return petra_describe_optimiser(context, out);
+  const petra_run_facts *facts = context;
+  return petra_describe_run_optimiser(facts->summary, facts->config, out);
 }
 
 static petra_status print_data(const void *context, FILE *out) {
-  petra_describe_data(context, out);
+  const petra_run_facts *facts = context;
+  petra_describe_run_data(facts->summary, facts->config, out);
   return PETRA_OK;
 }
 
@@ -61,14 +69,16 @@ petra_status petra_run_facts_init(petra_run_facts *facts, const char *place) {
                  : petra_folder_is_locked(facts->folder) ? PETRA_RUN_RUNNING
                                                          : PETRA_RUN_STOPPED;
   PETRA_TRY(petra_text_print(print_method, facts->config, "the name of a method", &facts->method, &size));
-  PETRA_TRY(petra_text_print(print_optimiser, facts->config, "the name of an optimiser", &facts->optimiser, &size));
-  return petra_text_print(print_data, facts->config, "the name of a data set", &facts->data, &size);
+  PETRA_TRY(petra_text_print(print_network, facts, "the name of a network", &facts->network, &size));
+  PETRA_TRY(petra_text_print(print_optimiser, facts, "the name of an optimiser", &facts->optimiser, &size));
+  return petra_text_print(print_data, facts, "the name of a data set", &facts->data, &size);
 }
 
 void petra_run_facts_fini(petra_run_facts *facts) {
   petra_free(facts->folder);
   petra_free(facts->log);
   petra_free(facts->method);
+  petra_free(facts->network);
   petra_free(facts->optimiser);
   petra_free(facts->data);
   petra_run_h5_summary_destroy(facts->summary);
@@ -85,12 +95,18 @@ bool petra_run_is_simulated(const petra_run_facts *facts) {
 }
 
 bool petra_run_trains(const petra_run_facts *facts) {
-  return !petra_run_is_simulated(facts) && facts->config->cluster.stages == 0;
+  return !petra_run_is_simulated(facts) &&
+         (facts->config->cluster.stages == 0 || petra_run_h5_of_pytorch(facts->summary));
 }
 
 const char *petra_run_mode_name(const petra_run_facts *facts) {
-  return petra_run_is_simulated(facts) ? "simulate"
-                                       : petra_config_choice_name("run.mode", (int)facts->config->run.mode);
+  return petra_run_is_simulated(facts)             ? "simulate"
+         : petra_run_h5_of_pytorch(facts->summary) ? "pytorch"
+                                                   : petra_config_choice_name("run.mode", (int)facts->config->run.mode);
+}
+
+void petra_run_optimiser_name(const petra_run_facts *facts, char out[PETRA_OPTIMISER_NAME]) {
+  snprintf(out, PETRA_OPTIMISER_NAME, "%.*s", (int)strcspn(facts->optimiser, ","), facts->optimiser);
 }
 
 int64_t petra_run_stages(const petra_run_facts *facts) {

@@ -19,6 +19,7 @@ typedef struct petra_run_facts {
   petra_config *config;
   petra_run_state state;
   char *method;    /* "petra, k = 4, with method.keep: graph" */
+  char *network;   /* "RevNet-18, width 16, cifar stem" */
   char *optimiser; /* "adamw, lr 0.001" */
   char *data;      /* "grammar, windows of 128 tokens" */
 } petra_run_facts;
@@ -42,7 +43,11 @@ bool petra_run_is_simulated(const petra_run_facts *facts);
 /* Returns true if it trains a network on data: it is neither a simulation nor a rehearsal without a model. */
 bool petra_run_trains(const petra_run_facts *facts);
 
-/* Returns "emulate", "execute", "simulate". */
+/* Writes the name of the optimiser alone: "adamw". */
+enum { PETRA_OPTIMISER_NAME = 64 };
+void petra_run_optimiser_name(const petra_run_facts *facts, char out[PETRA_OPTIMISER_NAME]);
+
+/* Returns "emulate", "execute", "simulate"; "pytorch" for a run of the PyTorch runtime. */
 const char *petra_run_mode_name(const petra_run_facts *facts);
 
 /* Returns the number of stages, for a simulation or a rehearsal without a model that of the config. */

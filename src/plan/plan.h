@@ -31,6 +31,9 @@ typedef struct petra_plan {
 /* Creates network, partition and method. Checks them against each other and, if they are known before the data set is
  * opened (petra_dataset_shape_of), against its classes. Call petra_plan_fini even on failure. */
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config);
+
+/* Does the same if the config has a model. With cluster.stages it creates the method on equal stages without a model. */
+petra_status petra_plan_init_any(petra_plan *plan, const petra_config *config);
 void petra_plan_fini(petra_plan *plan);
 
 /* Reads and checks the file of method.schedule, if there is one; the program of `method` is then that of the file. A

@@ -248,8 +248,9 @@ static petra_status nominal_batches(const petra_config *config, int64_t *out) {
   return PETRA_OK;
 }
 
-/* Creates a method on equal stages without a model. */
-static petra_status init_stages(petra_plan *plan, const petra_config *config) {
+petra_status petra_plan_init_any(petra_plan *plan, const petra_config *config) {
+  if (config->cluster.stages == 0)
+    return petra_plan_init(plan, config);
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
@@ -303,7 +304,7 @@ static petra_status training_samples(const petra_config *config, int64_t *out) {
 
 petra_status petra_plan_trained(petra_plan *plan, const petra_config *config) {
   int64_t samples;
-  PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
+  PETRA_TRY(petra_plan_init_any(plan, config));
   PETRA_TRY(petra_optim_check(config));
   PETRA_TRY(petra_lr_check(config));
   PETRA_TRY(petra_plan_read_order(plan));
@@ -318,7 +319,7 @@ petra_status petra_plan_trained(petra_plan *plan, const petra_config *config) {
 }
 
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
-  PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
+  PETRA_TRY(petra_plan_init_any(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
   int64_t batches = 0;
   PETRA_TRY(nominal_batches(config, &batches));

@@ -280,7 +280,7 @@ static void find_best(const petra_reach *reach, petra_reach_cluster *cluster) {
 static int best_exact(const petra_reach *reach, const petra_reach_cluster *cluster, const char *optimiser) {
   int best = -1;
   for (int g = 0; g < reach->groups.count; g++) {
-    const bool fits = !optimiser || strcmp(first_of(reach, g)->config->optim.name, optimiser) == 0;
+    const bool fits = !optimiser || strcmp(first_of(reach, g)->optimiser, optimiser) == 0;
     if (!reach->groups.groups[g].delayed && fits && is_whole(&cluster->rows[g]) &&
         (best < 0 || cluster->rows[g].seconds.mean < cluster->rows[best].seconds.mean))
       best = g;
@@ -292,7 +292,7 @@ static void compare_delayed(const petra_reach *reach, petra_reach_cluster *clust
   petra_reach_row *row = &cluster->rows[group];
   if (!reach->groups.groups[group].delayed || row->seconds.reached == 0)
     return;
-  row->reference = best_exact(reach, cluster, first_of(reach, group)->config->optim.name);
+  row->reference = best_exact(reach, cluster, first_of(reach, group)->optimiser);
   if (row->reference < 0)
     row->reference = best_exact(reach, cluster, NULL);
   if (row->reference < 0)

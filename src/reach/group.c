@@ -22,6 +22,7 @@ enum { LABEL = 160 };
 
 static void run_fini(petra_reach_run *run) {
   petra_free(run->log);
+  petra_free(run->optimiser);
   petra_free(run->row);
   petra_run_h5_summary_destroy(run->summary);
   petra_config_destroy(run->config);
@@ -30,7 +31,8 @@ static void run_fini(petra_reach_run *run) {
 }
 
 static petra_status check_run(const petra_reach_run *run) {
-  if (strcmp(run->summary->backend, PETRA_SIMULATION_BACKEND) == 0 || run->config->cluster.stages > 0)
+  const bool model = run->config->cluster.stages == 0 || petra_run_h5_of_pytorch(run->summary);
+  if (strcmp(run->summary->backend, PETRA_SIMULATION_BACKEND) == 0 || !model)
     return petra_fail(PETRA_USAGE, "%s: nothing was trained in this run; expected a run of petra train with a model",
                       run->log);
   if (run->count == 0)
@@ -47,10 +49,28 @@ static petra_status check_run(const petra_reach_run *run) {
   return PETRA_OK;
 }
 
+static bool of_pytorch(const petra_reach_run *run) {
+  return petra_run_h5_of_pytorch(run->summary);
+}
+
+/* Returns a description in a log; "" if it has none. */
+static const char *words(const char *description) {
+  return description ? description : "";
+}
+
+/* A description begins with the name: "SGD, lr 0.1". */
+static petra_status name_optimiser(petra_reach_run *run) {
+  PETRA_TRY(petra_duplicate_string(&run->optimiser,
+                                   of_pytorch(run) ? words(run->summary->optimiser) : run->config->optim.name));
+  run->optimiser[strcspn(run->optimiser, ",")] = 0;
+  return PETRA_OK;
+}
+
 static petra_status read_run(petra_reach_run *run) {
   PETRA_TRY(petra_run_h5_summary_read(run->log, &run->summary));
   const petra_config_text text = {run->log, run->summary->config, strlen(run->summary->config)};
   PETRA_TRY(petra_config_load_text(&text, NULL, 0, &run->config));
+  PETRA_TRY(name_optimiser(run));
   PETRA_TRY(petra_run_h5_read_train(run->log, &run->rows, &run->count));
   return check_run(run);
 }
@@ -195,19 +215,30 @@ static petra_status check_data_key(void *context, const char *key, petra_config_
 
 static petra_status check_data(const petra_reach_run *a, const petra_reach_run *b) {
   const petra_reach_run *runs[] = {a, b};
+  if (of_pytorch(a) != of_pytorch(b))
+    return petra_fail(PETRA_USAGE,
+                      "%s was trained in PyTorch, %s by petra, and the log of the first does not say on which files; "
+                      "expected runs on the same data",
+                      of_pytorch(a) ? a->log : b->log, of_pytorch(a) ? b->log : a->log);
+  if (strcmp(words(a->summary->data), words(b->summary->data)) != 0)
+    return petra_fail(PETRA_USAGE, "%s is trained on '%s', %s on '%s'; expected runs on the same data", a->log,
+                      words(a->summary->data), b->log, words(b->summary->data));
+  if (of_pytorch(a))
+    return PETRA_OK;
   const petra_config *configs[] = {a->config, b->config};
   return petra_config_report_differences(configs, 2, check_data_key, runs);
 }
 
 /* --- groups --- */
 
-/* Compares two runs without their seeds. */
+/* Compares two runs without their seeds. In PyTorch the config does not say what network and optimiser are. */
 static bool differ_in_seed_alone(const petra_reach_run *a, petra_reach_run *b) {
   const int64_t seed = b->config->run.seed;
   b->config->run.seed = a->config->run.seed;
   const int order = petra_config_compare(a->config, b->config, PETRA_ROLE_RESULT, NULL);
   b->config->run.seed = seed;
-  return order == 0;
+  return order == 0 && strcmp(words(a->summary->network), words(b->summary->network)) == 0 &&
+         strcmp(words(a->summary->optimiser), words(b->summary->optimiser)) == 0;
 }
 
 static int compare_runs(const void *a, const void *b) {
@@ -267,11 +298,8 @@ static petra_status copy_value(char **out, const char *value) {
   return PETRA_OK;
 }
 
-static petra_status collect_key(void *context, const char *key, petra_config_role role, char *const *values) {
-  key_collector *c = context;
+static petra_status add_key(key_collector *c, const char *key, const char *const *values) {
   petra_reach_groups *g = c->groups;
-  if (role != PETRA_ROLE_RESULT || strcmp(key, "run.seed") == 0)
-    return PETRA_OK;
   PETRA_TRY(petra_array_reserve(&g->keys, &c->capacity, g->key_count + 1, sizeof *g->keys));
   petra_reach_key *one = &g->keys[g->key_count++];
   *one = (petra_reach_key){0};
@@ -282,15 +310,39 @@ static petra_status collect_key(void *context, const char *key, petra_config_rol
   return PETRA_OK;
 }
 
+static petra_status collect_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  if (role != PETRA_ROLE_RESULT || strcmp(key, "run.seed") == 0)
+    return PETRA_OK;
+  return add_key(context, key, (const char *const *)values);
+}
+
+/* Adds a description as a key if groups differ in it. `offset` is that of the text in the summary. */
+static petra_status collect_words(key_collector *c, const char *key, size_t offset) {
+  const petra_reach_groups *g = c->groups;
+  const char **values;
+  bool differ = false;
+  PETRA_TRY(petra_allocate(&values, (size_t)g->count, sizeof *values));
+  for (int i = 0; i < g->count; i++) {
+    memcpy(&values[i], (const char *)g->runs[g->groups[i].first].summary + offset, sizeof *values);
+    values[i] = words(values[i]);
+    differ |= strcmp(values[i], values[0]) != 0;
+  }
+  const petra_status status = differ ? add_key(c, key, values) : PETRA_OK;
+  petra_free(values);
+  return status;
+}
+
 static petra_status collect_keys(petra_reach_groups *g) {
+  key_collector collector = {.groups = g};
   const petra_config **configs;
   PETRA_TRY(petra_allocate(&configs, (size_t)g->count, sizeof *configs));
   for (int i = 0; i < g->count; i++)
     configs[i] = g->runs[g->groups[i].first].config;
-  const petra_status status =
-      petra_config_report_differences(configs, g->count, collect_key, &(key_collector){.groups = g});
+  const petra_status status = petra_config_report_differences(configs, g->count, collect_key, &collector);
   petra_free(configs);
-  return status;
+  PETRA_TRY(status);
+  PETRA_TRY(collect_words(&collector, "network", offsetof(petra_run_h5_summary, network)));
+  return collect_words(&collector, "optimiser", offsetof(petra_run_h5_summary, optimiser));
 }
 
 /* Returns true if the keys used so far do not distinguish two groups, and this key does. */
@@ -306,13 +358,20 @@ static bool distinguishes(const petra_reach_groups *g, const bool *used, int key
   return false;
 }
 
+/* Readers know these by their value alone. */
+static bool is_known_by_value(const char *key) {
+  static const char *const names[] = {"method.name", "optim.name", "network", "optimiser"};
+  bool found = false;
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+    found |= strcmp(key, names[n]) == 0;
+  return found;
+}
+
 /* Chooses keys that distinguish all groups, as few as a choice in this order gives: method and optimiser, which readers
  * know by name, then the others in the order of the table. */
 static void choose_keys(const petra_reach_groups *g, bool *used) {
-  static const char *const names[] = {"method.name", "optim.name"};
-  for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-    for (int k = 0; k < g->key_count; k++)
-      used[k] |= strcmp(g->keys[k].key, names[n]) == 0;
+  for (int k = 0; k < g->key_count; k++)
+    used[k] = is_known_by_value(g->keys[k].key);
   for (int k = 0; k < g->key_count; k++)
     if (!used[k])
       used[k] = distinguishes(g, used, k);
@@ -323,11 +382,11 @@ static petra_status label_by_keys(petra_reach_groups *g, const bool *used) {
     char text[LABEL] = "";
     const char *method = g->runs[g->groups[i].first].config->method.name;
     for (int k = 0; k < g->key_count; k++) {
-      const char *key = g->keys[k].key, *leaf = strrchr(key, '.') + 1;
+      const char *key = g->keys[k].key, *leaf = strrchr(key, '.');
       const size_t length = strlen(text);
-      const bool name = strcmp(key, "method.name") == 0 || strcmp(key, "optim.name") == 0;
+      const bool name = is_known_by_value(key);
       if (used[k])
-        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf, name ? "" : " ",
+        snprintf(text + length, sizeof text - length, "%s%s%s%s", length ? ", " : "", name ? "" : leaf + 1, name ? "" : " ",
                  g->keys[k].values[i]);
     }
     PETRA_TRY(petra_duplicate_string(&g->groups[i].label, *text ? text : method));

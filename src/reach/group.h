@@ -9,6 +9,7 @@
 
 typedef struct petra_reach_run {
   char *log; /* its run.h5 */
+  char *optimiser; /* its name: "adamw" */
   char *row; /* name of its combination in the sweep that it comes from; NULL: it was given alone */
   petra_run_h5_summary *summary;
   petra_config *config;
@@ -18,7 +19,8 @@ typedef struct petra_reach_run {
   int group;
 } petra_reach_run;
 
-/* A key in which groups differ, with the value of each group as YAML. */
+/* A key in which groups differ, with the value of each group as YAML. For runs in PyTorch also "network" and "optimiser",
+ * with the words of their logs. */
 typedef struct petra_reach_key {
   char *key;
   char **values;

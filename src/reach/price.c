@@ -34,6 +34,11 @@ static bool is_of_model(const char *key) {
   return (strncmp(key, "model.", strlen("model.")) == 0 && !is_in(others, key)) || is_in(more, key);
 }
 
+/* The config of a run in PyTorch does not say on which data it was trained, and a model needs data of its kind. */
+static bool is_of_model_and_data(const char *key) {
+  return is_of_model(key) || strcmp(key, "data.set") == 0 || strcmp(key, "data.path") == 0;
+}
+
 /* Names the file of --as or --on if the line does not. */
 static petra_status fail_there(const petra_reach_place *place, petra_status status, const char *line) {
   if (place->as && !strstr(line, place->as))
@@ -46,18 +51,28 @@ static petra_status fail_there(const petra_reach_place *place, petra_status stat
 /* The order is that of all devices of the plan, whatever processes have executed it. */
 petra_status petra_reach_config(const petra_reach_run *run, const petra_reach_place *place, const char *set,
                                 petra_config **out) {
-  const char *const sets[] = {"run.mode=emulate", "cluster.placement=[]", "run.trace_actions=false", set};
+  const bool of_pytorch = petra_run_h5_of_pytorch(run->summary);
+  const char *sets[8] = {"run.mode=emulate",
+                         "cluster.placement=[]",
+                         "run.trace_actions=false",
+                         "cluster.stages=0",
+                         "cluster.message.forward_bytes=0",
+                         "cluster.message.backward_bytes=0",
+                         "cluster.message.gradient_bytes=0"};
+  int set_count = of_pytorch && place->as ? 7 : 3; /* a model has messages of its own */
+  if (set)
+    sets[set_count++] = set;
   const petra_config_text text = {run->log, run->summary->config, strlen(run->summary->config)};
   petra_config_part parts[2];
   int count = 0;
   if (place->on)
     parts[count++] = (petra_config_part){place->on, is_of_cluster};
   if (place->as)
-    parts[count++] = (petra_config_part){place->as, is_of_model};
+    parts[count++] = (petra_config_part){place->as, of_pytorch ? is_of_model_and_data : is_of_model};
   petra_log_kept kept = {.line = "out of memory while reading a config"};
   petra_log_keep(&kept);
   const petra_status status =
-      petra_config_load_parts(&text, parts, count, &(petra_config_sets){"--over", sets, set ? 4 : 3}, out);
+      petra_config_load_parts(&text, parts, count, &(petra_config_sets){"--over", sets, set_count}, out);
   petra_log_keep_end(&kept);
   return status == PETRA_OK ? PETRA_OK : fail_there(place, status, kept.line);
 }
@@ -95,7 +110,7 @@ bool petra_reach_is_random(const petra_config *config) {
 
 static petra_status count_stages(const petra_config *config, int32_t *out) {
   petra_plan plan;
-  petra_status status = petra_plan_init(&plan, config);
+  petra_status status = petra_plan_init_any(&plan, config);
   *out = plan.stages;
   petra_plan_fini(&plan);
   return status;
@@ -139,7 +154,7 @@ static petra_status set_length(const petra_reach_run *run, petra_plan *plan) {
 
 static petra_status make_plan(const petra_reach_run *run, const petra_config *config, const petra_reach_place *place,
                               petra_plan *plan) {
-  PETRA_TRY(petra_plan_init(plan, config));
+  PETRA_TRY(petra_plan_init_any(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
   PETRA_TRY(check_stages(run, plan, place));
   PETRA_TRY(check_times(config, plan, place));
@@ -208,6 +223,17 @@ static petra_status simulate(const petra_plan *plan, watch *w) {
   return status;
 }
 
+/* Gets the bytes of the messages of a stage. */
+static void get_sizes(const petra_plan *plan, int32_t stage, petra_stage_summary *out) {
+  const petra_config *config = plan->config;
+  if (config->cluster.stages == 0)
+    petra_plan_stage_summary(plan, stage, out);
+  else
+    *out = (petra_stage_summary){.forward_bytes = config->cluster.message.forward_bytes,
+                                 .backward_bytes = config->cluster.message.backward_bytes,
+                                 .gradient_bytes = config->cluster.message.gradient_bytes};
+}
+
 static petra_status prepare(watch *w, int64_t last) {
   petra_reach_clock *clock = w->clock;
   clock->count = w->missing = last + 1;
@@ -217,7 +243,7 @@ static petra_status prepare(watch *w, int64_t last) {
     clock->start_ns[m] = clock->bytes[m] = -1;
   PETRA_TRY(petra_allocate(&w->stage, (size_t)w->plan->stages, sizeof *w->stage));
   for (int32_t j = 0; j < w->plan->stages; j++)
-    petra_plan_stage_summary(w->plan, j, &w->stage[j]);
+    get_sizes(w->plan, j, &w->stage[j]);
   return PETRA_OK;
 }
 

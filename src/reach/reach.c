@@ -27,7 +27,6 @@ static petra_status check_window(const petra_reach *reach, const petra_reach_run
 }
 
 static petra_status make_curves(petra_reach *reach) {
-  reach->samples = petra_sample_kind_of(reach->groups.runs[0].config);
   for (int i = 0; i < reach->groups.run_count; i++) {
     petra_reach_run *run = &reach->groups.runs[i];
     PETRA_TRY(petra_reach_curve_init(&reach->options.target, run->summary, run->rows, run->count,
@@ -84,6 +83,7 @@ static petra_status fill_clusters(petra_reach *reach) {
     PETRA_TRY(petra_reach_fill(reach, cluster));
     PETRA_TRY(compare_clusters(reach, cluster));
   }
+  reach->samples = petra_sample_kind_of(reach->clusters[0].rows[0].config);
   return PETRA_OK;
 }
 

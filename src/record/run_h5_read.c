@@ -302,8 +302,11 @@ static const struct {
              {"command", offsetof(petra_run_h5_summary, command)},
              {"backend", offsetof(petra_run_h5_summary, backend)},
              {"libraries", offsetof(petra_run_h5_summary, libraries)},
-             {"config", offsetof(petra_run_h5_summary, config)}};
-enum { TEXTS = sizeof texts / sizeof *texts };
+             {"config", offsetof(petra_run_h5_summary, config)},
+             {"network", offsetof(petra_run_h5_summary, network)},
+             {"optimiser", offsetof(petra_run_h5_summary, optimiser)},
+             {"data", offsetof(petra_run_h5_summary, data)}};
+enum { TEXTS = sizeof texts / sizeof *texts, DESCRIPTIONS = TEXTS - 3 /* a log may lack these and the next ones */ };
 
 static petra_status read_attributes(const source *from, petra_run_h5_summary *summary) {
   int32_t complete = 0;
@@ -311,7 +314,8 @@ static petra_status read_attributes(const source *from, petra_run_h5_summary *su
     PETRA_TRY(petra_hdf5_get_i32(from->file, "complete", &complete));
   summary->complete = complete == 1;
   for (int i = 0; i < TEXTS; i++)
-    PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, (char **)((char *)summary + texts[i].offset)));
+    if (i < DESCRIPTIONS || H5Aexists(from->file->id, texts[i].name) > 0)
+      PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, (char **)((char *)summary + texts[i].offset)));
   uint64_t batches = 0;
   if (H5Aexists(from->file->id, "microbatches_per_epoch") > 0)
     PETRA_TRY(petra_hdf5_get_u64(from->file, "microbatches_per_epoch", &batches));
@@ -378,6 +382,10 @@ void petra_run_h5_summary_destroy(petra_run_h5_summary *summary) {
   petra_free(summary->stage);
   petra_free(summary->stage_names);
   petra_free(summary);
+}
+
+bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary) {
+  return strncmp(summary->backend, "PyTorch ", strlen("PyTorch ")) == 0;
 }
 
 static petra_status read_group(void *context, const petra_hdf5_file *file) {

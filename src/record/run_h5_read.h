@@ -10,6 +10,7 @@
 typedef struct petra_run_h5_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
+  char *network, *optimiser, *data; /* descriptions by the PyTorch runtime, in words; NULL: none */
   uint64_t seed;
   int64_t batches; /* microbatches per epoch; 0: not in the log */
   bool complete;   /* the run has ended; false also for old files without this mark */
@@ -49,6 +50,10 @@ typedef struct petra_run_h5_summary {
  * opened. PETRA_DATA: not an HDF5 file, damaged, not the log of a run, another schema. */
 petra_status petra_run_h5_summary_read(const char *path, petra_run_h5_summary **out);
 void petra_run_h5_summary_destroy(petra_run_h5_summary *summary);
+
+/* Returns true if the PyTorch runtime (analysis/petrapipe) wrote the log. Its config then has cluster.stages, and says
+ * nothing of network, optimiser and data. */
+bool petra_run_h5_of_pytorch(const petra_run_h5_summary *summary);
 
 /* Reads all rows of /train; free with petra_free. Errors as above. */
 petra_status petra_run_h5_read_train(const char *path, petra_run_h5_train **rows, int64_t *count);

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import h5py
 import numpy
@@ -23,14 +24,11 @@ from program import PETRA, ProgramTest, main
 ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 sys.dont_write_bytecode = True
-os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
-import plot_accumulation  # noqa: E402
-import plot_common  # noqa: E402
-import plot_sweep  # noqa: E402
-import plot_timeline  # noqa: E402
-import report_data  # noqa: E402
-import report_figures  # noqa: E402
-import report_page  # noqa: E402
+os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"], os.environ["MPLBACKEND"] = sys.executable, "1", "Agg"
+import entry  # noqa: E402
+from petrapipe import runs, sweeps, text as texts  # noqa: E402
+from petrapipe.figures import accumulation as plot_accumulation, sweep as plot_sweep, timeline as plot_timeline  # noqa: E402
+from petrapipe.report import data as report_data, figures as report_figures, page as report_page  # noqa: E402
 
 HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -87,7 +85,7 @@ class Pythons(ProgramTest):
         status, line = self.run_by(None, PETRA, "report", "x", "--output", "x.html")
         self.assertEqual((status, "x: no such file or folder" in line), (1, True), line)
         folder = self.path("installed")
-        shutil.copytree(os.path.join(ROOT, "analysis"), folder)
+        shutil.copytree(os.path.join(ROOT, "analysis"), folder, ignore=shutil.ignore_patterns("build", "__pycache__"))
         shutil.copy("analysis/python", folder)
         for script in self.scripts:
             self.assertEqual(self.run_by(None, os.path.join(folder, os.path.basename(script)), "--help"), (0, ""), script)
@@ -191,10 +189,10 @@ class Report(ProgramTest):
             self.assertEqual(self.sections("gpt")["training"]["figures"][1]["views"][""]["traces"][0]["y"],
                              [float(f"{loss:.5g}") for loss in run["epoch/eval_loss"]])
         if importlib.util.find_spec("matplotlib"):
-            import plot_training
-            runs = {name: plot_training.Run(self.path(f"runs/{name}/run.h5"), name) for name in ("gpt", "mine")}
+            from petrapipe.figures import training
+            found = {name: training.Training(self.path(f"runs/{name}/run.h5"), name) for name in ("gpt", "mine")}
             for chosen, label in (["gpt"], "cross-entropy (nats per token)"), (["mine"], "top-1 accuracy (%)"), (["mine", "gpt"], "cross-entropy (nats per image or token)"):
-                axes = plot_training.draw([runs[name] for name in chosen]).axes[1]
+                axes = training.draw([found[name] for name in chosen]).axes[1]
                 self.assertEqual((axes.get_ylabel(), axes.get_xlabel()), (label, "epochs trained"))
         text = report_page.what_was_run([report_data.RunData(self.path(f"runs/{name}/run.h5"), name) for name in ("mine", "gpt")])
         self.assertIn("data.path</", text)
@@ -349,7 +347,7 @@ petra-10,"stages.count=0",petra-10,petra,0,3,0,,
                                         'a,"method.extra_delay=0","[0]",1,1,0.5,\nb,"method.extra_delay=[16]","[16]",1,1,0.25,\n')
         view = self.sections("mine")["sweeps"]["figures"][0]["views"]["0/0"]
         self.assertEqual([trace["x"] for trace in view["traces"]], [[0.0, 16.0]])
-        self.assertEqual([plot_common.sole(value) for value in ("[1, 2]", "[]", "a", "")], ["[1, 2]", "[]", "a", ""])
+        self.assertEqual([sweeps.sole(value) for value in ("[1, 2]", "[]", "a", "")], ["[1, 2]", "[]", "a", ""])
 
     def write_timelines(self):
         names = [f"n{count}" for count in (1, 30, 900, 10000)]
@@ -520,8 +518,9 @@ class Names(ProgramTest):
         os.chdir(self.folder)
         sys.argv = [script, *arguments]
         try:
-            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-                importlib.import_module(script.removesuffix(".py")).main()
+            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: entry.warn(message)
+                importlib.import_module("petrapipe.figures." + script.removeprefix("plot_").removesuffix(".py")).main()
         finally:
             os.chdir(before)
             sys.argv = argv
@@ -536,14 +535,14 @@ class Names(ProgramTest):
     def test_matplotlib(self):
         if not importlib.util.find_spec("matplotlib"):
             self.skipTest("no matplotlib (Debian: python3-matplotlib)")
-        import plot_training
+        from petrapipe.figures import training
         paths = [self.path(place + "/run.h5") for place in self.places]
-        figure = plot_training.draw([plot_training.Run(path, name) for path, name in zip(paths, plot_common.run_names(paths))])
+        figure = training.draw([training.Training(path, name) for path, name in zip(paths, runs.run_names(paths))])
         labels = [text.get_text().replace("\u200b", "").replace(r"\$", "$") for text in figure.legends[0].get_texts()]
         self.assertEqual(labels, [name + " (petra)" for name in SHOWN_NAMES])
         table = self.run_one("plot_training.py", *self.places, "--table", "-o", os.fsdecode(b"\xff.png"))
         self.assertEqual([line.split("  ")[0] for line in table.splitlines()[1:]], SHOWN_NAMES)
-        self.assertEqual(len({plot_common.columns_of(line) for line in table.splitlines()}), 1)  # the last column ends at one place
+        self.assertEqual(len({texts.columns_of(line) for line in table.splitlines()}), 1)  # the last column ends at one place
         self.run_one("plot_timeline.py", self.places[-1], "-o", "timeline.png")
         for place in self.places:
             self.run_here("plot_timeline.py", place, "-o", "timeline.png")
@@ -609,8 +608,8 @@ class Names(ProgramTest):
         """Columns of `petra list` begin at one place, which is counted in columns of a terminal; JSON has every name in valid UTF-8."""
         lines = self.run_one(PETRA, "list", "runs").splitlines()
         self.assertEqual(len(lines), 1 + len(NAMES))
-        places = {plot_common.columns_of(line[:line.index("  petra, k = 1")]) for line in lines[1:]}
-        widest = max(plot_common.columns_of(line.split("  petra, ")[0].rstrip()) for line in lines[1:])
+        places = {texts.columns_of(line[:line.index("  petra, k = 1")]) for line in lines[1:]}
+        widest = max(texts.columns_of(line.split("  petra, ")[0].rstrip()) for line in lines[1:])
         self.assertEqual(places, {widest})
         self.assertEqual(lines[0].index("method"), widest + 2)
         self.assertEqual({line.split("  petra, ")[0].rstrip() for line in lines[1:]}, {"runs/" + name for name in SHOWN_NAMES})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""petra list, compare and export, and the reader of analysis/petra_runs.py, on the same few runs."""
+"""petra list, compare and export, and the reader of analysis/petrapipe, on the same few runs."""
 
 import csv
 import fcntl
@@ -19,7 +19,7 @@ from program import ProgramTest, main
 ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 sys.path.insert(0, os.path.join(ROOT, "analysis"))
 sys.dont_write_bytecode = True
-import petra_runs  # noqa: E402
+import petrapipe  # noqa: E402
 
 
 class Runs(ProgramTest):
@@ -72,7 +72,7 @@ class Runs(ProgramTest):
             for command in ["inspect", "runs/slow"], ["list", "runs/slow"], ["compare", "runs/slow", "runs/mine"], \
                     ["export", "runs/slow", "--csv", "csv"]:
                 error += self.run_petra(*command, **locking)[2]
-            code = "import sys, petra_runs; print(petra_runs.Run(sys.argv[1]).complete)"
+            code = "import sys, petrapipe; print(petrapipe.Run(sys.argv[1]).complete)"
             read = subprocess.run([sys.executable, "-B", "-c", code, "runs/slow"], cwd=self.folder, capture_output=True, text=True, check=False,
                                   env={**locking["env"], "PYTHONPATH": os.path.join(ROOT, "analysis")})
             if error == "" and read.stdout == "False\n":
@@ -208,7 +208,7 @@ class Runs(ProgramTest):
                          (1, ["petra_export.py: made.h5: /memory/backend_bytes: its attribute parts has 1 names; expected 3"]))
 
     def test_reader(self):
-        run = petra_runs.Run(self.path("runs/mine"))
+        run = petrapipe.Run(self.path("runs/mine"))
         self.assertEqual((run.complete, run.config["method.name"], len(run.stages)), (True, "petra", 10))
         with h5py.File(self.path("runs/mine/run.h5"), "r") as file:
             self.assertEqual(run.columns("train", ["loss"])["loss"].tolist(), file["train/loss"][:].tolist())
@@ -221,9 +221,9 @@ class Runs(ProgramTest):
             self.assertEqual(graph.values.tolist(), file["memory/peak_bytes"][:, 6].tolist())
         self.assertEqual(set(run.action_columns()["kind"]), {"F", "B", "U", "E"})
         for wrong, words in ((lambda: cosine.sel(stage=11), "has no stage 11"), (lambda: cosine.sel(rank=1), "has no dimension rank"),
-                             (lambda: petra_runs.Run(self.path("runs")), "not readable as a run log"),
-                             (lambda: petra_runs.Run(self.path("runs/priced")).probe("x"), "no probes in it")):
-            with self.assertRaisesRegex(petra_runs.Error, words):
+                             (lambda: petrapipe.Run(self.path("runs")), "not readable as a run log"),
+                             (lambda: petrapipe.Run(self.path("runs/priced")).probe("x"), "no probes in it")):
+            with self.assertRaisesRegex(petrapipe.Error, words):
                 wrong()
 
     def test_examples(self):
@@ -236,9 +236,9 @@ class Runs(ProgramTest):
             done = subprocess.run([sys.executable, "-B", "-c", example], cwd=self.folder, capture_output=True, text=True, check=False,
                                   env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "analysis"), "MPLBACKEND": "Agg",
                                        "MPLCONFIGDIR": self.folder})
-            missing = re.search(r"ImportError: this needs the module (\w+)|No module named '(matplotlib)", done.stderr)
+            missing = re.search(r"cannot load the module (\w+)", done.stderr)
             if missing and done.returncode:
-                print(f"example {number + 1} skipped: no {missing.group(1) or missing.group(2)}")
+                print(f"example {number + 1} skipped: no {missing.group(1)}")
                 continue
             self.assertEqual(done.returncode, 0, f"{example}\n{done.stderr}")
 

@@ -15,7 +15,9 @@ from program import ProgramTest, main
 
 ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
 sys.path.insert(0, ANALYSIS)
-import weights_pytorch  # noqa: E402: from the folder of the scripts
+import entry  # noqa: E402: from the folder of the scripts
+import petrapipe  # noqa: E402
+from petrapipe import modules, weights  # noqa: E402
 
 NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"), ("revnet", 50, "cifar", "conv"),
             ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
@@ -60,7 +62,7 @@ class Weights(ProgramTest):
         out = io.StringIO()
         try:
             with contextlib.redirect_stdout(out):
-                weights_pytorch.end(weights_pytorch.main)
+                entry.end(weights.main)
         finally:
             sys.argv = before
         return out.getvalue()
@@ -250,11 +252,11 @@ class Conversion(Weights):
 
     def test_functions_raise(self):
         """What a notebook calls ends by an exception and not its process; nor is the process's SIGPIPE changed by an import."""
-        for call in ((weights_pytorch.network_of_state, "x", {}), (weights_pytorch.network_of_petra, "x", "", {}), (weights_pytorch.read_state, "no.npz", None),
-                     (weights_pytorch.read_petra, self.path("no.h5")), (weights_pytorch.modules, "no_such_module"), (weights_pytorch.renamed, "no", {})):
-            with self.assertRaises(weights_pytorch.Error, msg=str(call)):
+        for call in ((weights.network_of_state, "x", {}), (weights.network_of_petra, "x", "", {}), (weights.read_state, "no.npz", None),
+                     (weights.read_petra, self.path("no.h5")), (modules.modules, "no_such_module"), (weights.renamed, "no", {})):
+            with self.assertRaises(petrapipe.Error, msg=str(call)):
                 call[0](*call[1:])
-        before = "import signal, sys; sys.path.insert(0, sys.argv[1]); import weights_pytorch; print(signal.getsignal(signal.SIGPIPE).name)"
+        before = "import signal, sys; sys.path.insert(0, sys.argv[1]); import entry, petrapipe.weights; print(signal.getsignal(signal.SIGPIPE).name)"
         self.assertEqual(subprocess.run([sys.executable, "-B", "-c", before, ANALYSIS], capture_output=True, text=True, check=True).stdout, "SIG_IGN\n")
 
 
@@ -371,9 +373,9 @@ class Logits(Weights):
             self.assertEqual((run.returncode, len(run.stderr.splitlines())), (2, 1), run.stderr)
             self.assertIn(words, run.stderr)
             self.assertTrue(run.stderr.rstrip("\n").isprintable(), ascii(run.stderr))
-        self.write("call.py", f"import sys, torch\nsys.path.insert(0, {ANALYSIS!r})\nimport petra_torch, weights_pytorch\nstate = torch.load('model.pt')\n"
-                   "petra_torch.of_state_dict({'_orig_mod.' + name: value for name, value in state.items()})\n"
-                   "try:\n    petra_torch.of_state_dict({'a': torch.ones(2)})\nexcept weights_pytorch.Error as error:\n    print(error)\n")
+        self.write("call.py", f"import sys, torch\nsys.path.insert(0, {ANALYSIS!r})\nimport petrapipe\nstate = torch.load('model.pt')\n"
+                   "petrapipe.of_state_dict({'_orig_mod.' + name: value for name, value in state.items()})\n"
+                   "try:\n    petrapipe.of_state_dict({'a': torch.ones(2)})\nexcept petrapipe.Error as error:\n    print(error)\n")
         self.assertIn("state_dict: no tensor conv1.weight", self.torch("call.py").stdout)
         self.assertEqual(self.torch(script, "nested.pt", "b.h5", "--key", "model").stderr, "")
         self.equal(self.tensors("b.h5"), self.tensors("a.h5"))

@@ -9,11 +9,11 @@ import torch
 
 sys.dont_write_bytecode = True
 sys.path[0] = sys.argv[1]  # the transformers beside this script are other ones
-import petra_torch  # noqa: E402: from the folder that was named
+import petrapipe  # noqa: E402: from the folder that was named
 
 state = torch.load(sys.argv[2], weights_only=True)
 heads = int(sys.argv[5]) if len(sys.argv) > 5 else None
-model = petra_torch.of_state_dict(state, heads).eval()
+model = petrapipe.of_state_dict(state, heads).eval()
 dump = numpy.fromfile(sys.argv[3])
 shape = [int(value) for value in dump[:4]]
 samples = torch.from_numpy(dump[6:6 + numpy.prod(shape)].reshape(shape))
@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     print(f"no {error.name}")
 else:
-    if heads and isinstance(model, petra_torch.GPT):
+    if heads and isinstance(model, petrapipe.transformers.GPT):
         trunk = model.transformer
         config = transformers.GPT2Config(vocab_size=len(trunk.wte.weight), n_positions=len(trunk.wpe.weight), n_embd=trunk.wte.weight.shape[1],
                                          n_layer=len(trunk.h), n_head=heads, tie_word_embeddings=False)
@@ -41,7 +41,7 @@ else:
         other.load_state_dict(state)
         with torch.no_grad():
             print(f"transformers {transformers.__version__}: {float((other(samples).logits - logits).abs().max())} apart")
-    elif not heads and isinstance(model, petra_torch.ResNet) and isinstance(model.maxpool, torch.nn.MaxPool2d) and model.fc.in_features in (512, 2048):
+    elif not heads and isinstance(model, petrapipe.networks.ResNet) and isinstance(model.maxpool, torch.nn.MaxPool2d) and model.fc.in_features in (512, 2048):
         kind = {(512, 8): "resnet18", (512, 16): "resnet34", (2048, 16): "resnet50"}[model.fc.in_features, len(model.blocks())]
         other = getattr(torchvision.models, kind)(num_classes=model.fc.out_features).to(samples.dtype).eval()
         other.load_state_dict(state)

@@ -2,7 +2,7 @@
 """The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics/networks.md).
 
     state = torch.load("model.pt")                   # made by weights_pytorch.py
-    model = petra_torch.of_state_dict(state).eval()
+    model = petrapipe.of_state_dict(state).eval()
     logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
 The state_dict of a GPT does not contain the number of heads: of_state_dict(state, heads=4). Its module maps tokens (N, T) to logits (N, T,
@@ -13,29 +13,33 @@ one for each stream, are downsample1 and downsample2. Batch norms have PyTorch's
 unbiased variance in the running statistics), which are petra's, and convolutions have no bias. Here a RevNet keeps its activations, as any module
 does; nothing is reconstructed."""
 
+from __future__ import annotations
+
+from typing import Mapping
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from petra_torch_transformers import GPT, RevGPT
-from weights_pytorch import Network, network_of_state, unwrapped
-from weights_transformers import Transformer
+from .transformers import GPT, RevGPT
+from .weights import Network, network_of_state, unwrapped
+from .weights_transformers import Transformer
 
 __all__ = ["GPT", "Network", "ResNet", "RevGPT", "RevNet", "Transformer", "build", "of_state_dict"]
 
 
-def conv(inputs, outputs, kernel, stride=1):
+def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
 
 
-def shortcut(inputs, outputs, stride):
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
 class Block(nn.Module):
     """The residual function of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3, each with a batch norm."""
 
-    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
         self.changes = stride != 1 or inputs != outputs
         self.stride, self.bottleneck = stride, bottleneck
@@ -46,7 +50,7 @@ class Block(nn.Module):
         if bottleneck:
             self.conv3, self.bn3 = conv(planes, outputs, 1), nn.BatchNorm2d(outputs)
 
-    def path(self, x):
+    def path(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (output of the first unit after its ReLU, output of the last unit after its batch norm)."""
         first = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(first))
@@ -56,11 +60,11 @@ class Block(nn.Module):
 class ResBlock(Block):
     """y = ReLU(F(x) + s(x))"""
 
-    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         self.downsample = shortcut(inputs, outputs, stride) if self.changes else None
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.path(x)[1] + (self.downsample(x) if self.changes else x))
 
 
@@ -68,14 +72,14 @@ class RevBlock(Block):
     """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. If the block changes the shape, x2 passes through a shortcut, and y2 is another shortcut
     of x1 (bottleneck) or the output of the first unit of F."""
 
-    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
         super().__init__(inputs, planes, outputs, stride, bottleneck)
         if self.changes and bottleneck:
             self.downsample1, self.downsample2 = shortcut(inputs, outputs, stride), shortcut(inputs, outputs, stride)
         elif self.changes:
             self.downsample = shortcut(inputs, outputs, stride)
 
-    def forward(self, x1, x2):
+    def forward(self, x1: torch.Tensor, x2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         first, last = self.path(x1)
         if not self.changes:
             return x2 + F.relu(last), x1
@@ -87,7 +91,7 @@ class RevBlock(Block):
 class InvertibleBlock(Block):
     """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth if the block has stride 2, otherwise the identity."""
 
-    def forward(self, x1, x2):
+    def forward(self, x1: torch.Tensor, x2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         last = self.path(x1)[1]
         if self.stride == 2:
             x1, x2 = F.pixel_unshuffle(x1, 2), F.pixel_unshuffle(x2, 2)
@@ -95,9 +99,9 @@ class InvertibleBlock(Block):
 
 
 class Net(nn.Module):
-    """Stem, four groups of blocks, fully connected layer."""
+    """Stem, four groups of blocks, fully connected layer: images (N, 3, H, W) to logits (N, classes)."""
 
-    def __init__(self, network, kind, streams, pool):
+    def __init__(self, network: Network, kind: type[Block], streams: int, pool: nn.Module) -> None:
         super().__init__()
         large = network.stem == "imagenet"
         self.conv1 = conv(3, streams * network.width, 7 if large else 3, 2 if large else 1)
@@ -109,18 +113,18 @@ class Net(nn.Module):
         self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in groups)
         self.fc = nn.Linear(streams * outputs, network.classes)
 
-    def stem(self, x):
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
         return self.maxpool(F.relu(self.bn1(self.conv1(x))))
 
-    def blocks(self):
+    def blocks(self) -> list[Block]:
         return [block for group in (self.layer1, self.layer2, self.layer3, self.layer4) for block in group]
 
 
 class ResNet(Net):
-    def __init__(self, network):
+    def __init__(self, network: Network) -> None:
         super().__init__(network, ResBlock, 1, nn.MaxPool2d(3, 2, 1))
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         for block in self.blocks():
             x = block(x)
@@ -130,24 +134,24 @@ class ResNet(Net):
 class RevNet(Net):
     """Two streams: the first and the second half of the stem's channels; the head takes the first stream's features, then the second's."""
 
-    def __init__(self, network):
+    def __init__(self, network: Network) -> None:
         super().__init__(network, InvertibleBlock if network.downsample == "invertible" else RevBlock, 2, nn.MaxPool2d(2, 2))
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         x1, x2 = self.stem(x).chunk(2, 1)
         for block in self.blocks():
             x1, x2 = block(x1, x2)
         return self.fc(torch.cat((x1, x2), 1).mean((2, 3)))
 
 
-def build(network):
+def build(network: Network | Transformer) -> nn.Module:
     """Builds the module of a Network or Transformer, with initial weights that differ from petra's."""
     return {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT}[network.family](network)
 
 
-def of_state_dict(state, heads=None):
-    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a transformer. Raises plot_common.Error if no network
-    fits."""
+def of_state_dict(state: Mapping[str, torch.Tensor], heads: int | None = None) -> nn.Module:
+    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT, whose state_dict does not contain it. Raises
+    petrapipe.Error if no network fits or `heads` is missing."""
     state = unwrapped("state_dict", state)
     model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads))
     model.to(next(iter(state.values())).dtype).load_state_dict(state)

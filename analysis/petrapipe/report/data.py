@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads runs and sweeps for petra_report.py, as lists for the page: rounded to five digits, with None instead of a value that is not a number."""
+"""Reads runs and sweeps as lists for the page: rounded to five digits, with None instead of a value that is not a number."""
+
+from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy
 
-import petra_runs
-import plot_common as common
-import plot_sweep
+from .. import runs
+from ..errors import Error
+from ..figures import sweep
+from ..sweeps import read_summary
+from ..text import shown
 
 PAIRS = {"method_delayed": "method and delayed", "method_end_to_end": "method and end-to-end", "delayed_end_to_end": "delayed and end-to-end"}
 MOST_POINTS = 400  # of a loss curve, and probes of a heat map over microbatches
@@ -15,8 +20,12 @@ MOST_BARS = 900  # of a window of the timeline
 MOST_BINS = 60  # of a distribution of lags
 
 
-def rounded(values, digits=5):
-    """Returns nested lists of rounded numbers, with None for a number that is not finite."""
+def rounded(values: Any, digits: int = 5) -> Any:
+    """Returns nested lists of rounded numbers, with None for a number that is not finite.
+
+    >>> rounded([0.123456789, float("nan")])
+    [0.12346, None]
+    """
     if isinstance(values, numpy.ndarray):
         values = values.tolist()
     if isinstance(values, (list, tuple)):
@@ -26,17 +35,21 @@ def rounded(values, digits=5):
     return values
 
 
-def spaced(count, most):
-    """Returns up to this many of 0 .. count - 1, evenly spaced, including the first and the last."""
+def spaced(count: int, most: int) -> numpy.ndarray:
+    """Returns up to this many of 0 .. count - 1, evenly spaced, including the first and the last.
+
+    >>> spaced(9, 3).tolist()
+    [0, 4, 8]
+    """
     return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).round().astype(int)) if count else numpy.arange(0)
 
 
 class RunData:
     """A run with its name on the page."""
 
-    def __init__(self, path, name):
-        self.run, self.name = petra_runs.Run(path), common.shown(name)
-        self.config = {common.shown(key): common.shown(value) for key, value in self.run.config.items()}
+    def __init__(self, path: str, name: str) -> None:
+        self.run, self.name = runs.Run(path), shown(name)
+        self.config = {shown(key): shown(value) for key, value in self.run.config.items()}
         self.method = self.config.get("method.name", "?")
         self.simulated = self.run.is_simulated()
         self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
@@ -45,19 +58,19 @@ class RunData:
         self.recalibrated = every.get("eval_top1_recalibrated", numpy.full(len(every["epoch"]), numpy.nan))
         self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
 
-    def label(self):
+    def label(self) -> str:
         """Returns name and method, or only the name if the method adds nothing."""
         return self.name if self.method == self.name else f"{self.name} ({self.method})"
 
-    def last(self, name):
+    def last(self, name: str) -> float | None:
         """Returns the last number of a column of /epoch; None if there is none."""
         values = self.epochs[name][numpy.isfinite(self.epochs[name])]
         return float(values[-1]) if len(values) else None
 
-    def stage_count(self):
+    def stage_count(self) -> int:
         return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
 
-    def number(self, name):
+    def number(self, name: str) -> float | None:
         """Returns a number of shape (); None if there is none."""
         if not self.run.has(name):
             return None
@@ -65,7 +78,7 @@ class RunData:
         return value if numpy.isfinite(value) else None
 
 
-def loss_curve(data):
+def loss_curve(data: RunData) -> tuple[list[float], list[float]]:
     """Returns (epochs, nats): means of the losses over equal parts of the run, up to MOST_POINTS of them."""
     loss = data.train["loss"]
     finite = numpy.isfinite(loss)
@@ -76,19 +89,19 @@ def loss_curve(data):
     return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
 
 
-def probes(data, measure, pair):
-    """Returns, by epoch and by microbatch, (positions, J lists of values); None without probes."""
+def probes(data: RunData, measure: str, pair: str) -> dict[str, tuple[list[int], numpy.ndarray]] | None:
+    """Returns, by epoch and by microbatch, (positions, values of shape (stages, positions)); None without probes."""
     found = data.run.probe(f"{measure}/{pair}")
     if len(found.values) == 0:
         return None
     epoch, microbatch = found.coords["epoch"], found.coords["microbatch"]
     epochs = numpy.unique(epoch)
-    means = numpy.array([petra_runs.mean(found.values[epoch == e]) for e in epochs])
+    means = numpy.array([runs.mean(found.values[epoch == e]) for e in epochs])
     chosen = spaced(len(microbatch), MOST_POINTS)
     return {"epoch": ((epochs + 1).tolist(), means.T), "microbatch": (microbatch[chosen].tolist(), found.values[chosen].T)}
 
 
-def lags(data):
+def lags(data: RunData) -> dict[int, numpy.ndarray] | None:
     """Returns the lags {stage: array} from the actions: the updates of the stage between the weights that F of a microbatch read and its B. Returns
     None if no actions were recorded. A microbatch without a B did not come back and is left out. A stage that has only B does F and B in one action
     (a fused head)."""
@@ -112,8 +125,9 @@ def lags(data):
     return result or None
 
 
-def lag_shares(by_stage):
-    """Returns (lags, stages, fraction of the microbatches at each), in bins of one update, or of several if there would be too many."""
+def lag_shares(by_stage: dict[int, numpy.ndarray]) -> tuple[list[int], list[int], numpy.ndarray, int]:
+    """Returns (lags, stages, fractions of the microbatches of shape (stages, lags), updates in a bin): a bin has one update, or several if there would
+    be too many."""
     most = int(max(lag.max() for lag in by_stage.values()))
     width = -(-(most + 1) // MOST_BINS)
     bins = numpy.arange(0, most + width + 1, width)
@@ -121,7 +135,7 @@ def lag_shares(by_stage):
     return bins[:-1].tolist(), list(by_stage), numpy.array(shares), width
 
 
-def windows(data):
+def windows(data: RunData) -> dict[str, dict[str, numpy.ndarray]] | None:
     """Returns the windows of the timeline: {"beginning", "middle", "end": actions of this part}, or only one if all actions fit; None without
     actions."""
     if not data.run.has("trace/actions"):
@@ -138,8 +152,8 @@ def windows(data):
     return {name: {key: column[first:first + MOST_BARS] for key, column in actions.items()} for name, first in starts.items()}
 
 
-def pace(data):
-    """Returns measured, predicted, low and high: of the microbatch in ms, and of the stages in ms (J, 4); None if the run was not executed."""
+def pace(data: RunData) -> tuple[numpy.ndarray, numpy.ndarray] | None:
+    """Returns measured, predicted, low and high in ms: of the microbatch, of shape (4,), and of the stages, of shape (stages, 4); None if the run was not executed."""
     if not data.run.has("pace/microbatch_s"):
         return None
     return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array("pace/stage_s").values
@@ -148,29 +162,29 @@ def pace(data):
 class SweepData:
     """A sweep's summary.csv."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.name = common.shown(os.path.basename(os.path.dirname(os.path.abspath(path))))
-        self.cells = common.read_summary(path)
+        self.name = shown(os.path.basename(os.path.dirname(os.path.abspath(path))))
+        self.cells = read_summary(path)
         if not self.cells:
-            common.fail(f"{path}: has no combination")
+            raise Error(f"{path}: has no combination")
 
-    def figures(self):
+    def figures(self) -> list[str]:
         """Returns the names of the figures that any combination has."""
         names = [name[:-5] for name in self.cells[0][2] if name and name.endswith("_mean")]
         names = [name for name in names if any(row[name + "_mean"] for _, _, row in self.cells)]
-        default = plot_sweep.default_of(self.cells, names)
+        default = sweep.default_of(self.cells, names)
         return sorted(names, key=lambda name: (name != default, name == "wall_s"))
 
-    def axes(self):
+    def axes(self) -> list[str]:
         """Returns the possible axes: the rows of the grid, then the keys that vary (those with numbers first); the combinations if there is nothing
         else."""
         keys = [key for key in self.cells[0][1] if all(key in own for _, own, _ in self.cells) and len({own[key] for _, own, _ in self.cells}) > 1]
         order = {"row": 0}
-        return sorted(keys, key=lambda key: order.get(key, 2 if any(plot_sweep.number(own[key]) is None for _, own, _ in self.cells) else 1)) or [
+        return sorted(keys, key=lambda key: order.get(key, 2 if any(sweep.number(own[key]) is None for _, own, _ in self.cells) else 1)) or [
             "combination"]
 
-    def progress(self):
+    def progress(self) -> str:
         """Returns the number of complete cells, in words."""
         complete, cells = (sum(int(row[name] or 0) for _, _, row in self.cells) for name in ("complete", "cells"))
         return f"{complete} of {cells} cells complete"

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a report: HTML that contains its style, its script, its figures and the plotting library, so that it loads nothing."""
 
+from __future__ import annotations
+
 import base64
 import gzip
 import html
 import json
 import os
+from typing import Collection, Sequence
 
-import plot_common as common
+from ..configs import NEUTRAL_KEYS, UNCOMPARED_KEYS
+from ..modules import modules
+from ..text import shown
+from .data import RunData
 
 MOST_ROWS = 8  # of a table above the figures that is visible at once
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -43,15 +49,16 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-def read(name):
+def read(name: str) -> str:
+    """Returns the text of a file beside this one."""
     with open(os.path.join(HERE, name), encoding="utf-8") as file:
         return file.read()
 
 
-def table(caption, header, rows, numbers=()):
+def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
     """Returns a table; the columns in `numbers` are aligned right."""
     def escape(text):
-        return html.escape(common.shown(text))
+        return html.escape(shown(text))
 
     def cell(column, text):
         return f'<td class="number">{escape(text)}</td>' if column in numbers else f"<td>{escape(text)}</td>"
@@ -62,22 +69,21 @@ def table(caption, header, rows, numbers=()):
             + "\n".join(lines) + "\n</table></div>")
 
 
-def percent(value):
+def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f}"
 
 
-def number(value, digits):
+def number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def what_was_run(runs):
+def what_was_run(runs: Sequence[RunData]) -> str:
     """Returns tables of the runs and of the differences between their configs."""
     if not runs:
         return ""
     rows = []
     for run in runs:
-        mode = "simulate" if run.simulated else run.config.get("run.mode", "?")
-        rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), mode,
+        rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), run.run.mode(),
                      "complete" if run.run.complete else "not complete", str(len(run.epochs["epoch"])), number(run.last("train_loss"), 4), number(run.last("eval_loss"), 4),
                      percent(run.last("eval_top1")), percent(run.last("eval_top5")), run.run.attributes["created"].replace("T", " ").replace("Z", "")))
     parts = [table("Runs, with the last losses and accuracies", ("run", "method", "k", "stages", "mode", "state", "epochs", "train loss (nat)", "eval loss (nat)", "eval top-1 (%)",
@@ -88,20 +94,23 @@ def what_was_run(runs):
         key_rows = [(key, runs[0].config[key]) for key in keys]
         parts.append("<details><summary>Config</summary>" + table("Config", ("key", runs[0].name), key_rows) + "</details>")
     elif differing:
-        differing.sort(key=lambda key: key in common.NEUTRAL_KEYS)
-        key_rows = [(key + (" (changes no result)" if key in common.UNCOMPARED_KEYS else ""), *(run.config.get(key, "not set") for run in runs))
+        differing.sort(key=lambda key: key in NEUTRAL_KEYS)
+        key_rows = [(key + (" (changes no result)" if key in UNCOMPARED_KEYS else ""), *(run.config.get(key, "not set") for run in runs))
                     for key in differing]
         text = table("Keys in which the configs differ", ("key", *(run.name for run in runs)), key_rows)
         parts.append(text if len(key_rows) <= MOST_ROWS else f"<details><summary>The {len(key_rows)} keys in which the configs differ</summary>{text}</details>")
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
+    words = [(run.name, *(common.shown(run.run.attributes[name]) for name in ("network", "optimiser", "data"))) for run in runs if run.run.mode() == "pytorch"]
+    if words:
+        parts.append(table("Runs in PyTorch: what they train (the keys of model, optim and data.set do not say it)", ("run", "network", "optimiser", "data"), words))
     commands = [(run.name, run.run.attributes["command"], run.run.attributes["petra_version"], run.run.attributes["backend"]) for run in runs]
     parts.append("<details><summary>Commands, versions and backends</summary>" +
                  table("Commands", ("run", "command", "petra", "backend"), commands) + "</details>")
     return "\n".join(parts)
 
 
-def left_out(sections):
+def left_out(sections: Sequence[dict]) -> list[str]:
     """Returns a line for each reason: sections without figures, and runs that sections with figures lack."""
     lines = {}
     for section in sections:
@@ -111,7 +120,7 @@ def left_out(sections):
     return [f'{", ".join(titles)}: {reason}' for reason, titles in lines.items()]
 
 
-def body_of(sections, tables):
+def body_of(sections: Sequence[dict], tables: str) -> str:
     parts = []
     if tables:
         parts.append(f'<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n{tables}\n</section>')
@@ -127,15 +136,15 @@ def body_of(sections, tables):
     return "\n".join(parts)
 
 
-def page(title, subtitle, runs, sections):
+def page(title: str, subtitle: str, runs: Sequence[RunData], sections: Sequence[dict]) -> str:
     """Returns the page as text. The library is packed to a third of its size; browsers unpack it (DecompressionStream)."""
-    offline, = common.modules("plotly.offline")
+    offline, = modules("plotly.offline")
     library = base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
     tables = what_was_run(runs)
-    shown = [{"id": section["id"], "figures": section["figures"]} for section in sections if section["figures"]]
+    drawn = [{"id": section["id"], "figures": section["figures"]} for section in sections if section["figures"]]
     links = [(section["id"], section["title"]) for section in sections if section["figures"]]
     links = ([("runs", "What was run")] if tables else []) + links + ([("left-out", "Left out")] if left_out(sections) else [])
-    return PAGE.format(title=html.escape(common.shown(title)), subtitle=html.escape(common.shown(subtitle)), css=read("report_page.css"), script=read("report_page.js"),
+    return PAGE.format(title=html.escape(shown(title)), subtitle=html.escape(shown(subtitle)), css=read("page.css"), script=read("page.js"),
                        links="\n".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links),
                        body=body_of(sections, tables), library=library,
-                       data=json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+                       data=json.dumps(drawn, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads runs of petra, for notebooks and scripts.
 
-    import petra_runs
-    run = petra_runs.Run("runs/mine")           # a folder, or its run.h5; also while the run continues
+    import petrapipe
+    run = petrapipe.Run("runs/mine")            # a folder, or its run.h5; also while the run continues
     run.config["method.name"], run.complete, run.stages
     run.epochs, run.losses, run.actions         # pandas.DataFrame, the units in .attrs["units"]
     run.peak_memory                             # pandas.DataFrame, stage by category, bytes
@@ -10,37 +10,32 @@
     run.array("memory/peak_bytes")              # any data set of the log, labelled
 
 Needs h5py and numpy; only DataFrames need pandas, and only to_xarray() needs xarray (Debian: python3-h5py python3-pandas python3-xarray).
-docs/hdf5-schema.md describes the contents of a run. No function here ends the process: an error raises petra_runs.Error with one line.
+docs/hdf5-schema.md describes the contents of a run.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
-import re
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
-# The program keeps the file open while it writes; a lock would exclude readers. This must be set before h5py is loaded, because it
-# overrides the request for each file.
-os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
+from .configs import read_config
+from .errors import Error, Unreadable
+from .modules import modules
 
-import h5py  # noqa: E402
-import numpy  # noqa: E402
+h5py, numpy = modules("h5py", "numpy")
 
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+# Texts of the root. The last three describe in words what a run in PyTorch trains; other logs lack them.
+ATTRIBUTES = ("created", "command", "backend", "petra_version", "git_commit", "network", "optimiser", "data")
 # The attribute that names the entries of a dimension with this name.
 LEGENDS = {"category": "categories", "part": "parts", "kind": "kinds", "figure": "columns"}
 
 
-class Error(ValueError):
-    """A run lacks the requested data. `status` is the exit status of a script that ends with it (docs/adr/0004-exit-codes.md)."""
-
-    status = 2
-
-
-class Unreadable(Error):
-    """A file is missing, or is not the log of a run."""
-
-    status = 1
-
-
-def open_log(path):
+def open_log(path: str) -> h5py.File:
     """Opens an HDF5 file for reading, without a lock if this h5py can."""
     try:
         return h5py.File(path, "r", locking=False)
@@ -48,7 +43,7 @@ def open_log(path):
         return h5py.File(path, "r")
 
 
-def text_attribute(node, name):
+def text_attribute(node: h5py.Group | h5py.Dataset, name: str) -> str:
     """Returns an attribute as text, for any string type; "" if it is missing."""
     value = node.attrs.get(name, "")
     if hasattr(value, "ravel") and not isinstance(value, bytes):
@@ -56,49 +51,35 @@ def text_attribute(node, name):
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def texts_attribute(node, name):
+def texts_attribute(node: h5py.Group | h5py.Dataset, name: str) -> list[str]:
     """Returns an attribute that is a list of texts; [] if it is missing."""
     return [text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text) for text in numpy.ravel(node.attrs.get(name, []))]
 
 
-def unquoted(text):
-    return text.strip().strip("\"'")
-
-
-def read_config(text):
-    """Returns an expanded config as a dictionary of dotted keys and texts. It reads block style, and a mapping in braces within one line."""
-    values, path = {}, []
-    for line in text.splitlines():
-        match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
-        if not match:
-            continue
-        depth, rest = len(match.group(1)), (match.group(3) or "").strip()
-        path = [entry for entry in path if entry[0] < depth] + [(depth, match.group(2))]
-        key = ".".join(name for _, name in path)
-        if rest.startswith("{"):
-            values.update((f"{key}.{name}", unquoted(value)) for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest))
-        elif rest:
-            values[key] = unquoted(rest)
-    return values
-
-
 class Labelled:
     """An array whose dimensions have names and whose entries have coordinates: a small part of xarray.DataArray. to_xarray() makes one if xarray is
-    installed. A coordinate belongs to the dimension of its name, or to that of `along`: an epoch belongs to "probe"."""
+    installed. `values` has one axis for each of `dims`, and a coordinate has one entry for each place of its dimension: the dimension of its name, or
+    that of `along` (an epoch belongs to "probe").
 
-    def __init__(self, values, dims, coords=None, units="1", name="", along=None):
+    >>> cosine = Labelled([[0.5, 1.0], [0.7, numpy.nan]], ["probe", "stage"], {"probe": numpy.arange(2), "stage": numpy.array([1, 2])})
+    >>> cosine.sel(stage=1).values.tolist(), cosine.mean("probe").values.tolist()
+    ([0.5, 0.7], [0.6, 1.0])
+    """
+
+    def __init__(self, values: Any, dims: Sequence[str], coords: Mapping[str, numpy.ndarray] | None = None, units: str = "1", name: str = "",
+                 along: Mapping[str, str] | None = None) -> None:
         self.values, self.dims, self.coords = numpy.asarray(values), tuple(dims), dict(coords or {})
         self.units, self.name, self.along = units, name, dict(along or {})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         extents = ", ".join(f"{dim}: {extent}" for dim, extent in zip(self.dims, self.values.shape))
         return f"<Labelled {self.name} ({extents}) in {self.units}>\n{self.values!r}"
 
-    def _without(self, dim, values):
+    def _without(self, dim: str, values: numpy.ndarray) -> Labelled:
         coords = {name: places for name, places in self.coords.items() if self.along.get(name, name) != dim}
         return Labelled(values, [other for other in self.dims if other != dim], coords, self.units, self.name, self.along)
 
-    def sel(self, **places):
+    def sel(self, **places: Any) -> Labelled:
         """Returns the part at these coordinates: sel(stage=3), sel(category="graph"). Raises Error if there is none."""
         result = self
         for dim, place in places.items():
@@ -110,32 +91,29 @@ class Labelled:
             result = result._without(dim, numpy.take(result.values, found[0], axis=result.dims.index(dim)))
         return result
 
-    def mean(self, dim):
+    def mean(self, dim: str) -> Labelled:
         """Returns the mean over a dimension without NaN; NaN if no value remains."""
         return self._without(dim, mean(self.values, self.dims.index(dim)))
 
-    def to_xarray(self):
+    def to_xarray(self) -> xarray.DataArray:
         coords = {name: (self.along.get(name, name), places) for name, places in self.coords.items()}
-        return optional("xarray").DataArray(self.values, coords, self.dims, self.name, {"units": self.units})
+        xarray, = modules("xarray")
+        return xarray.DataArray(self.values, coords, self.dims, self.name, {"units": self.units})
 
 
-def mean(values, axis=0):
-    """Returns the mean over one dimension without NaN; NaN if no value remains."""
+def mean(values: numpy.ndarray, axis: int = 0) -> numpy.ndarray:
+    """Returns the mean over one dimension without NaN; NaN if no value remains. The result lacks this dimension.
+
+    >>> mean(numpy.array([[1.0, numpy.nan], [3.0, numpy.nan]])).tolist()
+    [2.0, nan]
+    """
     finite = numpy.isfinite(values)
     count = finite.sum(axis=axis)
     sums = numpy.where(finite, values, 0.0).sum(axis=axis)
     return numpy.where(count > 0, sums / numpy.maximum(count, 1), numpy.nan)
 
 
-def optional(name):
-    """Loads a module that only a part of this module needs."""
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise ImportError(f"this needs the module {name} ({error}); expected it beside h5py, in Debian the package python3-{name}") from None
-
-
-def log_path(place):
+def log_path(place: str) -> str:
     """Returns the path of the log of a run: the file itself, or the one in the folder."""
     return os.path.join(place, "run.h5") if os.path.isdir(place) else place
 
@@ -143,32 +121,33 @@ def log_path(place):
 class Run:
     """A run according to its log. Every attribute is read on access, from the current file."""
 
-    def __init__(self, place):
+    def __init__(self, place: str | os.PathLike) -> None:
         self.path = log_path(os.fspath(place))
         with self._open() as file:
-            self.attributes = {name: text_attribute(file, name) for name in ("created", "command", "backend", "petra_version", "git_commit")}
+            self.attributes = {name: text_attribute(file, name) for name in ATTRIBUTES}
             self.complete = int(file.attrs.get("complete", 0)) == 1
             self.epoch_microbatches = int(file.attrs.get("microbatches_per_epoch", 0))  # 0: unknown
             self.config = read_config(text_attribute(file, "config"))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Run {self.path}: {self.config.get('method.name', '?')}, {'complete' if self.complete else 'not complete'}>"
 
     @contextlib.contextmanager
-    def _open(self):
+    def _open(self) -> Iterator[h5py.File]:
         try:
             with open_log(self.path) as file:
                 yield file
         except (OSError, KeyError) as error:
             raise Unreadable(f"{self.path}: not readable as a run log: {error}") from None
 
-    def has(self, name):
+    def has(self, name: str) -> bool:
         """Returns whether the log has this group or data set."""
         with self._open() as file:
             return name in file
 
-    def columns(self, group, names=None):
-        """Returns the data sets of a group that have one dimension, cut to the shortest length, because a run may be writing them."""
+    def columns(self, group: str, names: Sequence[str] | None = None) -> dict[str, numpy.ndarray]:
+        """Returns the data sets of a group that have one dimension, or those with these names, by name. All have the shape (rows,): they are cut to the
+        shortest length, because a run may be writing them. docs/hdf5-schema.md has their units."""
         with self._open() as file:
             if group not in file:
                 raise Error(f"{self.path}: has no {group}")
@@ -181,21 +160,26 @@ class Run:
         length = min((len(column) for column in columns.values()), default=0)
         return {name: column[:length] for name, column in columns.items()}
 
-    def is_simulated(self):
+    def is_simulated(self) -> bool:
         """Whether petra simulate made the run; a rehearsal (cluster.stages with run.mode: execute) is not simulated."""
         return self.attributes["backend"] == "none: costs only"
 
-    def clock(self):
+    def mode(self) -> str:
+        """How it ran: "simulate", "pytorch", or its run.mode."""
+        pytorch = self.attributes["backend"].startswith("PyTorch ")
+        return "simulate" if self.is_simulated() else "pytorch" if pytorch else self.config.get("run.mode", "?")
+
+    def clock(self) -> str:
         """The clock of the actions: "wall" in an executed run, otherwise "virtual"."""
         return "wall" if self.config.get("run.mode") == "execute" and not self.is_simulated() else "virtual"
 
-    def microbatches_per_epoch(self):
+    def microbatches_per_epoch(self) -> int:
         """The number in the log. If the log lacks it, the number of rows of the first epoch, which is complete as soon as a row of another epoch
         follows."""
         epochs = self.columns("train", ["epoch"])["epoch"]
         return self.epoch_microbatches or max(1, int(numpy.count_nonzero(epochs == epochs[:1])))
 
-    def array(self, name):
+    def array(self, name: str) -> Labelled:
         """Returns any data set as Labelled; stages count from 1, other dimensions count from 0 or have names."""
         with self._open() as file:
             if name not in file:
@@ -208,24 +192,26 @@ class Run:
                 coords[dim] = numpy.array(names) if names else numpy.arange(extent) + (dim == "stage")
             return Labelled(node[()], dims, coords, text_attribute(node, "units") or "1", name)
 
-    def frame(self, group, names=None):
+    def frame(self, group: str, names: Sequence[str] | None = None) -> pandas.DataFrame:
         """Returns columns of a group as a pandas.DataFrame, with their units in .attrs["units"]."""
-        frame = optional("pandas").DataFrame(self.columns(group, names))
+        pandas, = modules("pandas")
+        frame = pandas.DataFrame(self.columns(group, names))
         with self._open() as file:
             frame.attrs["units"] = {name: text_attribute(file[group][name], "units") for name in frame.columns}
         return frame
 
     @property
-    def epochs(self):
+    def epochs(self) -> pandas.DataFrame:
+        """The columns of /epoch, one row per epoch."""
         return self.frame("epoch")
 
     @property
-    def losses(self):
+    def losses(self) -> pandas.DataFrame:
         """The losses, one row per microbatch."""
         return self.frame("train")
 
-    def action_columns(self):
-        """The columns of /trace/actions; `kind` as letters: F, B, W, U, E."""
+    def action_columns(self) -> dict[str, numpy.ndarray]:
+        """The columns of /trace/actions, each of shape (actions,): times in ns, stages from 1, microbatches from 0, `kind` as letters: F, B, W, U, E."""
         if not self.has("trace/actions"):
             raise Error(f"{self.path}: no actions; expected a run with run.trace_actions: true")
         columns = self.columns("trace/actions")
@@ -237,36 +223,39 @@ class Run:
         return columns
 
     @property
-    def devices(self):
+    def devices(self) -> Sequence[int]:
         """The device of each stage, from 1, of a run that recorded its actions; [] if every device has one stage."""
         with self._open() as file:
             return file["trace/actions/stage"].attrs.get("devices", []) if "trace/actions" in file else []
 
-    def stage_labels(self, stages):
+    def stage_labels(self, stages: Sequence[int]) -> list[str]:
         """Labels for stages: "5", or "5 (device 1)" if devices have several."""
         devices = self.devices
         return [f"{stage} (device {devices[stage - 1]})" if 0 < stage <= len(devices) else str(stage) for stage in stages]
 
     @property
-    def actions(self):
-        return optional("pandas").DataFrame(self.action_columns())
+    def actions(self) -> pandas.DataFrame:
+        """The actions, one row each: action_columns as a DataFrame."""
+        pandas, = modules("pandas")
+        return pandas.DataFrame(self.action_columns())
 
     @property
-    def stages(self):
+    def stages(self) -> list[str]:
         """Names of the stages, from the first on; [] for a run without a model."""
         with self._open() as file:
             rows = file["model/stages"][:] if "model/stages" in file else numpy.zeros(0, dtype=[("name", "S1")])
         return [name.decode("utf-8", "backslashreplace") for name in rows["name"]]
 
     @property
-    def peak_memory(self):
+    def peak_memory(self) -> pandas.DataFrame:
         """Maximum bytes of each stage, by category and in total; the maxima need not be at the same moment."""
-        pandas, peaks = optional("pandas"), self.array("memory/peak_bytes")
+        pandas, = modules("pandas")
+        peaks = self.array("memory/peak_bytes")
         frame = pandas.DataFrame(peaks.values, index=pandas.Index(peaks.coords["stage"], name="stage"), columns=peaks.coords["category"])
         frame["total"] = self.array("memory/total_peak_bytes").values
         return frame
 
-    def probe(self, name):
+    def probe(self, name: str) -> Labelled:
         """Returns a figure of /probe such as "cosine/method_delayed", with dimensions (probe, stage) and the coordinates `epoch` and `microbatch` of
         each probe."""
         if not self.has("probe/epoch"):
@@ -280,3 +269,23 @@ class Run:
         for place, values in rows.items():
             found.coords[place], found.along[place] = values[:length], dim
         return found
+
+
+def run_names(paths: Sequence[str]) -> list[str]:
+    """Names runs by their folders (the value of --output), or by their files if these are not called run.h5, with as many parent folders as are
+    needed to distinguish them.
+
+    >>> run_names(["runs/a/run.h5", "runs/b/run.h5", "old/b/run.h5"])
+    ['a', 'runs/b', 'old/b']
+    """
+    parts = []
+    for path in paths:
+        folder, name = os.path.split(os.path.abspath(path))
+        parts.append(folder.split(os.sep) if name == "run.h5" else [*folder.split(os.sep), os.path.splitext(name)[0]])
+    taken = [1] * len(paths)
+    while True:
+        names = ["/".join(part[-count:]) for part, count in zip(parts, taken)]
+        more = [min(count + 1, len(part)) if names.count(name) > 1 else count for name, part, count in zip(names, parts, taken)]
+        if more == taken:
+            return names
+        taken = more

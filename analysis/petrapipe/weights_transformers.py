@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that weights_pytorch.py gives the tensors of a GPT: those of Hugging Face's GPT2LMHeadModel. A RevGPT has the same names with
+"""The names of the tensors of a GPT in a state_dict: those of Hugging Face's GPT2LMHeadModel. A RevGPT has the same names with
 `reversible` instead of `transformer`, because nothing else in a state_dict distinguishes the two."""
 
-import re
+from __future__ import annotations
 
-from plot_common import fail
+import re
+from typing import Iterator, Mapping
+
+from .errors import Error
 
 TRUNKS = {"gpt": "transformer", "revgpt": "reversible"}
 HEAD = "lm_head.weight"
@@ -14,28 +17,33 @@ MASKS = r"h\.\d+\.attn\.(bias|masked_bias)$"
 
 
 class Transformer:
-    """The network of the tensors, in the words of a config."""
+    """A GPT or RevGPT, in the words of a config.
 
-    def __init__(self, family, depth, width, heads, context, classes):
+    >>> Transformer("gpt", 2, 8, 2, 5, 64).settings()
+    '--set model.family=gpt --set model.depth=2 --set model.width=8 --set model.heads=2 --set model.context=5'
+    """
+
+    def __init__(self, family: str, depth: int, width: int, heads: int, context: int, classes: int) -> None:
         self.family, self.depth, self.width, self.heads, self.context, self.classes = family, depth, width, heads, context, classes
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.family}-{self.depth} width {self.width}, {self.heads} heads, context {self.context}, {self.classes} classes"
 
-    def settings(self):
+    def settings(self) -> str:
+        """Returns the options of petra that make this network."""
         values = {"family": self.family, "depth": self.depth, "width": self.width, "heads": self.heads, "context": self.context}
         return " ".join(f"--set model.{key}={value}" for key, value in values.items())
 
 
-def norm(petra, torch, width):
+def norm(petra: str, torch: str, width: int) -> list[tuple[str, str, tuple]]:
     return [(f"{petra}/scale", f"{torch}.weight", (width,)), (f"{petra}/shift", f"{torch}.bias", (width,))]
 
 
-def linear(petra, torch, outputs, inputs):
+def linear(petra: str, torch: str, outputs: int, inputs: int) -> list[tuple[str, str, tuple]]:
     return [(f"{petra}/weight", f"{torch}.weight", (outputs, inputs)), (f"{petra}/bias", f"{torch}.bias", (outputs,))]
 
 
-def tensors(network):
+def tensors(network: Transformer) -> Iterator[tuple[str, str, tuple]]:
     """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the embedding to the head."""
     trunk, width = TRUNKS[network.family], network.width
     yield "01/tokens/weight", f"{trunk}.{TABLE}", (network.classes, width)
@@ -53,22 +61,26 @@ def tensors(network):
     yield f"{head}/fc/weight", HEAD, (network.classes, width)
 
 
-def is_transposed(name):
-    """Returns whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's linear map."""
+def is_transposed(name: str) -> bool:
+    """Returns whether a tensor of a state_dict is (in, out): the weight of a Conv1D, Hugging Face's linear map.
+
+    >>> is_transposed("transformer.h.0.attn.c_attn.weight"), is_transposed("lm_head.weight")
+    (True, False)
+    """
     return re.search(r"\.c_(attn|proj|fc)\.weight$", name) is not None
 
 
-def network_of_petra(path, label, shapes):
+def network_of_petra(path: str, label: str, shapes: Mapping[str, tuple]) -> Transformer | None:
     """Returns the network of weights.h5, whose attribute `model` is `label`; None for another kind."""
     if "01/tokens/weight" not in shapes:
         return None
     found = re.fullmatch(r"(gpt|revgpt)-(\d+) width (\d+), (\d+) heads, context (\d+), (\d+) classes", label)
     if not found:
-        fail(f"{path}: its attribute model is '{label}'; expected that of a gpt or a revgpt, whose tensors have the same names")
+        raise Error(f"{path}: its attribute model is '{label}'; expected that of a gpt or a revgpt, whose tensors have the same names")
     return Transformer(found[1], *(int(number) for number in found.groups()[1:]))
 
 
-def rectified(values):
+def rectified(values: Mapping) -> tuple[dict, bool]:
     """Returns a state_dict with the parts that Hugging Face omits: the prefix of a trunk that was saved alone, and the head if it is the table of the
     tokens. The second value says whether the head was added."""
     values = dict(values)
@@ -82,7 +94,7 @@ def rectified(values):
     return values, tied
 
 
-def network_of_state(path, shapes, heads):
+def network_of_state(path: str, shapes: Mapping[str, tuple], heads: int | None) -> Transformer | None:
     """Returns the network of a rectified state_dict with these shapes; None for another kind."""
     found = [family for family, trunk in TRUNKS.items() if f"{trunk}.{TABLE}" in shapes]
     if not found:
@@ -91,9 +103,9 @@ def network_of_state(path, shapes, heads):
     layers = {int(match[1]) for match in (re.match(rf"{trunk}\.h\.(\d+)\.", name) for name in shapes) if match}
     table, positions = shapes[f"{trunk}.{TABLE}"], shapes.get(f"{trunk}.wpe.weight", ())
     if len(found) > 1 or layers != set(range(len(layers))) or not layers or len(table) != 2 or len(positions) != 2:
-        fail(f"{path}: {trunk}.{TABLE} {table}, {trunk}.wpe.weight {positions}, layers {sorted(layers)}: no GPT-2 has these")
+        raise Error(f"{path}: {trunk}.{TABLE} {table}, {trunk}.wpe.weight {positions}, layers {sorted(layers)}: no GPT-2 has these")
     if not heads:
-        fail(f"{path}: a state_dict does not contain the number of heads; expected --heads N")
+        raise Error(f"{path}: a state_dict does not contain the number of heads; expected --heads N (of a function: heads=N)")
     if heads < 0 or table[1] % heads:
-        fail(f"{path}: {heads} heads for {table[1]} features; expected a divisor")
+        raise Error(f"{path}: {heads} heads for {table[1]} features; expected a divisor")
     return Transformer(family, len(layers), table[1], heads, positions[0], table[0])

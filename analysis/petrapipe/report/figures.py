@@ -5,17 +5,20 @@ A section is a dictionary with id, title and text, and with figures or `missing`
 a list of choices) and views: one (traces, layout) for each combination of choices, keyed by the numbers of the choices, such as "0/2".
 """
 
+from __future__ import annotations
+
 import itertools
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy
 
-import plot_common as common
-import plot_reach
-import plot_sweep
-import plot_timeline
-import report_data
-from plot_common import plotted
-from report_data import rounded
+from ..figures import look
+from ..figures import reach as plot_reach
+from ..figures import sweep as plot_sweep
+from ..figures import timeline as plot_timeline
+from ..text import plotted, shown
+from . import data as report_data
+from .data import RunData, SweepData, rounded
 
 # Colours of cosines from -1 to 1: red below 0, blue above, and most of the shades near 1, where most cosines are.
 COSINES = [[0, "#b2182b"], [0.25, "#ef8a62"], [0.5, "#f7f7f7"], [0.75, "#92c5de"], [0.9, "#4393c3"], [0.975, "#2166ac"], [1, "#053061"]]
@@ -24,59 +27,59 @@ DASHES = ["solid", "dash", "dot", "dashdot"]
 MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
 MB = 1e6  # as the program prints it
 # Colours of the nine categories of memory, in their order; lightness distinguishes the last three from the others.
-CATEGORY_COLOURS = [*common.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
+CATEGORY_COLOURS = [*look.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
 
 
-def style(number):
+def style(number: int) -> tuple[str, str, str]:
     """Returns colour, symbol and dash of a run by its number, the same in every figure."""
-    turn = number // len(common.COLOURS)
-    return common.COLOURS[number % len(common.COLOURS)], SYMBOLS[(number + turn) % len(SYMBOLS)], DASHES[turn % len(DASHES)]
+    turn = number // len(look.COLOURS)
+    return look.COLOURS[number % len(look.COLOURS)], SYMBOLS[(number + turn) % len(SYMBOLS)], DASHES[turn % len(DASHES)]
 
 
-def axis(title, **more):
+def axis(title: str, **more: Any) -> dict:
     return {"title": {"text": title}, "automargin": True, **more}
 
 
-def stage_axis(stages, most=24, labels=None, **more):
+def stage_axis(stages: list[int], most: int = 24, labels: list[str] | None = None, **more: Any) -> dict:
     """Puts ticks at stages and not between them."""
     some = slice(None, None, -(-len(stages) // most))
     return axis("stage", tickvals=stages[some], **({"ticktext": labels[some]} if labels else {}), **more)
 
 
-def layout(x, y, **more):
+def layout(x: dict, y: dict, **more: Any) -> dict:
     return {"xaxis": x, "yaxis": y, **more}
 
 
-def view(traces, **more):
+def view(traces: list[dict], **more: Any) -> dict:
     return {"traces": traces, "layout": layout(**more)}
 
 
-def figure(caption, views, controls=()):
+def figure(caption: str, views: dict[str, dict], controls: Sequence[dict] = ()) -> dict:
     """Makes a figure. The page finds a view by the choices of all controls, so each combination must have a view."""
     keys = ["/".join(map(str, places)) for places in itertools.product(*(range(len(one["choices"])) for one in controls))]
     assert sorted(keys) == sorted(views), f"{caption}: has views {sorted(views)}; expected {sorted(keys)}"
     return {"caption": caption, "controls": list(controls), "views": views}
 
 
-def single(caption, traces, **more):
+def single(caption: str, traces: list[dict], **more: Any) -> dict:
     return figure(caption, {"": view(traces, **more)})
 
 
-def control(label, choices, kind="select"):
+def control(label: str, choices: Iterable[str], kind: str = "select") -> dict:
     return {"label": label, "choices": list(choices), "kind": kind}
 
 
-def section(name, title, text, figures, reason, without=()):
+def section(name: str, title: str, text: str, figures: list[dict], reason: str, without: Sequence[RunData | SweepData] = ()) -> dict:
     """Makes a section. `reason` says why there are no figures, or why the figures lack the runs `without`."""
     return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else reason, "reason": reason,
             "without": [run.name for run in without] if figures else []}
 
 
-def others(runs, those):
+def others(runs: Sequence[RunData], those: Sequence[RunData]) -> list[RunData]:
     return [run for run in runs if run not in those]
 
 
-def lines_of(run, number):
+def lines_of(run: RunData, number: int) -> dict:
     """Returns the look of the lines of a run, the same in every figure. Traces of one legend group are hidden together."""
     colour, symbol, dash = style(number)
     return {"type": "scatter", "mode": "lines+markers", "name": plotted(run.label()), "legendgroup": run.name,
@@ -85,13 +88,13 @@ def lines_of(run, number):
 
 # --- trainings ---
 
-def from_zero(traces):
+def from_zero(traces: list[dict]) -> str:
     """Returns whether an axis begins at 0; it does not if this would press all curves together."""
     values = [value for trace in traces for value in trace["y"] if value is not None]
     return "tozero" if min(values) < 0.5 * max(values) else "normal"
 
 
-def training(runs):
+def training(runs: Sequence[RunData]) -> dict:
     trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
     losses, evaluations, accuracies = [], [], []
     for number, run in enumerate(runs):
@@ -119,7 +122,7 @@ def training(runs):
     figures = []
     if losses:
         figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time, showlegend=legend,
-                              y=axis(f"cross-entropy ({common.loss_unit(run.labels for run in trained)})", rangemode=from_zero(losses))))
+                              y=axis(f"cross-entropy ({look.loss_unit(run.labels for run in trained)})", rangemode=from_zero(losses))))
     if evaluations:
         figures.append(single("Loss on the evaluation set after each epoch", evaluations, x=time, showlegend=legend, y=axis("cross-entropy (nats per token)")))
     if accuracies:
@@ -131,7 +134,7 @@ def training(runs):
 
 # --- fidelity of gradients ---
 
-def heat(x, stages, values, x_title, measure):
+def heat(x: list, stages: list[int], values: numpy.ndarray, x_title: str, measure: str) -> dict:
     """Draws a heat map with stages downwards. Cosines use their whole range, with one colour above 0 and one below. Norm ratios use their logarithm,
     so that 1/2 and 2 are equally far from 1; hovering shows the ratio."""
     trace = {"type": "heatmap", "x": x, "y": stages, "hoverongaps": False,
@@ -153,7 +156,7 @@ def heat(x, stages, values, x_title, measure):
     return trace
 
 
-def fidelity(runs):
+def fidelity(runs: Sequence[RunData]) -> dict:
     probed = [run for run in runs if run.run.has("probe/epoch") and report_data.probes(run, "cosine", "method_delayed")]
     figures, over = [], ["epoch", "microbatch"]
     for measure, words in MEASURES.items():
@@ -182,7 +185,7 @@ def fidelity(runs):
 
 # --- lags ---
 
-def lag(runs):
+def lag(runs: Sequence[RunData]) -> dict:
     found = {run: report_data.lags(run) for run in runs}
     recorded = [run for run in runs if found[run]]
     simulated = [run for run in runs if run.run.has("simulate/lag_mean")]
@@ -215,7 +218,7 @@ def lag(runs):
 
 # --- memory ---
 
-def memory(runs):
+def memory(runs: Sequence[RunData]) -> dict:
     known = [run for run in runs if run.run.has("memory/total_peak_bytes")]
     views = {}
     for r, run in enumerate(known):
@@ -237,8 +240,8 @@ def memory(runs):
 
 # --- timeline ---
 
-def timeline_view(actions, clock, labels):
-    """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its pixels allow (`detail` in report_page.js)."""
+def timeline_view(actions: dict[str, numpy.ndarray], clock: str, labels: Callable[[list[int]], list[str]]) -> dict:
+    """Returns the traces of a timeline. The page draws the actions itself, in as much detail as its pixels allow (`detail` in page.js)."""
     first, last = int(actions["start_ns"].min()), int(actions["end_ns"].max())
     size, unit = plot_timeline.unit_of(1e-9 * max(last - first, 1))
     there = [kind for kind in plot_timeline.KINDS if (actions["kind"] == kind).any()]
@@ -267,7 +270,7 @@ def timeline_view(actions, clock, labels):
     return found
 
 
-def timeline(runs):
+def timeline(runs: Sequence[RunData]) -> dict:
     recorded = {run: found for run in runs for found in [report_data.windows(run)] if found}
     figures = []
     for run, parts in recorded.items():
@@ -284,7 +287,7 @@ def timeline(runs):
 
 # --- predicted and measured ---
 
-def pace(runs):
+def pace(runs: Sequence[RunData]) -> dict:
     executed = {run: found for run in runs for found in [report_data.pace(run)] if found}
     predicted = {run: found for run, found in executed.items() if numpy.isfinite(found[0][1])}
     figures = []
@@ -300,29 +303,30 @@ def pace(runs):
                    others(runs, list(predicted)))
 
 
-def pace_traces(x, rows):
-    """Returns traces of rows with measured, predicted, low and high."""
+def pace_traces(x: list, rows: numpy.ndarray) -> list[dict]:
+    """Returns traces of rows with measured, predicted, low and high, of shape (rows, 4)."""
     measured = {"type": "scatter", "mode": "markers", "name": "measured", "x": x, "y": rounded(rows[:, 0]),
-                "marker": {"symbol": "circle", "size": 9, "color": common.COLOURS[0]}}
+                "marker": {"symbol": "circle", "size": 9, "color": look.COLOURS[0]}}
     predicted = {"type": "scatter", "mode": "markers", "name": "predicted", "x": x, "y": rounded(rows[:, 1]),
-                 "marker": {"symbol": "diamond-open", "size": 10, "color": common.COLOURS[1]}}
+                 "marker": {"symbol": "diamond-open", "size": 10, "color": look.COLOURS[1]}}
     if numpy.isfinite(rows[:, 2:]).any():
         predicted["error_y"] = {"type": "data", "symmetric": False, "array": rounded(rows[:, 3] - rows[:, 1]),
-                                "arrayminus": rounded(rows[:, 1] - rows[:, 2]), "color": common.COLOURS[1]}
+                                "arrayminus": rounded(rows[:, 1] - rows[:, 2]), "color": look.COLOURS[1]}
     return [measured, predicted]
 
 
 # --- sweeps ---
 
-def band(colour, x, low, high, name):
+def band(colour: str, x: list[float], low: list[float], high: list[float], name: str) -> dict:
     red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
     return {"type": "scatter", "mode": "lines", "x": x + x[::-1], "y": rounded(high + low[::-1]), "fill": "toself", "line": {"width": 0},
             "fillcolor": f"rgba({red},{green},{blue},0.18)", "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
 
 
-def sweep_view(sweep, key, shown):
-    lines, _ = plot_sweep.read(sweep.path, key, shown, quiet=True)
-    label, factor = plot_sweep.FIGURES.get(shown, (shown, 1))
+def sweep_view(sweep: SweepData, key: str, name: str) -> dict:
+    """Returns the view of a figure of a sweep over one of its keys."""
+    lines, _ = plot_sweep.read(sweep.path, key, name, quiet=True)
+    label, factor = plot_sweep.FIGURES.get(name, (name, 1))
     values = list(dict.fromkeys(value for points in lines.values() for value, _, _ in points))
     numeric = all(plot_sweep.number(value) is not None for value in values)
     traces, single_seed = [], False
@@ -346,14 +350,14 @@ def sweep_view(sweep, key, shown):
     return found
 
 
-def sweeps(found):
+def sweeps(found: Sequence[SweepData]) -> dict:
     figures = []
     for sweep in found:
-        axes, shown = sweep.axes(), sweep.figures()
-        views = {f"{a}/{f}": sweep_view(sweep, key, name) for a, key in enumerate(axes) for f, name in enumerate(shown)}
+        axes, names = sweep.axes(), sweep.figures()
+        views = {f"{a}/{f}": sweep_view(sweep, key, name) for a, key in enumerate(axes) for f, name in enumerate(names)}
         if views:
             figures.append(figure(f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands; {sweep.progress()}", views,
-                                  [control("over", axes), control("figure", shown)]))
+                                  [control("over", axes), control("figure", names)]))
     none = "; ".join(f"{sweep.name} has no figures yet: {sweep.progress()}" for sweep in found if not sweep.figures())
     return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show.", figures, none,
                    [sweep for sweep in found if not sweep.figures()])
@@ -361,7 +365,7 @@ def sweeps(found):
 
 # --- seconds to a target ---
 
-def reach_traces(reach, cluster, factor):
+def reach_traces(reach: plot_reach.Reach, cluster: dict, factor: float) -> list[dict]:
     traces, target = [], factor * reach.target["value"]
     for number, row in enumerate(cluster["rows"]):
         colour, symbol, dash = style(number)
@@ -379,7 +383,7 @@ def reach_traces(reach, cluster, factor):
     return traces
 
 
-def reach_table(cluster):
+def reach_table(cluster: dict) -> str:
     """Returns the seconds of each group in words."""
     words = []
     for row in sorted(cluster["rows"], key=lambda row: (plot_reach.reached(row) is None, row["seconds"]["mean"] or 0)):
@@ -388,7 +392,7 @@ def reach_table(cluster):
     return "; ".join(words)
 
 
-def seconds_to_target(found):
+def seconds_to_target(found: Sequence[plot_reach.Reach]) -> dict:
     figures = []
     for reach in found:
         label, factor = reach.quantity()
@@ -396,14 +400,14 @@ def seconds_to_target(found):
             model = f"; model {reach.model}" if reach.model else ""
             line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": factor * reach.target["value"], "y1": factor * reach.target["value"],
                     "line": {"dash": "dash", "width": 1, "color": "#888888"}}
-            figures.append(single(f"{common.shown(plot_reach.title_of(cluster))}: {reach.target['text']}. {common.shown(reach_table(cluster))}{common.shown(model)}",
+            figures.append(single(f"{shown(plot_reach.title_of(cluster))}: {reach.target['text']}. {shown(reach_table(cluster))}{shown(model)}",
                                   reach_traces(reach, cluster, factor), x=axis("seconds of the virtual clock", type="log"), y=axis(label), shapes=[line],
                                   showlegend=True))
     return section("reach", "Seconds to a target", "A line is the mean of the smoothed losses over the seeds of a group, a band the 95 % interval of this "
                    "mean; a point is where all seeds of a group reach the target (geometric mean), with its 95 % interval.", figures, "")
 
 
-def sections(runs, sweeps_found, reaches=()):
+def sections(runs: Sequence[RunData], sweeps_found: Sequence[SweepData], reaches: Sequence[plot_reach.Reach] = ()) -> list[dict]:
     """Returns the sections of the given runs, sweeps and objects of petra reach; without a run, none of those that show runs."""
     of_runs = [show(runs) for show in (training, fidelity, lag, memory, timeline, pace)] if runs else []
     return of_runs + ([sweeps(sweeps_found)] if sweeps_found else []) + ([seconds_to_target(reaches)] if reaches else [])

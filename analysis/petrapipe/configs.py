@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configs as petra prints them, and the keys that change no result."""
+
+from __future__ import annotations
+
+import re
+
+# Keys that change no result: they determine where files go (docs/config.md), or how a run gets to the same results.
+# tests/check_analysis compares them with src/config/keys.c.
+NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
+                "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus", "device.streams"}
+# These keys are for comparing runs: data at another place may be other data.
+UNCOMPARED_KEYS = NEUTRAL_KEYS - {"data.path"}
+
+
+def unquoted(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
+def read_config(text: str) -> dict[str, str]:
+    """Returns an expanded config as a dictionary of dotted keys and texts. It reads block style, and a mapping in braces within one line.
+
+    >>> read_config('method:\\n  name: petra\\noptim: {name: sgd, lr: 0.1}\\n')
+    {'method.name': 'petra', 'optim.name': 'sgd', 'optim.lr': '0.1'}
+    """
+    values, path = {}, []
+    for line in text.splitlines():
+        match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
+        if not match:
+            continue
+        depth, rest = len(match.group(1)), (match.group(3) or "").strip()
+        path = [entry for entry in path if entry[0] < depth] + [(depth, match.group(2))]
+        key = ".".join(name for _, name in path)
+        if rest.startswith("{"):
+            values.update((f"{key}.{name}", unquoted(value)) for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest))
+        elif rest:
+            values[key] = unquoted(rest)
+    return values

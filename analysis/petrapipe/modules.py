@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads modules that only a part of the package needs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+from .errors import MissingModule
+
+
+def modules(*names: str) -> list[ModuleType]:
+    """Returns the modules with these names. Otherwise raises MissingModule: which are missing in which Python, and what to install.
+
+    >>> json, = modules("json")
+    >>> json.dumps([1])
+    '[1]'
+    >>> modules("no_such_module")
+    Traceback (most recent call last):
+    petrapipe.errors.MissingModule: ... cannot load the module no_such_module; expected a Python that can: ...
+    """
+    found, missing, why = [], [], ""
+    for name in names:
+        try:
+            found.append(importlib.import_module(name))
+        except ImportError as error:
+            missing.append(name.split(".")[0])
+            if not isinstance(error, ModuleNotFoundError) or error.name != missing[-1]:
+                why = f" ({error})"
+    if missing:
+        s = "s" if missing[1:] else ""
+        raise MissingModule(
+            f"{sys.executable} cannot load the module{s} {', '.join(missing)}{why}; expected a Python that can: another by its path in "
+            f"PETRA_PYTHON, or this one after {sys.executable} -m pip install {' '.join(missing)} (Debian's /usr/bin/python3: the "
+            f"package{s} {' '.join('python3-' + name for name in missing)})")
+    return found

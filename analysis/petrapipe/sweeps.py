@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps according to their summary.csv (docs/sweep.md), and the interval of a mean over seeds. Needs only the standard library."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from typing import Iterable, Sequence
+
+from .errors import Unreadable
+
+
+def read_summary(path: str) -> list[tuple[str, dict[str, str], dict[str, str]]]:
+    """Returns the lines of a sweep's summary.csv: (combination, values of the keys that the grid varies, its row as texts by column). A combination
+    that does not set a key has the value of the base config (summaries of earlier versions lack it: there the key is missing). A grid with rows has
+    `row` among the keys. docs/sweep.md describes the columns; *_mean and *_interval95 are empty if there is no value."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            found = list(reader)
+            names = list(reader.fieldnames or [])
+            varied = names[names.index("overrides") + 1:names.index("cells")] if found else []
+            return [(row["combination"], {key: sole(row[key]) for key in varied} or
+                     dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row) for row in found]
+    except (OSError, KeyError, ValueError) as error:
+        raise Unreadable(f"{path}: not the summary of a sweep: {getattr(error, 'strerror', None) or error}") from None
+
+
+def sole(value: str) -> str:
+    """Returns the value of a list with one entry, such as method.extra_delay: [4], which a grid may also write.
+
+    >>> sole("[4]"), sole("[1, 2]"), sole("4")
+    ('4', '[1, 2]', '4')
+    """
+    return value[1:-1] if value[:1] == "[" and value[-1:] == "]" and "," not in value and value != "[]" else value
+
+
+def cell_name(keys: Iterable[str], values: dict[str, str]) -> str:
+    """Names a cell by some of its keys: the method by its name alone, others by the last part of the key and the value, or by the whole key if two
+    keys have the same last part. Keys that the cell does not set, and has from the base config, are left out.
+
+    >>> cell_name(["method.name", "method.accumulate", "optim.lr"], {"method.name": "petra", "method.accumulate": "4"})
+    'petra, accumulate 4'
+    """
+    keys = list(keys)
+    ends = [key.rsplit(".", 1)[-1] for key in keys]
+    words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
+    return ", ".join(word + values[key] for key, word in zip(keys, words) if key in values) or ("base" if keys else "")
+
+
+# Two-sided 95 % of Student's t by degrees of freedom; further on four terms of its expansion about the normal distribution's
+# 1.959964 (Abramowitz and Stegun 26.7.5), which are right to 1e-3 from 10 on.
+T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Returns half of the 95 % interval of the mean of `values` (Student's t); 0 for a single value, which has no scatter.
+
+    >>> round(half_interval([40, 50, 60]), 1)
+    24.8
+    """
+    count = len(values)
+    if count < 2:
+        return 0.0
+    z, v = 1.959964, count - 1
+    quantile = T_QUANTILES[v - 1] if v <= len(T_QUANTILES) else (
+        z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
+    return quantile * statistics.stdev(values) / count**0.5

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Free texts (names of files and runs, values of configs) as figures, tables, pages and messages show them."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+
+
+def shown(text: object) -> str:
+    r"""Returns a free text as every figure, table and message prints it: one line. Each byte of a character that could disturb a terminal, and each
+    byte that is not UTF-8, has the form \x1b, as in the program (src/base/utf8.h).
+
+    >>> print(shown("two\nlines"))
+    two\x0alines
+    """
+    def one(character):
+        code = ord(character)
+        plain = not (code < 0x20 or 0x7f <= code <= 0x9f or code in (0x61c, 0x200e, 0x200f, 0xfeff, 0xfffe, 0xffff) or 0x2028 <= code <= 0x202e or
+                     0x2066 <= code <= 0x2069 or 0xd800 <= code <= 0xdfff)
+        return character if plain else "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape" if 0xdc80 <= code <= 0xdcff else "surrogatepass"))
+    return "".join(map(one, str(text)))
+
+
+def drawn(text: object) -> str:
+    r"""Returns a free text that matplotlib draws unchanged: a $ begins no mathematics, and a leading _ does not hide it from a legend.
+
+    >>> print(drawn("5 $ a_b"))
+    5 \$ a_b
+    """
+    text = shown(text).replace("$", r"\$")
+    return "\u200b" + text if text.startswith("_") else text
+
+
+def plotted(text: object) -> str:
+    """Returns a free text that Plotly draws unchanged: it begins no tag such as <b>, and no reference such as &lt;.
+
+    >>> plotted("<b>")
+    '&lt;b&gt;'
+    """
+    return html.escape(shown(text), quote=False)
+
+
+def columns_of(text: str) -> int:
+    """Returns the number of columns of a terminal that a shown text takes.
+
+    >>> columns_of("ab"), columns_of("日本")
+    (2, 4)
+    """
+    return sum(0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def padded(text: object, columns: int, right: bool = False) -> str:
+    """Returns a free text padded to this number of columns, aligned left or right.
+
+    >>> padded("ab", 4), padded("ab", 4, right=True)
+    ('ab  ', '  ab')
+    """
+    text = shown(text)
+    blanks = " " * (columns - columns_of(text))
+    return blanks + text if right else text + blanks
+
+
+def cell(text: object) -> str:
+    r"""Returns a free text for a table of Markdown, in which | would end the cell.
+
+    >>> print(cell("a|b"))
+    a\|b
+    """
+    return shown(text).replace("|", r"\|")

@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts weights.h5 to a state_dict of PyTorch and back (docs/pytorch.md).
+
+    to_state("weights.h5", "model.pt")             # also .npz and .safetensors, which need no PyTorch
+    to_petra("resnet18.pth", "weights.h5")         # for petra train --set model.weights=weights.h5
+    to_petra("gpt2.safetensors", "gpt2.h5", heads=12)
+
+The network (family, depth, stem, width, classes) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
+has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs. Convolutions are (out, in, height,
+width), linear layers (out, in), everything of a batch norm (channels,)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import struct
+import warnings
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping
+
+from . import weights_transformers as transformers
+from .errors import Error, Unwritable
+from .modules import modules
+from .text import shown
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+Shape = tuple[int, ...]  # of a tensor
+
+DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; petra has no other depths
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
+ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
+# Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere, DataParallel at the front.
+WRAPPERS, FRONT = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"), "module."
+AVERAGED = "n_averaged"  # number of states in an average of weights (torch.optim.swa_utils)
+
+
+class Network:
+    """A RevNet or ResNet, in the words of a config.
+
+    >>> print(Network("revnet", 18, 64, "cifar", 10, "conv"))
+    revnet-18 width 64, cifar stem, 10 classes
+    """
+
+    def __init__(self, family: str, depth: int, width: int, stem: str, classes: int, downsample: str) -> None:
+        self.family, self.depth, self.width = family, depth, width
+        self.stem, self.classes, self.downsample = stem, classes, downsample
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.depth} width {self.width}, {self.stem} stem, {self.classes} classes"
+
+    def settings(self) -> str:
+        """Returns the options of petra that make this network."""
+        values = {"family": self.family, "depth": self.depth, "width": self.width, "stem": self.stem, "classes": self.classes}
+        if self.downsample != "conv":
+            values["downsample"] = self.downsample
+        return " ".join(f"--set model.{key}={value}" for key, value in values.items())
+
+    def blocks(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs are those of a
+        stream."""
+        inputs = self.width
+        for group, count in enumerate(BLOCKS[self.depth]):
+            for index in range(count):
+                planes = self.width if self.downsample == "invertible" else self.width << group
+                outputs = self.width << 2 * group if self.downsample == "invertible" else planes * (4 if self.depth == 50 else 1)
+                yield group + 1, index, 2 if group and not index else 1, inputs, planes, outputs
+                inputs = outputs
+
+
+def unit(petra: str, torch: str, norm: str, outputs: int, inputs: int, kernel: int) -> Iterator[tuple[str, str, Shape]]:
+    """Yields (name in weights.h5, name in the state_dict, shape) of each tensor of a convolution and its batch norm."""
+    number = re.search(r"\d?$", petra).group()
+    own = f"{petra}/conv/weight" if "shortcut" in petra else f"{petra}/weight"
+    bn = f"{petra}/bn" if "shortcut" in petra else re.sub(r"conv\d?$", f"bn{number}", petra)
+    yield own, f"{torch}.weight", (outputs, inputs, kernel, kernel)
+    for name, other in NORM.items():
+        yield f"{bn}/{name}", f"{norm}.{other}", (outputs,)
+
+
+def tensors(network: Network | transformers.Transformer) -> Iterator[tuple[str, str, Shape]]:
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head."""
+    if isinstance(network, transformers.Transformer):
+        yield from transformers.tensors(network)
+        return
+    streams = 2 if network.family == "revnet" else 1
+    yield from unit("01/conv", "conv1", "bn1", streams * network.width, 3, 7 if network.stem == "imagenet" else 3)
+    number, outputs = 1, network.width
+    for group, index, stride, inputs, planes, outputs in network.blocks():
+        number += 1
+        petra, torch = f"{number:02d}", f"layer{group}.{index}"
+        sides = [(planes, inputs, 1), (planes, planes, 3), (outputs, planes, 1)] if network.depth == 50 else [
+            (planes, inputs, 3), (outputs, planes, 3)]
+        for i, (out, into, kernel) in enumerate(sides, 1):
+            yield from unit(f"{petra}/conv{i}", f"{torch}.conv{i}", f"{torch}.bn{i}", out, into, kernel)
+        if (stride == 1 and inputs == outputs) or network.downsample == "invertible":
+            continue
+        for stream in ("1", "2") if streams == 2 and network.depth == 50 else ("",):
+            shortcut = f"{torch}.downsample{stream}"
+            yield from unit(f"{petra}/shortcut{stream}", f"{shortcut}.0", f"{shortcut}.1", outputs, inputs, 1)
+    yield f"{number + 1:02d}/fc/weight", "fc.weight", (network.classes, streams * outputs)
+    yield f"{number + 1:02d}/fc/bias", "fc.bias", (network.classes,)
+
+
+def network_of(path: str, counts: tuple[int, ...], shape: Callable[[str], Shape], has_conv3: bool, has_shortcut: bool, head: str) -> Network:
+    """Returns the network with these numbers of blocks by group; shape(name) is the shape of a tensor by its name in the state_dict."""
+    if counts not in DEPTHS or (has_conv3 and counts == (2, 2, 2, 2)):
+        raise Error(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18) or 3, 4, 6, 3 (34 or 50)")
+    stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
+    if len(stem) != 4 or stem[2] not in (3, 7) or len(first) != 4 or len(fc) != 2 or stem[0] not in (first[1], 2 * first[1]):
+        raise Error(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra has these; expected "
+                    "7x7 or 3x3 and one or two streams")
+    family = "revnet" if stem[0] == 2 * first[1] else "resnet"
+    return Network(family, 50 if has_conv3 else DEPTHS[counts][0], first[1], "imagenet" if stem[2] == 7 else "cifar", fc[0],
+                   "invertible" if family == "revnet" and not has_shortcut and not has_conv3 else "conv")
+
+
+def network_of_petra(path: str, label: str, shapes: Mapping[str, Shape]) -> Network | transformers.Transformer:
+    """Returns the network whose tensors in weights.h5 have these shapes; `label` is the attribute `model` of the file."""
+    if (found := transformers.network_of_petra(path, label, shapes)) is not None:
+        return found
+    blocks = {name.split("/")[0] for name in shapes}
+    counts = {10: (2, 2, 2, 2), 18: (3, 4, 6, 3)}.get(len(blocks))
+    if not counts:
+        raise Error(f"{path}: {len(blocks)} blocks; expected the 10 of depth 18 or the 18 of depth 34 and 50")
+    names = {"conv1.weight": "01/conv/weight", "layer1.0.conv1.weight": "02/conv1/weight", "fc.weight": f"{len(blocks):02d}/fc/weight"}
+
+    def shape(name):
+        if names[name] not in shapes:
+            raise Error(f"{path}: no tensor /parameters/{names[name]}")
+        return shapes[names[name]]
+
+    return network_of(path, counts, shape, any("/conv3/" in name for name in shapes), any("/shortcut" in name for name in shapes), "head")
+
+
+def network_of_state(path: str, shapes: Mapping[str, Shape], heads: int | None = None) -> Network | transformers.Transformer:
+    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a transformer. `path` names the state_dict in an Error."""
+    if (network := transformers.network_of_state(path, shapes, heads)) is not None:
+        return network
+    if heads:
+        raise Error(f"{path}: --heads is for a GPT, and no GPT has these tensors")
+    found = [re.match(r"layer(\d+)\.(\d+)\.", name) for name in shapes]
+    counts = [len({match.group(2) for match in found if match and int(match.group(1)) == group}) for group in range(1, 5)]
+
+    def shape(name):
+        if name not in shapes:
+            raise Error(f"{path}: no tensor {name}; expected the names of torchvision's ResNets or of petrapipe.networks")
+        return shapes[name]
+
+    shape("conv1.weight")
+    return network_of(path, tuple(counts), shape, any(".conv3." in name for name in shapes), any(".downsample" in name for name in shapes),
+                      "fc.weight")
+
+
+def check(path: str, wanted: Mapping[str, Shape], values: Mapping[str, numpy.ndarray], extra: Iterable[str] = ()) -> None:
+    """Raises Error unless `values` are the tensors of these names and shapes, finite, with variances of at least 0."""
+    numpy, = modules("numpy")
+    for name, shape in wanted.items():
+        if name not in values:
+            raise Error(f"{path}: no tensor {name}")
+        if values[name].shape != shape:
+            raise Error(f"{path}: {name} has shape {values[name].shape}, expected {shape}")
+        if values[name].dtype.kind != "f":
+            raise Error(f"{path}: {name} is of type {values[name].dtype}; expected floating point numbers")
+        if not numpy.isfinite(values[name]).all():
+            raise Error(f"{path}: {name} has an element that is not a finite number")
+        if name.endswith("running_var") and (values[name] < 0).any():
+            raise Error(f"{path}: {name} has a variance below 0")
+    for name in values:
+        if name not in wanted and name not in extra:
+            raise Error(f"{path}: {name} is not a tensor of this network")
+
+
+# --- weights.h5 ---
+
+def read_petra(path: str) -> tuple[dict[str, numpy.ndarray], str]:
+    """Returns ({name: array} of /parameters, the attribute `model`, "" if there is none)."""
+    h5py, = modules("h5py")
+    values = {}
+
+    def take(name, item):
+        if isinstance(item, h5py.Dataset):
+            if item.dtype.kind != "f":
+                raise Error(f"{path}: /parameters/{name} has no floating point numbers")
+            values[name] = item[()]
+
+    try:
+        with h5py.File(path, "r") as file:
+            if "parameters" not in file:
+                raise Error(f"{path}: not a weights file: no group /parameters")
+            file["parameters"].visititems(take)
+            label = file.attrs.get("model", "")
+    except OSError as error:
+        raise Error(f"{path}: cannot be read: {error}") from None
+    return values, label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
+
+
+def write_petra(path: str, network: Network | transformers.Transformer, values: Mapping[str, numpy.ndarray]) -> None:
+    """Writes values, by their names in weights.h5, as weights.h5."""
+    h5py, numpy = modules("h5py", "numpy")
+    labels = {1: ["channel"], 2: ["out", "in"], 4: ["out", "in", "kh", "kw"]}
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.attrs["schema_version"] = numpy.int32(1)
+        file.attrs["petra_version"] = "none: written by weights_pytorch.py"
+        file.attrs["model"] = str(network)
+        for name, value in values.items():
+            data = file.create_dataset(f"parameters/{name}", data=value)
+            data.attrs["units"] = "1"
+            for axis, label in enumerate(labels[value.ndim]):
+                data.dims[axis].label = label
+
+
+# --- state_dicts ---
+
+def read_safetensors(path: str) -> dict[str, numpy.ndarray]:
+    """Reads the format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
+    numpy, = modules("numpy")
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+    with open(path, "rb") as file:
+        data = file.read()
+    values = {}
+    try:
+        length, = struct.unpack_from("<Q", data)
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] not in kinds:
+                raise Error(f"{path}: {name} is of type {entry['dtype']}; expected one of {', '.join(kinds)}")
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            array = numpy.frombuffer(data[begin:end], kinds[entry["dtype"]])
+            if entry["dtype"] == "BF16":
+                array = (array.astype("<u4") << 16).view("<f4")
+            values[name] = array.reshape(entry["shape"])
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Error(f"{path}: no safetensors file: {error}") from None
+    return values
+
+
+def write_safetensors(path: str, values: Mapping[str, numpy.ndarray]) -> None:
+    header, offset = {}, 0
+    for name, value in values.items():
+        header[name] = {"dtype": "F64" if value.itemsize == 8 else "F32", "shape": value.shape, "data_offsets": [offset, offset + value.nbytes]}
+        offset += value.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in values.values():
+            file.write(value.astype("<f8" if value.itemsize == 8 else "<f4").tobytes())
+
+
+def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
+    """Returns the tensors of a state_dict, or of the one that a checkpoint has under `key`."""
+    torch, numpy = modules("torch", "numpy")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # errors of many classes: pickle, zipfile, torch
+        raise Error(f"{path}: PyTorch cannot load it as weights: {why_not_loaded(str(error))}") from None
+    if key:
+        if not isinstance(found, dict) or key not in found:
+            raise Error(f"{path}: has no '{key}'")
+        found = found[key]
+    if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
+        names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
+        raise Error(f"{path}: no state_dict" + (f"; one may be under --key {' or '.join(names)}" if names else ""))
+    return {name: array_of(path, name, value) for name, value in found.items()}
+
+
+def why_not_loaded(text: str) -> str:
+    """Returns one line for an error of torch.load, which prints many lines with colours."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", text)
+    if kind := re.search(r"GLOBAL ([\w.]+)", text):
+        return (f"it holds {kind[1]} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: if you trust "
+                "the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
+    found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)
+    return found[1] if found else text.strip().split("\n")[0] or "it ends too soon"
+
+
+def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
+    """Returns the numbers of a tensor: narrow types in single precision, integers and truth values unchanged."""
+    torch, numpy = modules("torch", "numpy")
+    kind = ("a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}" if value.layout != torch.strided else
+            "a tensor without data" if value.is_meta else f"a tensor of {value.dtype}" if value.is_complex() else None)
+    if kind:
+        raise Error(f"{path}: {name} is {kind}; expected a dense one of real numbers")
+    if value.is_floating_point() and value.dtype != torch.float64:
+        value = value.float()
+    try:
+        return numpy.asarray(value.detach())
+    except (RuntimeError, TypeError) as error:
+        raise Error(f"{path}: {name} is a {type(value).__name__} that has no array: {str(error).splitlines()[0]}") from None
+
+
+def unwrapped(path: str, values: Mapping) -> dict:
+    """Returns the values by names without the additions of wrappers: parts of names, and a count.
+
+    >>> unwrapped("model.pt", {"module._orig_mod.fc.bias": 1, "module.n_averaged": 3})
+    {'fc.bias': 1}
+    """
+    found, first = {}, {}
+    for name, value in values.items():
+        plain = ".".join(part for part in name.split(".") if part not in WRAPPERS)
+        if plain == AVERAGED:
+            continue
+        if plain in found:
+            raise Error(f"{path}: {first[plain]} and {name} are both {plain}")
+        found[plain], first[plain] = value, name
+    while found and all(name.startswith(FRONT) for name in found):
+        found = {name[len(FRONT):]: value for name, value in found.items()}
+    return found
+
+
+def read_state(path: str, key: str | None = None) -> dict[str, numpy.ndarray]:
+    """Returns the tensors of a state_dict in a .pt, .pth, .npz or .safetensors file, by plain names; `key` is that of a state_dict in a checkpoint."""
+    numpy, = modules("numpy")
+    ending = os.path.splitext(path)[1]
+    if key and ending not in (".pt", ".pth"):
+        raise Error("--key is for .pt and .pth files")
+    try:
+        if ending in (".pt", ".pth"):
+            values = read_torch(path, key)
+        elif ending == ".safetensors":
+            values = read_safetensors(path)
+        else:
+            with numpy.load(path, allow_pickle=False) as file:
+                values = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise Error(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return {name: value for name, value in unwrapped(path, values).items() if not name.endswith("num_batches_tracked")}
+
+
+def write_state(path: str, values: Mapping[str, numpy.ndarray]) -> None:
+    """Writes values as a state_dict; the ending of the name selects the format."""
+    if path.endswith(".safetensors"):
+        write_safetensors(path, values)
+    elif path.endswith(".npz"):
+        numpy, = modules("numpy")
+        with open(path, "wb") as file:  # savez would append an ending to the name of a temporary file
+            numpy.savez(file, **values)
+    else:
+        torch, = modules("torch")
+        torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, path)
+
+
+def fold_biases(values: dict[str, numpy.ndarray], network: Network | transformers.Transformer) -> int:
+    """Moves biases of convolutions, which petra lacks, into the running means of the next batch norm. In evaluation the function is the same; in
+    training a batch norm removes any bias. Returns their number."""
+    count, names = 0, [name for _, name, _ in tensors(network)]
+    for at, name in enumerate(names):
+        bias = re.sub(r"\.weight$", ".bias", name)
+        if bias == name or bias in names or bias not in values:
+            continue
+        mean = names[at + 3]  # after weight, scale and shift
+        if mean in values and values[mean].shape == values[bias].shape:
+            values[mean] = values[mean] - values.pop(bias)
+            count += 1
+    return count
+
+
+def renamed(path: str, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+    """Renames the values by the lines of a file: NAME-IN-THE-STATE_DICT NAME-HERE, one tensor per line."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = [(number, line.split()) for number, line in enumerate(file, 1) if line.split() and not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"{path}: cannot be read: {error}") from None
+    for number, row in rows:
+        if len(row) != 2:
+            raise Error(f"{path}:{number}: {len(row)} words; expected two names")
+        if row[0] not in values:
+            raise Error(f"{path}:{number}: the state_dict has no {row[0]}")
+    return {dict(row for _, row in rows).get(name, name): value for name, value in values.items()}
+
+
+# --- both ways ---
+
+def replace(path: str, write: Callable[[str], None]) -> None:
+    """Calls write(name) for a file beside `path`, which then replaces it: `path` is the complete new file or the old one."""
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.tmp{os.path.splitext(name)[1]}")
+    try:
+        write(aside)
+        os.replace(aside, path)
+    except OSError as error:
+        raise Unwritable(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if os.path.exists(aside):
+            os.unlink(aside)
+
+
+def turned(name: str, value: numpy.ndarray) -> numpy.ndarray:
+    """Converts a tensor between weights.h5 and the state_dict, in both directions: a matrix may be transposed."""
+    return value.T.copy() if transformers.is_transposed(name) else value
+
+
+def to_state(source: str, target: str) -> str:
+    """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about them."""
+    values, label = read_petra(source)
+    network = network_of_petra(source, label, {name: value.shape for name, value in values.items()})
+    check(source, {name: shape for name, _, shape in tensors(network)}, values)
+    state = {torch: turned(torch, values[petra]) for petra, torch, _ in tensors(network)}
+    replace(target, lambda path: write_state(path, state))
+    return f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors"
+
+
+def to_petra(source: str, target: str, key: str | None = None, names: str | None = None, heads: int | None = None) -> str:
+    """Writes the state_dict in the file `source` as weights.h5. `key` is that of the state_dict in a checkpoint, `names` a file of names (`renamed`),
+    `heads` the number of heads of a GPT. Returns two lines: what was written, and the options of petra that make its network."""
+    state = read_state(source, key)
+    if names:
+        state = renamed(names, state)
+    state, tied = transformers.rectified(state)
+    network = network_of_state(source, {name: value.shape for name, value in state.items()}, heads)
+    folded = fold_biases(state, network)
+    check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
+    values = {petra: turned(torch, state[torch]).astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
+    replace(target, lambda path: write_petra(path, network, values))
+    return (f"{shown(target)}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
+            + ("; the head's matrix is a copy of the table of tokens" if tied else "") + f"\nits network: {network.settings()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="weights.h5 into a state_dict of PyTorch, and back", epilog="The endings of the two names "
+                                     f"say which way: .h5 and one of {', '.join(ENDINGS)}; docs/pytorch.md tells more.")
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--key", help="the state_dict within a checkpoint, such as model or state_dict")
+    parser.add_argument("--heads", metavar="N", type=int, help="of a GPT, whose state_dict does not tell them")
+    parser.add_argument("--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here")
+    options = parser.parse_args()
+    ends = [os.path.splitext(name)[1] for name in (options.source, options.target)]
+    if ends[0] == ".h5" and ends[1] in ENDINGS:
+        if options.key or options.names or options.heads:
+            raise Error("--key, --names and --heads are for reading a state_dict")
+        print(to_state(options.source, options.target))
+    elif ends[1] == ".h5" and ends[0] in ENDINGS:
+        print(to_petra(options.source, options.target, options.key, options.names, options.heads))
+    else:
+        raise Error(f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""petrapipe.Trainer on small networks of a user: what is refused and how, resumed runs, dropout, mitigations, evaluation. tests/cli/torch_runtime.py
+compares it with the program."""
+
+import math
+import os
+import random
+import sys
+
+try:
+    import torch
+except ImportError:
+    print("this Python has no PyTorch")
+    sys.exit(77)
+from torch import nn
+
+from program import PETRA, ProgramTest, main
+
+sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
+from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
+from petrapipe.mitigations import ErrorFeedback, LrRescheduling  # noqa: E402
+
+torch.set_num_threads(1)
+GENERATOR = torch.Generator().manual_seed(1)
+IMAGES = torch.randn(20, 10, 6, generator=GENERATOR, dtype=torch.float64)
+LABELS = torch.randint(0, 3, (20, 10), generator=GENERATOR)
+BATCHES = list(zip(IMAGES, LABELS))
+
+
+class Split(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 8)
+
+    def forward(self, x):
+        return self.linear(x).chunk(2, -1)
+
+
+class Join(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 3)
+
+    def forward(self, a, b):
+        return self.linear(torch.cat((a, b), -1))
+
+
+class Middle(nn.Module):
+    """A stage that does to its streams what a test says."""
+
+    def __init__(self, function, inputs=4):
+        super().__init__()
+        self.linear, self.function = nn.Linear(inputs, 4), function
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, a, b):
+        return self.function(self, a, b)
+
+
+def branch(p=0.1):
+    return nn.Sequential(nn.Linear(4, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(p))
+
+
+def network(middle=None):
+    torch.manual_seed(0)
+    return [module.double() for module in (Split(), middle or Coupling(branch()), Coupling(branch(), "leapfrog"), Join())]
+
+
+def change_in_place(self, a, b):
+    a.mul_(2)
+    return self.linear(a), b
+
+
+def count_calls(self, a, b):
+    self.calls += 1
+    return self.linear(a), b
+
+
+class NotItsInverse(Middle):
+    def inverse(self, c, d):
+        return d, c
+
+
+class Ahead(Mitigation):
+    def predict(self, weights, velocity, delay):
+        return {name: weight + delay * velocity[name] for name, weight in weights.items()} if velocity else weights
+
+
+class Training(ProgramTest):
+    def trainer(self, method="petra", stages=None, k=1, **more):
+        options = {"optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01), "data": BATCHES, "microbatches": 40, "petra": PETRA}
+        config = {"method.name": method, "method.accumulate": k, **more.pop("config", {})}
+        loss = more.pop("loss", nn.CrossEntropyLoss())
+        return Trainer(stages or network(), config, loss, **{**options, **more})
+
+    def refused(self, kind, words, **options):
+        with self.assertRaises(kind) as caught:
+            self.trainer(**options).run()
+        message = str(caught.exception)
+        print(message)
+        self.assertEqual(len(message.splitlines()), 1)
+        for word in words:
+            self.assertIn(word, message)
+
+    def test_modules_that_are_refused(self):
+        def stage_2(middle, *words):
+            self.refused(StageError, ("stage 2 (", *words), stages=network(middle))
+
+        stage_2(Middle(change_in_place), "in place", "expected inplace=False")
+        stage_2(Middle(lambda self, a, b: (self.linear(a) * random.random(), b)), "called again", "random numbers from torch alone")
+        stage_2(Middle(count_calls), "the buffer calls")
+        stage_2(NotItsInverse(lambda self, a, b: (self.linear(a) + b, a)), "inverse")
+        stage_2(Middle(lambda self, a, b: (self.linear(a), b), inputs=5), "shape (10, 4), (10, 4)", "expected outputs of stage 1")
+        stage_2(Middle(lambda self, a, b: (self.linear(a) / 0 - self.linear(a) / 0, b)), "not finite")
+        stage_2(Middle(lambda self, a, b: {"a": a}), "returns dict")
+        stage_2(Chain(nn.Identity()), "no parameter")
+        shared = network()
+        shared[2] = shared[1]
+        self.refused(StageError, ("stage 3", "also one of stage 2"), stages=shared)
+        self.refused(StageError, ("stage 4", "shape (10,)", "expected one number"), loss=nn.CrossEntropyLoss(reduction="none"))
+
+    def test_settings_that_are_refused(self):
+        self.refused(Error, ("no method 'petro'",), method="petro")
+        self.refused(Error, ("spectrain is not available",), config={"method.mitigation.weight_prediction": "spectrain"})
+        self.refused(Error, ("stage_momentum", "a Mitigation of your own"), config={"method.mitigation.stage_momentum": 0.95})
+        self.refused(Error, ("the length of the run",), microbatches=None)
+        self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
+        self.refused(Error, ("in place cannot be saved",), method="pipedream", config={"method.backward_weights": "latest"}, checkpoint_every=5)
+        self.refused(Error, ("4 stages; expected 3",), stages=network()[:3],
+                     plan=Plan.of_config({"method.name": "petra"}, petra=PETRA, cluster__stages=4, run__max_microbatches=9))
+
+    def test_divergence_names_the_stage(self):
+        def broken(self, a, b):
+            self.runs = getattr(self, "runs", 0) + 1
+            return self.linear(a), b
+
+        stages = network(Middle(broken))
+        trainer = self.trainer(stages=stages)
+        with torch.no_grad():
+            stages[1].linear.weight[0, 0] = math.nan
+        with self.assertRaises(Diverged) as caught:
+            trainer.run()
+        self.assertIn("stage 2 (Middle) has weights that are not finite (linear.weight, after 0 updates)", str(caught.exception))
+
+    def test_a_resumed_run_has_the_same_bits(self):
+        for method, k, mitigations in (("petra", 1, ()), ("delayed", 1, (Ahead(), LrRescheduling(5))), ("pipedream-2bw", 4, (ErrorFeedback(),)),
+                                       ("zb-h1", 3, ()), ("dsp", 2, ())):
+            def trainer(folder, **more):
+                return self.trainer(method, k=k, mitigations=mitigations, config={"probe.per_epoch": 2}, evaluate=BATCHES[:2], output=self.path(folder),
+                                    scheduler=lambda one: torch.optim.lr_scheduler.ExponentialLR(one, 0.99), **more)
+
+            whole = trainer(f"{method}-whole").run()
+            first = trainer(method, checkpoint_every=7)
+            first.plan.kind, rows = first.plan.kind[:len(first.plan) * 5 // 8], first.plan.kind
+            first.run()
+            again = trainer(method, resume=True)
+            self.assertEqual(len(again.plan), len(rows))
+            self.assertLess(0, again.row)
+            again.run()
+            self.same(whole, again, method)
+
+    def same(self, a, b, what):
+        for one, other in zip(a.stages, b.stages):
+            for name, x, y in zip(one.names, one.parameters, other.parameters):
+                self.assertTrue(torch.equal(x, y), f"{what}: stage {one.number}: {name}")
+            for x, y in zip(one.buffers(), other.buffers()):
+                self.assertTrue(torch.equal(x, y), f"{what}: stage {one.number}: a buffer")
+        self.assertEqual(a.losses, b.losses, what)
+        self.assertEqual([(m, {name: values.tolist() for name, values in found.items()}.__repr__()) for m, found in a.probes],
+                         [(m, {name: values.tolist() for name, values in found.items()}.__repr__()) for m, found in b.probes], what)
+        self.assertEqual([{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in a.epochs],
+                         [{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in b.epochs], what)
+
+    def test_backprop_is_plain_pytorch(self):
+        """Also with dropout: the random numbers are those of the keys."""
+        stages = network(Coupling(branch(0)))
+        stages[2] = Coupling(branch(0)).double()
+        copy = [type(stage)(*([] if not isinstance(stage, Coupling) else [branch(0)])).double() for stage in stages]
+        for mine, theirs in zip(copy, stages):
+            mine.load_state_dict(theirs.state_dict())
+        trainer = self.trainer("backprop", stages=stages).run()
+        parameters = [p for stage in copy for p in stage.parameters()]
+        optimizer, loss = torch.optim.AdamW(parameters, lr=0.01), nn.CrossEntropyLoss()
+        for m in range(40):
+            x, target = BATCHES[m % len(BATCHES)]
+            optimizer.zero_grad()
+            xs = (x,)
+            for stage in copy:
+                xs = stage(*xs)
+                xs = xs if isinstance(xs, tuple) else (xs,)
+            value = loss(xs[0], target)
+            value.backward()
+            optimizer.step()
+            self.assertAlmostEqual(value.item(), trainer.losses[m], delta=1e-12)
+        for mine, theirs in zip(copy, stages):
+            for x, y in zip(mine.state_dict().values(), theirs.state_dict().values()):
+                self.assertTrue(torch.allclose(x, y, rtol=1e-9, atol=1e-12))
+
+    def test_recomputation_repeats_dropout(self):
+        """At rate 0 every method has the gradient of backpropagation, dropout included."""
+        found = {}
+        for method in ("backprop", "reversible", "checkpoint", "petra", "dsp", "delayed-reversible", "approximate-input"):
+            trainer = self.trainer(method, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0), config={"probe.per_epoch": 2}).run()
+            found[method] = trainer
+            for _, figures in trainer.probes:
+                for name, values in figures.items():
+                    if name.startswith("relative_error"):
+                        self.assertLess(values.max(), 1e-12, f"{method}: {name}")
+            for m in set(trainer.losses) & set(found["backprop"].losses):
+                self.assertAlmostEqual(trainer.losses[m], found["backprop"].losses[m], delta=1e-12)
+
+    def test_an_sequential_is_cut(self):
+        children = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)]
+        stages = cut(nn.Sequential(*children), [2, 4])
+        self.assertEqual([[type(module).__name__ for module in stage] for stage in stages], [["Chain"], ["Chain"], ["Linear"]])
+        trainer = self.trainer("pipedream", stages=nn.Sequential(*children).double(), k=1, cut=[2, 4], evaluate=BATCHES[:3]).run()
+        self.assertEqual(len(trainer.losses), 40)
+        self.assertEqual([row["epoch"] for row in trainer.epochs], [0, 1])
+        self.refused(Error, ("increasing positions",), stages=nn.Sequential(*children).double(), cut=[4, 2])
+
+
+if __name__ == "__main__":
+    main()
