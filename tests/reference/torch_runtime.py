@@ -32,7 +32,7 @@ import store
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"))
 from petrapipe import Error, Plan, Trainer  # noqa: E402
 from petrapipe.stages import load, stages_of  # noqa: E402
-from weights_pytorch import network_of_state, tensors, turned  # noqa: E402
+from petrapipe.weights import network_of_state, tensors, turned  # noqa: E402
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
 UPDATES, BATCH, PER_EPOCH, ROUNDING = 60, 4, 20, 1e-9
