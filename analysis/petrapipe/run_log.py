@@ -5,7 +5,7 @@
     log.train(microbatch=0, epoch=0, lr=0.1, loss=2.3, top1=0.1, wall_s=0.5, virtual_s=9.0)
     log.close(complete=True)
 
-Rows are buffered and written in blocks. Other processes can read the file at any time, and find all rows but those of the last seconds."""
+Rows are buffered and written in blocks. Other processes can read the file at any time, and find all rows but the latest."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ class RunLog:
                            {"network": network, "optimiser": optimiser, "data": data})
             samples, _ = run_schema.samples_of(plan.config)
             run_schema.put_stages(self.file, stages, samples)
-            groups = ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None)
-            for group in groups:
+            for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
                 run_schema.create_rows(self.file, group, samples, {"stage": len(stages), "parameter": len(parameters or ())})
             if parameters is not None:
                 run_schema.put_parameters(self.file, parameters)
@@ -172,7 +171,7 @@ class RunLog:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._unlock()
-            raise Error(f"{folder}: another run is writing here; expected a folder of its own") from None
+            raise Unwritable(f"{folder}: another run is writing to this folder; expected a folder of its own") from None
 
     def _describe(self, plan, seed, texts, words):
         """Writes the attributes of the root. A description in words that is empty is left out."""
@@ -180,8 +179,8 @@ class RunLog:
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
         numbers = {"schema_version": numpy.int32(1), "complete": numpy.int32(0), "seed": numpy.uint64(seed),
                    "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches)}
-        texts = {"created": now, "config": plan.config, **about, **texts, **{name: text for name, text in words.items() if text}}
-        for name, value in {**numbers, **texts}.items():
+        words = {name: text for name, text in words.items() if text}
+        for name, value in {"created": now, "config": plan.config, **numbers, **about, **texts, **words}.items():
             self.file.attrs[name] = value
         self.file.create_group("memory")
 
@@ -203,4 +202,8 @@ class RunLog:
         unknown = sorted(set(values) - set(rows.names))
         if unknown:
             raise Error(f"/{name} has no column {unknown[0]}; expected some of {', '.join(rows.names)}")
-        self._put(name, [numpy.broadcast_to(values.get(column, math.nan), node.shape[1:]) for column, node in zip(rows.names, rows.sets)])
+        row = [numpy.asarray(values.get(column, numpy.full(node.shape[1:], math.nan))) for column, node in zip(rows.names, rows.sets)]
+        for value, node in zip(row, rows.sets):
+            if value.shape != node.shape[1:]:
+                raise Error(f"{node.name}: a row of shape {value.shape}; expected {node.shape[1:]}")
+        self._put(name, row)

@@ -262,7 +262,8 @@ class Stage:
         module = self.modules[b]
         weights = [leaf(t) for t in tensors]
         with torch.enable_grad():
-            if xs is None and inverting is tensors and isinstance(module, Coupling):  # one evaluation of F for both
+            plain = type(module).forward is Coupling.forward and getattr(type(module), "inverse", None) is Coupling.inverse
+            if xs is None and inverting is tensors and plain:  # one evaluation of F for both
                 with self._with(b, weights, statistics), self._seeded(b, m):
                     x1 = leaf(ys[1])
                     f = module.function(x1)
