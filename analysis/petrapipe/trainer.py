@@ -11,7 +11,6 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os

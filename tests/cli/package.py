@@ -2,6 +2,8 @@
 """The package petrapipe: what it loads and when, its examples, its rules, and its files."""
 
 import ast
+import builtins
+import dis
 import doctest
 import importlib
 import importlib.util
@@ -10,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import unittest
 
 from program import ProgramTest, main
@@ -62,17 +65,32 @@ class Package(ProgramTest):
         for name in petrapipe._MODULES:
             self.assertTrue(os.path.exists(os.path.join(PACKAGE, name)) or os.path.exists(os.path.join(PACKAGE, name + ".py")), name)
 
-    def test_examples(self):
-        count = 0
-        for name, _ in files():
+    def modules(self):
+        """Those that this Python can load."""
+        for name, path in files():
             try:
-                module = importlib.import_module(name)
+                yield importlib.import_module(name), path
             except ModuleNotFoundError as error:
                 self.assertIn(error.name, OPTIONAL, name)
                 print(f"{name}: skipped, no {error.name}")
-                continue
+
+    def test_globals(self):
+        """Each global name that a function reads is one of its module, also on paths that no other test goes."""
+        count = 0
+        for module, path in self.modules():
+            codes = [compile(read(path), path, "exec")]
+            for code in codes:
+                codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+                names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+                self.assertEqual({name for name in names if not hasattr(module, name) and not hasattr(builtins, name)}, set(), f"{path}: {code.co_name}")
+                count += len(names)
+        self.assertGreater(count, 500)
+
+    def test_examples(self):
+        count = 0
+        for module, _ in self.modules():
             result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
-            self.assertEqual(result.failed, 0, name)
+            self.assertEqual(result.failed, 0, module.__name__)
             count += result.attempted
         page = doctest.testfile(os.path.join(ANALYSIS, "README.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
         self.assertEqual(page.failed, 0)
