@@ -218,12 +218,13 @@ class Trainer:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
         plan = self.plan
+        complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
         of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses.tolist():
+        for epoch in of_losses[of_losses < complete].tolist():
             self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
@@ -433,7 +434,9 @@ class Trainer:
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
             self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
-        entry = self.open_epochs[epoch]
+        entry = self.open_epochs.get(epoch)
+        if not entry:
+            return
         samples = int(target.shape[0]) if isinstance(target, torch.Tensor) and target.dim() else 1
         labels = found[2] if found else samples
         entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),

@@ -174,6 +174,12 @@ class Training(ProgramTest):
         self.assertEqual([{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in a.epochs],
                          [{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in b.epochs], what)
 
+    def test_epochs_that_the_run_does_not_complete(self):
+        for drain, losses in ((True, 50), (False, 47)):
+            trainer = self.trainer("petra", microbatches=50, config={"run.drain": drain}, evaluate=BATCHES[:2]).run()
+            self.assertEqual(len(trainer.losses), losses)
+            self.assertEqual([(row["epoch"], math.isfinite(row["eval_loss"])) for row in trainer.epochs], [(0, True), (1, True)])
+
     def test_backprop_is_plain_pytorch(self):
         """Also with dropout: the random numbers are those of the keys."""
         stages = network(Coupling(branch(0)))
