@@ -120,6 +120,9 @@ class Stage:
         self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
         made = optimizer(self.parameters)
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
+        for one in self.optimizers:
+            if isinstance(one, torch.optim.LBFGS):
+                raise StageError(f"stage {number} ({self.name}): LBFGS calls the network at each step; expected an optimiser that needs the gradients alone")
         for group in self.groups():
             group.setdefault("initial_lr", group["lr"])
         self.mitigations: list[Mitigation] = []
@@ -353,7 +356,7 @@ class Stage:
             self._refresh()
         active = self.mitigations if self.delay > 0 and self.updates >= first else []
         gradients = self.sum
-        if clip is not None:
+        if clip is not None and any(g is not None for g in gradients):
             gradients = self._clipped(gradients, clip)
         for mitigation in active:
             if overrides(mitigation, "gradient"):
@@ -365,15 +368,18 @@ class Stage:
         for mitigation in active:
             factor *= mitigation.rate(self.updates - first, self.delay)
         rates = [group["lr"] for group in self.groups()]
-        base = next(self.groups())["initial_lr"]
-        for group in self.groups():
-            group["lr"] = factor * (group["lr"] if rate is None else rate * (group["initial_lr"] / base if base else 1.0))
+        if rate is not None:
+            base = next(self.groups())["initial_lr"]
+            rates = [rate * (group["initial_lr"] / base if base else 1.0) for group in self.groups()]
+        for group, value in zip(self.groups(), rates):
+            group["lr"] = factor * value
         before = [t.clone() for t in self.current] if active else None
         for one in self.optimizers:
             one.step()
+        self.current[:] = [parameter.data for parameter in self.parameters]  # an optimiser may replace them
         velocity = self._velocity() if any(mitigation.velocity == "momentum" for mitigation in active) else {}
-        for group, old in zip(self.groups(), rates):
-            group["lr"] = old if rate is None else group["lr"] / factor
+        for group, value in zip(self.groups(), rates):
+            group["lr"] = value
         for parameter in self.parameters:
             parameter.grad = None
         self.updates, self.counted, self.sum = self.updates + 1, 0, [None] * len(self.parameters)
@@ -391,21 +397,22 @@ class Stage:
         found = {}
         for one in self.optimizers:
             for group in one.param_groups:
+                if not isinstance(one, torch.optim.SGD) or not group["momentum"]:
+                    raise StageError(f"stage {self.number}: {type(one).__name__} has not the momentum that a prediction by momentum needs; expected "
+                                     "torch.optim.SGD with momentum, or a prediction by the last change")
                 for parameter in group["params"]:
                     buffer = one.state.get(parameter, {}).get("momentum_buffer")
-                    if buffer is None:
-                        raise StageError(f"stage {self.number}: {type(one).__name__} has no momentum, which a prediction by momentum needs; expected "
-                                         "torch.optim.SGD with momentum, or a prediction by the last change")
-                    found[id(parameter)] = -group["lr"] * buffer
-        return {name: found[id(parameter)] for name, parameter in zip(self.names, self.parameters)}
+                    if buffer is not None:  # it has had a gradient
+                        found[id(parameter)] = -group["lr"] * buffer
+        return {name: found[id(p)] if id(p) in found else torch.zeros_like(p) for name, p in zip(self.names, self.parameters)}
 
     def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
         change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
         for mitigation in active:
             if overrides(mitigation, "stepped"):
-                for parameter, value in zip(self.parameters, mitigation.stepped(self.named(self.current), change, self.delay).values()):
-                    if value is not parameter.data:
-                        parameter.data.copy_(value)
+                stepped = mitigation.stepped(self.named(self.current), change, self.delay)
+                for name, now in self.named(self.current).items():
+                    now.copy_(stepped[name])
         if any(overrides(mitigation, "stepped") for mitigation in active):
             change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
         for name, attribute in (("predict", "read"), ("correct", "corrected")):

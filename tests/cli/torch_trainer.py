@@ -285,6 +285,58 @@ class Training(ProgramTest):
         for m in plain.losses:
             self.assertAlmostEqual(plain.losses[m], turned.losses[m], delta=1e-12)
 
+    def test_what_an_optimiser_may_do(self):
+        class Replacing(torch.optim.SGD):
+            """SGD that gives its parameters new memory."""
+
+            def step(self, closure=None):
+                for p in self.param_groups[0]["params"]:
+                    p.data = p.data.clone()
+                super().step()
+
+        def run(kind, method):
+            return self.trainer(method, optimizer=lambda parameters: kind(parameters, lr=0.01)).run()
+
+        for method in ("backprop", "petra", "delayed"):
+            self.same(run(torch.optim.SGD, method), run(Replacing, method), method)
+        self.refused(StageError, ("stage 1 (Split)", "LBFGS"), optimizer=torch.optim.LBFGS)
+
+    def test_a_stage_may_have_parameters_without_gradients(self):
+        def stages():
+            torch.manual_seed(1)
+            return network(Middle(lambda self, a, b: (torch.tanh(a), b)))
+
+        sgd = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9)}
+        velocity = {"method.mitigation.weight_prediction": "velocity"}
+        found = [self.trainer(stages=stages(), **sgd, **more).run() for more in ({}, {"clip": 1e9}, {"config": velocity})]
+        self.same(found[0], found[1], "a clip")
+        for trainer in found:
+            self.assertTrue(torch.equal(trainer.stages[1].parameters[0], stages()[1].linear.weight))
+        self.refused(StageError, ("AdamW has not the momentum",), config=velocity)
+
+    def test_mitigations_of_a_user(self):
+        class Shift(Mitigation):
+            """Adds a number to every bias. Its state is within a dictionary; the order of its result is another than that of the names."""
+
+            def __init__(self):
+                self.state = {"stages": set()}
+
+            def stepped(self, weights, change, delay):
+                self.state["stages"].add(self.stage)
+                return {name: value + 0.01 if name.endswith("bias") else value for name, value in reversed(list(weights.items()))}
+
+        class Stop(Mitigation):
+            def rate(self, update, delay):
+                return 0.0
+
+        trainer = self.trainer(mitigations=[Shift(), Stop()], optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01), scheduler="config").run()
+        before = network()
+        for stage, module in zip(trainer.stages[:3], before):
+            self.assertEqual(stage.mitigations[0].state, {"stages": {stage.number}})
+            for (name, old), new in zip(module.named_parameters(), stage.parameters):
+                shift = 0.01 * stage.updates if name.endswith("bias") else 0
+                self.assertLess((new - old - shift).abs().max().item(), 1e-12, f"stage {stage.number}: {name}")
+
     def test_an_sequential_is_cut(self):
         children = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)]
         stages = cut(nn.Sequential(*children), [2, 4])
