@@ -108,7 +108,6 @@ class Stage:
             group.setdefault("initial_lr", group["lr"])
         self.mitigations: list[Mitigation] = []
         self.delay = 0.0
-        self.in_place = False  # whether graphs read the weights that updates change
         self.updates, self.counted = 0, 0
         self.sum: list = [None] * len(self.parameters)
         self.versions: dict[int, Version] = {}
@@ -320,10 +319,7 @@ class Stage:
     def update(self, keep_old: bool, clip: float | None, rate: float | None, first: int) -> None:
         """U. `keep_old`: something will still read the weights before it. `rate`: the learning rate of the config, if it rules. Mitigations begin with
         update number `first`."""
-        if keep_old and self.in_place:
-            copies = [t.clone() for t in self.current]
-            self.versions[self.updates] = Version(copies, copies if self.read is self.current else self.read)
-        elif keep_old:
+        if keep_old:
             self.versions[self.updates] = Version(self.current, self.read)
             for parameter in self.parameters:
                 parameter.data = parameter.data.clone()

@@ -122,7 +122,7 @@ class Trainer:
         if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
         for stage, delay in zip(self.stages, self.plan.delays):
-            stage.delay, stage.in_place = delay, self.aliased
+            stage.delay = delay
             for mitigation in wanted:
                 own = type(mitigation).__new__(type(mitigation))
                 own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value

@@ -154,8 +154,6 @@ def changed_orders(network, few, more):
             yield Case(network, method, 1, "sgd", {"method.head": head, "method.sync_period": 5})
     for method in ("delayed", "pipedream", "ddg", "petra", "1f1b"):
         yield Case(network, method, 1, "sgd", {"method.keep": "input"})
-    for method in ("petra", "dsp", "fr") * ("gpt" in network):  # petra gives a kept ReLU the sign that it has with the scale and shift of B
-        yield Case(network, method, 1, "sgd", {"method.keep": "graph"})
     for method in ("petra", "delayed", "1f1b"):
         for optimiser in ("sgd", "adamw"):
             yield Case(network, method, 3, optimiser, {"optim.clip": 0.05})
