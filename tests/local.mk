@@ -122,7 +122,7 @@ tests_test_cuda_matrix_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 
 # Scripts: the layers, the documents, the analysis scripts. Nothing that is compiled runs in these.
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis \
-  tests/check_figures tests/check_spills tests/check_mpi_wrapper
+  tests/check_figures tests/check_spills tests/check_mpi_wrapper tests/check_python
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 CLI_TESTS = \
   tests/cli/execute.py tests/cli/execute_ends.py tests/cli/report.py tests/cli/resume.py tests/cli/pages.py tests/cli/bad_input.py tests/cli/no_memory.py \
@@ -130,9 +130,9 @@ CLI_TESTS = \
   tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py tests/cli/probe.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
   tests/cli/profile.py tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
-  tests/cli/memory.py tests/cli/methods.py tests/cli/plan.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
+  tests/cli/memory.py tests/cli/methods.py tests/cli/plan.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
-  tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/cycles.py tests/cli/reach.py
+  tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/cycles.py tests/cli/reach.py tests/cli/package.py tests/cli/torch_log.py
 SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.
@@ -159,8 +159,8 @@ regen-golden: tests/test_schedule
 # tests/cli/usage.py reads are needed to configure and to install.)
 ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
-	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py
-SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
+	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py tests/cli/package.py
+SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/test_cpu_avx2 \

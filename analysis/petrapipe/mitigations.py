@@ -65,7 +65,7 @@ class LrRescheduling(Mitigation):
     def __init__(self, updates: int) -> None:
         self.updates = updates
 
-    def rate(self, update, delay):
+    def rate(self, update: int, delay: float) -> float:
         return max(delay, 1.0) ** -(1 - min(update / self.updates, 1))
 
 
@@ -75,7 +75,7 @@ class DiscrepancyCorrection(Mitigation):
     def __init__(self, decay: float) -> None:
         self.decay, self.average = decay, {}
 
-    def correct(self, weights, velocity, delay):
+    def correct(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
         keep = self.decay ** (1 / delay)
         self.average = {name: (1 - keep) * value + (keep * self.average[name] if name in self.average else 0) for name, value in velocity.items()}
         return {name: weight - delay * self.average[name] for name, weight in weights.items()}
@@ -87,7 +87,7 @@ class WeightPrediction(Mitigation):
     def __init__(self, velocity: str = "change", horizon: float = 1.0) -> None:
         self.velocity, self.horizon = velocity, horizon
 
-    def predict(self, weights, velocity, delay):
+    def predict(self, weights: Tensors, velocity: Tensors, delay: float) -> Tensors:
         return {name: weight + delay * self.horizon * velocity[name] for name, weight in weights.items()} if velocity else weights
 
 
@@ -97,7 +97,7 @@ class GradientShrinking(Mitigation):
     def __init__(self, factor: float) -> None:
         self.factor = factor
 
-    def gradient(self, gradients, delay):
+    def gradient(self, gradients: Tensors, delay: float) -> Tensors:
         return {name: self.factor ** (self.stages - self.stage) * value for name, value in gradients.items()}
 
 
@@ -107,7 +107,7 @@ class ErrorFeedback(Mitigation):
     def __init__(self) -> None:
         self.steps: deque = deque()
 
-    def stepped(self, weights, change, delay):
+    def stepped(self, weights: Tensors, change: Tensors, delay: float) -> Tensors:
         if delay != int(delay):
             raise Error(f"stage {self.stage}: error feedback needs a delay of whole updates; its delay is {delay:g}")
         self.steps.append(change)

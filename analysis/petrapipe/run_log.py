@@ -5,19 +5,18 @@
     log.train(microbatch=0, epoch=0, lr=0.1, loss=2.3, top1=0.1, wall_s=0.5, virtual_s=9.0)
     log.close(complete=True)
 
-Rows are buffered and written in blocks. Other processes can read the file at any time, and find all rows but those of the last seconds."""
+Rows are buffered and written in blocks. Other processes can read the file at any time, and find all rows but the latest."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import math
 import os
 import time
 import weakref
+from typing import Any
 
-import h5py
 import numpy
 
 from . import run_schema
@@ -51,7 +50,7 @@ class RunLog:
     parameters: (name "SS/NAME", stage, zero) of each tensor, for a log with /probe. trace: the log has /trace/actions.
     network, optimiser, data: descriptions in words, which readers print instead of the keys of the config."""
 
-    def __init__(self, path, plan, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
+    def __init__(self, path: str, plan: Any, seed: int, stages: list[dict], backend: str, libraries: str, command: str, parameters: list[tuple] | None = None,
                  trace: bool = False, overwrite: bool = False, network: str = "", optimiser: str = "", data: str = "") -> None:
         self._lock(path)
         with self._writing():
@@ -61,11 +60,10 @@ class RunLog:
             self.file = run_schema.open_file(temporary, "w")
             self._describe(plan, seed, {"backend": backend, "libraries": libraries, "command": command},
                            {"network": network, "optimiser": optimiser, "data": data})
-            samples, _ = run_schema.samples_of(plan.config)
+            samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
-            groups = ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None)
-            for group in groups:
-                run_schema.create_rows(self.file, group, samples, {"stage": len(stages), "parameter": len(parameters or ())})
+            for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
+                run_schema.create_rows(self.file, group, samples, extents)
             if parameters is not None:
                 run_schema.put_parameters(self.file, parameters)
             self._begin()
@@ -73,7 +71,7 @@ class RunLog:
             os.replace(temporary, self.path)
 
     @classmethod
-    def resume(cls, path, state: dict[str, int]) -> RunLog:
+    def resume(cls, path: str, state: dict[str, int]) -> RunLog:
         """Opens the log of a run that continues from a checkpoint, and removes the rows after those that state() counted."""
         log = cls.__new__(cls)
         log._lock(path)
@@ -86,7 +84,7 @@ class RunLog:
                 rows.count = state[name]
                 rows.write()
             log.file.attrs.modify("complete", numpy.int32(0))
-            log.file.flush()
+        log.flush()
         return log
 
     # --- rows ---
@@ -108,25 +106,19 @@ class RunLog:
         self._put_named("probe", {"microbatch": microbatch, "epoch": epoch, **figures})
         self.flush()
 
-    def memory(self, peak_bytes, total_peak_bytes) -> None:
+    def memory(self, peak_bytes: Any, total_peak_bytes: Any) -> None:
         """Writes the peaks of memory in bytes: (J, 9), by CATEGORIES, and of all together, (J). A later call replaces them."""
         with self._writing():
             run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
         self.flush()
 
-    def backend_memory(self, tensors: int) -> None:
-        """Writes the maximum bytes of all tensors of the process, as the device counts them."""
-        with self._writing():
-            run_schema.put_set(self.file, "memory/backend_bytes", numpy.array([[tensors, -1, -1]], "<i8"), "byte", ("rank", "part"))
-            run_schema.put_texts(self.file["memory/backend_bytes"], "parts", ("tensors", "filters", "scratch"))
-
-    # --- the file ---
-
-    def backend(self, tensor_bytes: int) -> None:
-        """Writes the bytes of all tensors of the device at their peak, once."""
+    def backend_memory(self, tensor_bytes: int) -> None:
+        """Writes the bytes of all tensors of the process at their peak, as the device counts them."""
         with self._writing():
             run_schema.put_memory(self.file, {"backend_bytes": [[tensor_bytes, -1, -1]]})
         self.flush()
+
+    # --- the file ---
 
     def flush(self) -> None:
         with self._writing():
@@ -162,26 +154,24 @@ class RunLog:
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
-        path = os.fspath(path)
-        self.path = path if path.endswith(".h5") else os.path.join(path, "run.h5")
+        self.path = os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
         folder = os.path.dirname(self.path) or "."
         os.makedirs(folder, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY)
-        self._unlock = weakref.finalize(self, os.close, lock)
+        self._unlock = weakref.finalize(self, os.close, lock := os.open(folder, os.O_RDONLY))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._unlock()
-            raise Error(f"{folder}: another run is writing here; expected a folder of its own") from None
+            raise Unwritable(f"{folder}: another run is writing to this folder; expected a folder of its own") from None
 
     def _describe(self, plan, seed, texts, words):
         """Writes the attributes of the root. A description in words that is empty is left out."""
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
+        about["created"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         numbers = {"schema_version": numpy.int32(1), "complete": numpy.int32(0), "seed": numpy.uint64(seed),
                    "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches)}
-        texts = {"created": now, "config": plan.config, **about, **texts, **{name: text for name, text in words.items() if text}}
-        for name, value in {**numbers, **texts}.items():
+        words = {name: text for name, text in words.items() if text}
+        for name, value in {"config": plan.config, **numbers, **about, **texts, **words}.items():
             self.file.attrs[name] = value
         self.file.create_group("memory")
 
@@ -193,8 +183,7 @@ class RunLog:
                       for group, (_, chunk_rows, _) in run_schema.GROUPS.items() if f"{group}/microbatch" in self.file or group == "epoch"}
 
     def _put(self, name, row):
-        rows = self._rows[name]
-        rows.buffer.append(row)
+        (rows := self._rows[name]).buffer.append(row)
         if len(rows.buffer) >= rows.chunk_rows or time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S:
             self.flush()
 
@@ -203,4 +192,8 @@ class RunLog:
         unknown = sorted(set(values) - set(rows.names))
         if unknown:
             raise Error(f"/{name} has no column {unknown[0]}; expected some of {', '.join(rows.names)}")
-        self._put(name, [numpy.broadcast_to(values.get(column, math.nan), node.shape[1:]) for column, node in zip(rows.names, rows.sets)])
+        row = [numpy.asarray(values.get(column, numpy.full(node.shape[1:], math.nan))) for column, node in zip(rows.names, rows.sets)]
+        for value, node in zip(row, rows.sets):
+            if value.shape != node.shape[1:]:
+                raise Error(f"{node.name}: a row of shape {value.shape}; expected {node.shape[1:]}")
+        self._put(name, row)

@@ -11,7 +11,6 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -41,10 +40,15 @@ class Chain(nn.Sequential):
         return xs[0] if len(xs) == 1 else xs
 
 
-def cut(model: nn.Sequential, at: Sequence[int]) -> list:
-    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first. Within a stage every reversible
-    module is alone, and the modules between two of them are one."""
-    children, bounds = list(model), [0, *at, len(model)]
+def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
+    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first; or a number of stages, each with
+    about as many children. Within a stage every reversible module is alone, and the modules between two of them are one."""
+    children = list(model)
+    if isinstance(at, int):
+        if not 1 <= at <= len(children):
+            raise Error(f"cut: {at} stages of {len(children)} children; expected 1 to {len(children)} stages")
+        at = [number * len(children) // at for number in range(1, at)]
+    bounds = [0, *at, len(children)]
     if sorted(set(bounds)) != bounds:
         raise Error(f"cut: {list(at)}; expected increasing positions from 1 to {len(children) - 1}")
     stages = []
@@ -93,16 +97,17 @@ class Trainer:
     scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
     mitigations: Mitigations in addition to those of the config.
     output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
+    on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
     plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
 
     def __init__(self, stages: Sequence | nn.Sequential, config: str | Mapping[str, Any], loss: Callable, *, optimizer: Callable, data: Any,
                  microbatches: int | None = None, epochs: int | None = None, epoch: int | None = None, evaluate: Iterable | None = None,
-                 cut: Sequence[int] | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
+                 cut: Sequence[int] | int | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
                  seed: int = 1, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
-                 overwrite: bool = False) -> None:
+                 overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
         self.device, self.data, self.evaluation, self.output, self.clip, self.seed = torch.device(device), data, evaluate, output, clip, seed
-        self.checkpoint_every = checkpoint_every
+        self.checkpoint_every, self.on_epoch = checkpoint_every, on_epoch
         modules = self._modules(stages, cut)
         self._loader: Any = None
         self.epoch_length = epoch or (len(data) if hasattr(data, "__len__") else None)
@@ -150,7 +155,7 @@ class Trainer:
     # --- set-up ---
 
     @staticmethod
-    def _modules(stages: Any, at: Sequence[int] | None) -> list[list[nn.Module]]:
+    def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
         if isinstance(stages, nn.Sequential):
             stages = cut(stages, range(1, len(stages)) if at is None else at)
         elif at is not None:
@@ -212,12 +217,13 @@ class Trainer:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
         plan = self.plan
+        complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
         of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses.tolist():
+        for epoch in of_losses[of_losses < complete].tolist():
             self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
@@ -241,7 +247,29 @@ class Trainer:
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
                          "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
+        self._check_apart()
         return rows
+
+    def _check_apart(self) -> None:
+        """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
+        passes, then 1, then every module computes 0 again, from the last one to the first."""
+        calls: list[list[tuple]] = [[], []]
+        with torch.no_grad():
+            for m in range(min(2, self.plan.microbatches)):
+                xs, target = self._batch(m)
+                for stage in self.stages:
+                    own = target if stage.number == len(self.stages) else None
+                    for b in range(len(stage.modules)):
+                        before, xs = xs, stage.call(b, stage.current, xs, 0, None, own)
+                        calls[m].append((stage, b, before, own, xs))
+            for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
+                try:
+                    same = stage.same(ys, stage.call(b, stage.current, xs, 0, None, own))
+                except StageError:
+                    same = False
+                if not same:
+                    raise stage.error(b, "computes something else after another microbatch has passed the stages below; it reads what another module has left in "
+                                         "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages")
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
         state = None
@@ -405,7 +433,9 @@ class Trainer:
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
             self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
-        entry = self.open_epochs[epoch]
+        entry = self.open_epochs.get(epoch)
+        if not entry:
+            return
         samples = int(target.shape[0]) if isinstance(target, torch.Tensor) and target.dim() else 1
         labels = found[2] if found else samples
         entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
@@ -514,6 +544,8 @@ class Trainer:
             if self.log:
                 self.log.epoch(**row)
                 self.log.flush()
+            if self.on_epoch:
+                self.on_epoch(row)
 
     # --- memory ---
 

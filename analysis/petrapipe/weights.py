@@ -302,7 +302,7 @@ def array_of(path: str, name: str, value: torch.Tensor) -> numpy.ndarray:
 def unwrapped(path: str, values: Mapping) -> dict:
     """Returns the values by names without the additions of wrappers: parts of names, and a count.
 
-    >>> unwrapped("model.pt", {"module._orig_mod.fc.bias": 1, "module.n_averaged": 3})
+    >>> unwrapped("model.pt", {"module._orig_mod.fc.bias": 1, "n_averaged": 3})
     {'fc.bias': 1}
     """
     found, first = {}, {}

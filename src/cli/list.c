@@ -96,18 +96,18 @@ static void run_json(json_t **list, const char *folder, const petra_run_facts *f
   char optimiser[PETRA_OPTIMISER_NAME];
   petra_run_optimiser_name(facts, optimiser);
   petra_json_append(
-      list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
-                      petra_json_string(folder), "name", petra_json_string(facts->config->run.name), "method",
-                      petra_json_string(facts->config->method.name), "method_in_words",
-                      petra_json_string(facts->method), "accumulate", (json_int_t)facts->config->method.accumulate,
-                      "stages", (json_int_t)petra_run_stages(facts), "mode", petra_run_mode_name(facts), "state",
-                      petra_run_state_name(facts->state), "optimiser",
-                      trains ? petra_json_string(optimiser) : json_null(), "data",
-                      trains ? petra_json_string(facts->data) : json_null(), "microbatches",
-                      (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
-                      (json_int_t)summary->epochs, "eval_loss", last ? petra_json_real(last->eval_loss) : json_null(),
-                      "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(), "eval_epoch",
-                      last ? json_integer(last->epoch) : json_null(), "created", petra_json_string(summary->created)));
+      list,
+      json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "run",
+                petra_json_string(folder), "name", petra_json_string(facts->config->run.name), "method",
+                petra_json_string(facts->config->method.name), "method_in_words", petra_json_string(facts->method),
+                "accumulate", (json_int_t)facts->config->method.accumulate, "stages",
+                (json_int_t)petra_run_stages(facts), "mode", petra_run_mode_name(facts), "state",
+                petra_run_state_name(facts->state), "optimiser", trains ? petra_json_string(optimiser) : json_null(),
+                "data", trains ? petra_json_string(facts->data) : json_null(), "microbatches",
+                (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
+                (json_int_t)summary->epochs, "eval_loss", last ? petra_json_real(last->eval_loss) : json_null(),
+                "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(), "eval_epoch",
+                last ? json_integer(last->epoch) : json_null(), "created", petra_json_string(summary->created)));
 }
 
 enum { STATE = 4, COLUMNS = 10 };

@@ -57,9 +57,9 @@ static json_t *group_json(const petra_reach *reach, int number) {
     petra_json_append(&list, json_pack("{s:o, s:I, s:I}", "log", petra_json_string(runs[i].log), "seed",
                                        (json_int_t)runs[i].config->run.seed, "losses", (json_int_t)runs[i].count));
   return json_pack("{s:o, s:o, s:o, s:I, s:b, s:o, s:o}", "label", petra_json_string(group->label), "method",
-                   petra_json_string(runs->config->method.name), "optimiser",
-                   petra_json_string(runs->optimiser), "accumulate",
-                   (json_int_t)runs->config->method.accumulate, "delayed", group->delayed, "keys", keys, "runs", list);
+                   petra_json_string(runs->config->method.name), "optimiser", petra_json_string(runs->optimiser),
+                   "accumulate", (json_int_t)runs->config->method.accumulate, "delayed", group->delayed, "keys", keys,
+                   "runs", list);
 }
 
 static json_t *end_json(const petra_reach_end *end, int64_t labels) {

@@ -311,7 +311,8 @@ petra_status petra_plan_trained(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(training_samples(config, &samples));
   const int64_t batches = samples / petra_plan_microbatch_samples(config);
   if (batches == 0)
-    return petra_config_fail(config, "data.batch", "%lld for %lld samples (data.limit); expected at most that many",
+    return petra_config_fail(config, "data.batch",
+                             "%lld samples per microbatch, but an epoch has %lld; expected at most that many",
                              (long long)petra_plan_microbatch_samples(config), (long long)samples);
   const int64_t microbatches = petra_plan_microbatches(config, batches);
   PETRA_TRY(petra_plan_program(plan, microbatches, batches));

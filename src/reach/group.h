@@ -8,9 +8,9 @@
 #include <stdbool.h>
 
 typedef struct petra_reach_run {
-  char *log; /* its run.h5 */
+  char *log;       /* its run.h5 */
   char *optimiser; /* its name: "adamw" */
-  char *row; /* name of its combination in the sweep that it comes from; NULL: it was given alone */
+  char *row;       /* name of its combination in the sweep that it comes from; NULL: it was given alone */
   petra_run_h5_summary *summary;
   petra_config *config;
   petra_run_h5_train *rows;

@@ -9,16 +9,16 @@
 
 #include <stdlib.h>
 
-/* The maximum number of actions: about 5 GB. */
-static const int64_t MAX_ACTIONS = INT64_C(50000000);
+/* The maximum number of actions: about 6 GB. */
+static const int64_t MAX_ACTIONS = INT64_C(20000000);
 
 static bool computes_loss(const petra_program_options *program, const petra_action *action) {
   return action->stage == program->stages &&
          action->kind == (program->split_head ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD);
 }
 
-/* Follows the actions of each stage: what inverts with which version, and what is kept until when. `forward` has the
- * row of F by stage and microbatch. */
+/* Follows the actions of each stage: what inverts with which version, and what is kept until when. `forward` is room for
+ * the row of F, by stage and microbatch. */
 static void follow(petra_replay *replay, int64_t *forward) {
   const petra_plan *plan = &replay->plan;
   const petra_method *method = &plan->method;
@@ -28,15 +28,16 @@ static void follow(petra_replay *replay, int64_t *forward) {
       method->program->split_backward ? PETRA_ACTION_WEIGHT_GRADIENT : PETRA_ACTION_BACKWARD;
   for (int64_t i = 0; i < replay->count; i++) {
     const petra_action *action = &replay->rows[i].action;
+    const bool fused = petra_program_fused(&plan->program, action->stage);
     int64_t *from = &forward[(action->stage - 1) * plan->program.microbatches];
     replay->inverse[i] = replay->kept_until[i] = -1;
-    if (action->kind == PETRA_ACTION_FORWARD)
+    if (action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
       from[action->microbatch] = i;
-    if (action->kind == PETRA_ACTION_BACKWARD && method->inverts && !petra_program_fused(&plan->program, action->stage))
+    if (action->kind == PETRA_ACTION_BACKWARD && method->inverts && !fused)
       replay->inverse[i] =
           petra_backward_version(&rule, method->invert_weights, action->microbatch, replay->updates[action->stage - 1],
                                  replay->rows[from[action->microbatch]].result.version_read);
-    if (action->kind == release && !petra_program_fused(&plan->program, action->stage))
+    if (action->kind == release && from[action->microbatch] < i) /* a fused head keeps nothing after its B */
       replay->kept_until[from[action->microbatch]] = i;
     if (action->kind == PETRA_ACTION_UPDATE)
       replay->updates[action->stage - 1] = replay->rows[i].result.version_written;

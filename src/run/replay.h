@@ -17,7 +17,7 @@ typedef struct petra_replay {
   const petra_trace_row *rows; /* those of /trace/actions of an emulated training with these costs */
   int64_t count;
   int64_t *inverse;    /* per row: the version with which B reconstructs its input; -1: it reconstructs nothing */
-  int64_t *kept_until; /* per row: the row of B (W, if it is split) that releases what F keeps; -1: none */
+  int64_t *kept_until; /* per row: the row of B (W, if it is split) that releases what this row keeps; -1: none */
   int64_t *updates;    /* per stage: number of its updates */
   int64_t returned;    /* microbatches whose B stage 1 does */
   int64_t *windows;    /* first microbatches of the windows with a probe that is complete when the run ends */
@@ -25,7 +25,7 @@ typedef struct petra_replay {
   int64_t *clock; /* with PETRA_MOMENT_CLOCK: versions of the end-to-end references; else NULL */
 } petra_replay;
 
-/* Simulates the training by the costs of the config, without links to a placement. The config is borrowed; call
+/* Simulates the training by the costs of the config; cluster.placement does not count. The config is borrowed; call
  * petra_replay_fini even on failure. PETRA_CONFIG for a config that cannot be trained, and for costs that a training
  * measures. */
 petra_status petra_replay_init(petra_replay *replay, const petra_config *config);

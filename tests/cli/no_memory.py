@@ -104,6 +104,9 @@ class OneAllocation(NoMemory):
     def test_plan(self):
         self.each("plan", "c.yaml", "--devices", "10", "--memory", "1GB", "--exact", "--set", "cluster.cost.model=roofline", "--set", "data.batch=1")
 
+    def test_schedule(self):
+        self.each("schedule", "c.yaml", "--json", "--set", "method.name=petra-arrival", "--set", "probe.per_epoch=1")
+
     def test_train_and_resume(self):
         train = ["train", "c.yaml", "--output", "t", "--quiet", "--set", "device.backend=ref"]
         self.each(*train)

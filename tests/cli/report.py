@@ -54,9 +54,9 @@ class Pythons(ProgramTest):
         self.scripts = [path for path in (os.path.join(ROOT, "analysis", name) for name in scripts) if os.access(path, os.X_OK)]
         self.assertEqual(len(self.scripts), 10)
 
-    def run_by(self, python, *command):
-        """Exit status and the last line of an error, of which there is no other."""
-        environment = self.environment | ({"PETRA_PYTHON": python} if python else {})
+    def run_by(self, python, *command, **more):
+        """Exit status and the last line of an error, of which there is no other; more: variables of the environment."""
+        environment = self.environment | ({"PETRA_PYTHON": python} if python else {}) | more
         ended = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         self.assertLessEqual(len(ended.stderr.splitlines()), 1, ended.stderr)
         return ended.returncode, ended.stderr
@@ -89,6 +89,23 @@ class Pythons(ProgramTest):
         shutil.copy("analysis/python", folder)
         for script in self.scripts:
             self.assertEqual(self.run_by(None, os.path.join(folder, os.path.basename(script)), "--help"), (0, ""), script)
+
+
+    def test_another(self):
+        """If the chosen Python lacks h5py, or cannot load it, another on PATH takes over; if there is none, one line says what is missing."""
+        self.write("broken/h5py.py", "raise ImportError('libhdf5.so.103 is not there')")
+        self.write("bare/bin/python3.99", f"#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} \"$@\"\n")
+        os.chmod(self.path("bare/bin/python3.99"), 0o755)
+        script = [self.bare, "-B", os.path.join(ROOT, "analysis/petra_export.py"), "--csv", "x", "y"]
+        report = [PETRA, "report", "y", "--output", "x.html"]
+        for more in {}, {"PYTHONPATH": self.path("broken")}:
+            self.assertEqual(self.run_by(None, *script, **more)[1].split(": cannot")[0], "petra_export.py: y")
+            if HAS_PLOTLY:
+                self.assertIn("y: no such file or folder", self.run_by(None, *report, PYTHON=self.bare, **more)[1])
+        os.remove(self.path("bare/bin/python3.99"))
+        for command in script, report:
+            status, line = self.run_by(None, *command, PYTHON=self.bare, PYTHONPATH=self.path("broken"))
+            self.assertEqual((status, "h5py" in line, "(libhdf5.so.103 is not there); expected a Python that can" in line), (1, True, True), line)
 
 
 def write_actions(path, count, stages=4, length=30, gap=20):

@@ -114,6 +114,9 @@ class Training(ProgramTest):
         stage_2(Middle(lambda self, a, b: (self.linear(a) / 0 - self.linear(a) / 0, b)), "not finite")
         stage_2(Middle(lambda self, a, b: {"a": a}), "returns dict")
         stage_2(Chain(nn.Identity()), "no parameter")
+        kept = Middle(lambda self, a, b: (setattr(self, "skip", a), (self.linear(a), b))[1])
+        self.refused(StageError, ("stage 3 (", "left in an attribute", "part of the messages"),
+                     stages=[*network(kept)[:2], Middle(lambda self, a, b: (self.linear(a) + kept.skip, b)).double(), network()[3]])
         shared = network()
         shared[2] = shared[1]
         self.refused(StageError, ("stage 3", "also one of stage 2"), stages=shared)
@@ -171,6 +174,12 @@ class Training(ProgramTest):
         self.assertEqual([{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in a.epochs],
                          [{name: row[name] for name in ("train_loss", "eval_loss", "eval_top1", "lr")} for row in b.epochs], what)
 
+    def test_epochs_that_the_run_does_not_complete(self):
+        for drain, losses in ((True, 50), (False, 47)):
+            trainer = self.trainer("petra", microbatches=50, config={"run.drain": drain}, evaluate=BATCHES[:2]).run()
+            self.assertEqual(len(trainer.losses), losses)
+            self.assertEqual([(row["epoch"], math.isfinite(row["eval_loss"])) for row in trainer.epochs], [(0, True), (1, True)])
+
     def test_backprop_is_plain_pytorch(self):
         """Also with dropout: the random numbers are those of the keys."""
         stages = network(Coupling(branch(0)))
@@ -216,6 +225,11 @@ class Training(ProgramTest):
         trainer = self.trainer("pipedream", stages=nn.Sequential(*children).double(), k=1, cut=[2, 4], evaluate=BATCHES[:3]).run()
         self.assertEqual(len(trainer.losses), 40)
         self.assertEqual([row["epoch"] for row in trainer.epochs], [0, 1])
+        rows = []
+        trainer = self.trainer("pipedream", stages=nn.Sequential(*children).double(), cut=3, on_epoch=rows.append).run()
+        self.assertEqual([stage.name for stage in trainer.stages], ["Linear", "Chain", "Chain"])
+        self.assertEqual(rows, trainer.epochs)
+        self.refused(Error, ("6 stages of 5",), stages=nn.Sequential(*children).double(), cut=6)
         self.refused(Error, ("increasing positions",), stages=nn.Sequential(*children).double(), cut=[4, 2])
 
 

@@ -54,7 +54,7 @@ class Help(ProgramTest):
 class Schedule(ProgramTest):
     def test_methods(self):
         for method in self.good_json("methods")["methods"]:
-            options = self.set_options(method__name=method["name"], method__accumulate=10)
+            options = self.set_options(method__name=method["name"], method__accumulate=10, run__epochs=4, run__max_microbatches=30)
             if method["program"] == "arrival":
                 self.assertIn("has no order", self.bad(2, "arrival", "schedule", "small.yaml", *options))
                 continue

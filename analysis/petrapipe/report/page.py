@@ -101,7 +101,7 @@ def what_was_run(runs: Sequence[RunData]) -> str:
         parts.append(text if len(key_rows) <= MOST_ROWS else f"<details><summary>The {len(key_rows)} keys in which the configs differ</summary>{text}</details>")
     else:
         parts.append("<p>Their configs are equal in every key.</p>")
-    words = [(run.name, *(common.shown(run.run.attributes[name]) for name in ("network", "optimiser", "data"))) for run in runs if run.run.mode() == "pytorch"]
+    words = [(run.name, *(shown(run.run.attributes[name]) for name in ("network", "optimiser", "data"))) for run in runs if run.run.mode() == "pytorch"]
     if words:
         parts.append(table("Runs in PyTorch: what they train (the keys of model, optim and data.set do not say it)", ("run", "network", "optimiser", "data"), words))
     commands = [(run.name, run.run.attributes["command"], run.run.attributes["petra_version"], run.run.attributes["backend"]) for run in runs]
