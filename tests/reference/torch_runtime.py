@@ -26,7 +26,6 @@ from torch.nn import functional as F
 
 import compare
 import make_data
-import make_optimisers
 import store
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"))
@@ -380,8 +379,9 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     has_muon = hasattr(torch.optim, "Muon")
-    if has_muon:
-        torch.optim._muon._zeropower_via_newtonschulz = make_optimisers.zeroth_power
+    if has_muon:  # PyTorch iterates in bf16, petra in the precision of the weights
+        from make_optimisers import zeroth_power
+        torch.optim._muon._zeropower_via_newtonschulz = zeroth_power
     rows, bad, refused = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
         program = Program(options.petra, folder)
