@@ -26,16 +26,16 @@ from torch.nn import functional as F
 
 import compare
 import make_data
-import make_optimisers
 import store
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"))
-from petrapipe import Error, Plan, Trainer  # noqa: E402
+from petrapipe import Error, Plan, Trainer  # noqa: E402: from the folder of the package
 from petrapipe.stages import load, stages_of  # noqa: E402
 from petrapipe.weights import network_of_state, tensors, turned  # noqa: E402
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
-UPDATES, BATCH, PER_EPOCH, ROUNDING = 60, 4, 20, 1e-9
+UPDATES, BATCH, ROUNDING = 60, 4, 1e-9
+EPOCH_UPDATES, LARGEST_K = 20, 10
 IMAGES, CONTEXT, VOCABULARY, HEADS = 16, 5, 32, 2
 TRANSFORMER = {"model.depth": 2, "model.width": 8, "model.heads": HEADS, "model.context": CONTEXT}
 NETWORKS = {
@@ -48,7 +48,7 @@ NETWORKS = {
 # A rounding error in a gradient that is zero must not become a step of AdamW (docs/semantics/optimiser.md): epsilon is large.
 ADAM = {"optim.weight_decay": 0.125, "optim.epsilon": 2.0**-16}
 OPTIMISERS = {
-    "sgd": {"optim.name": "sgd", "optim.lr": 0.02, "optim.weight_decay": 5e-4},
+    "sgd": {"optim.name": "sgd", "optim.lr": 0.01, "optim.weight_decay": 5e-4},
     "adamw": {"optim.name": "adamw", "optim.lr": 2.0**-8, **ADAM},
     "muon": {"optim.name": "muon", "optim.lr": 2.0**-6, "optim.muon_scale": "rms", "optim.adam_lr_share": 0.5, **ADAM},
 }
@@ -79,9 +79,13 @@ class Case:
         words += [f"{key.replace('method.mitigation.', '').replace('method.', '')}={value}" for key, value in self.keys.items()]
         return " ".join(words + [f"stages of {'+'.join(map(str, self.cuts))} blocks"] * bool(self.cuts))
 
+    def epoch(self):
+        """Microbatches."""
+        return EPOCH_UPDATES * self.k
+
     def settings(self, updates):
         """The keys for both programs."""
-        return {"run.epochs": 1000, "run.eval_every": 0, "run.max_microbatches": updates * self.k, "data.batch": BATCH, "data.limit": BATCH * PER_EPOCH,
+        return {"run.epochs": 1000, "run.eval_every": 0, "run.max_microbatches": updates * self.k, "data.batch": BATCH, "data.limit": BATCH * self.epoch(),
                 "optim.lr_scaling": "none", "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": 1, **OPTIMISERS[self.optimiser],
                 "method.name": self.method, "method.accumulate": self.k, **self.keys}
 
@@ -149,8 +153,6 @@ def changed_orders(network, few, more):
             yield Case(network, method, 1, "sgd", {"method.head": head, "method.sync_period": 5})
     for method in ("delayed", "pipedream", "ddg", "petra", "1f1b"):
         yield Case(network, method, 1, "sgd", {"method.keep": "input"})
-    for method in ("petra", "dsp", "fr"):
-        yield Case(network, method, 1, "sgd", {"method.keep": "graph"})
     for method in ("petra", "delayed", "1f1b"):
         for optimiser in ("sgd", "adamw"):
             yield Case(network, method, 3, optimiser, {"optim.clip": 0.05})
@@ -167,20 +169,20 @@ class Program:
 
     def __init__(self, path, folder):
         self.path, self.folder = os.path.abspath(path), folder
-        raw = make_data.records(BATCH * PER_EPOCH + BATCH)
+        raw = make_data.records(BATCH * EPOCH_UPDATES * LARGEST_K)
         self.pixels = np.ascontiguousarray(raw[:, 1:].reshape(-1, 3, 32, 32)[:, :, ::32 // IMAGES, ::32 // IMAGES])
         self.labels = torch.from_numpy(raw[:, 0].astype(np.int64))
         with h5py.File(f"{folder}/images.h5", "w") as file:
             file.attrs.update(schema_version=1, classes=10, mean=store.MEAN, deviation=store.DEVIATION)
             file["train/images"], file["train/labels"] = self.pixels, raw[:, 0].astype("<i4")
-        bytes_of_text = raw.ravel()[:CONTEXT * BATCH * (PER_EPOCH + 4)] * 73 % VOCABULARY
+        bytes_of_text = raw.ravel()[:CONTEXT * (len(raw) + 2)] * 73 % VOCABULARY
         self.tokens = torch.from_numpy(bytes_of_text.astype(np.int64))
         bytes_of_text.astype("<u2").tofile(f"{folder}/tokens.bin")
 
-    def batch(self, network, m):
+    def batch(self, case, m):
         """Microbatch m, (input, target), as petra reads it: in the order of the file, epoch after epoch."""
-        first = m % PER_EPOCH * BATCH
-        if "gpt" in network:
+        first = m % case.epoch() * BATCH
+        if "gpt" in case.network:
             part = self.tokens[first * CONTEXT:(first + BATCH) * CONTEXT + 1]
             return part[:-1].view(BATCH, CONTEXT), part[1:].view(BATCH, CONTEXT)
         pixels = self.pixels[first:first + BATCH].astype(np.float64)
@@ -285,11 +287,11 @@ def trainer_of(program, case, updates, wrong=None):
     plan = None
     if wrong:
         plan = Plan.of_config(settings, petra=program.path, cluster__stages=len(stages), run__max_microbatches=updates * case.k, data__batch=BATCH,
-                              data__limit=BATCH * PER_EPOCH)
+                              data__limit=BATCH * case.epoch())
         if not make_wrong(plan, wrong):
             return None
     trainer = Trainer(stages, settings, lambda output, target: F.cross_entropy(output.flatten(0, -2), target.flatten()),
-                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case.network, m), microbatches=updates * case.k, epoch=PER_EPOCH,
+                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case, m), microbatches=updates * case.k, epoch=case.epoch(),
                       clip=case.keys.get("optim.clip"), scheduler=case.scheduler, plan=plan, petra=program.path)
     return trainer, Names(model)
 
@@ -377,8 +379,9 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     has_muon = hasattr(torch.optim, "Muon")
-    if has_muon:
-        torch.optim._muon._zeropower_via_newtonschulz = make_optimisers.zeroth_power
+    if has_muon:  # PyTorch iterates in bf16, petra in the precision of the weights
+        from make_optimisers import zeroth_power
+        torch.optim._muon._zeropower_via_newtonschulz = zeroth_power
     rows, bad, refused = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
         program = Program(options.petra, folder)
