@@ -11,6 +11,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import os
@@ -129,9 +130,7 @@ class Trainer:
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
             for mitigation in wanted:
-                own = type(mitigation).__new__(type(mitigation))
-                own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
-                                     for key, value in mitigation.__dict__.items()})
+                own = copy.deepcopy(mitigation)
                 own.stage, own.stages = stage.number, self.plan.stages
                 stage.mitigations.append(own)
         self.losses: dict[int, float] = {}
