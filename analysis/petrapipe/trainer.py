@@ -431,7 +431,8 @@ class Trainer:
         found = scores(losses[1], target)
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
-            self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
+            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=top1, wall_s=now,
+                           virtual_s=1e-9 * int(self.plan.start_ns[row]))
         entry = self.open_epochs.get(epoch)
         if not entry:
             return
