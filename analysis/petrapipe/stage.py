@@ -27,8 +27,11 @@ def as_tuple(values: Any) -> Streams:
     return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
 
-def bytes_of(tensors: Any) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+def bytes_of(values: Any) -> int:
+    """Returns the bytes of a tensor, or of all tensors in nested tuples and lists."""
+    if isinstance(values, torch.Tensor):
+        return values.numel() * values.element_size()
+    return sum(map(bytes_of, values)) if isinstance(values, (tuple, list)) else 0
 
 
 def detached(tensors: Streams) -> Streams:
@@ -91,6 +94,7 @@ class Kept:
     graph: tuple | None = None  # (leaves of the inputs, leaves of the weights, outputs)
     statistics: list = field(default_factory=list)  # of the pass that made the graph
     target: Any = None  # of the last stage
+    bytes: int = 0  # of the inputs, if there is no graph
 
 
 class Stage:
@@ -132,8 +136,9 @@ class Stage:
         self.versions: dict[int, Version] = {}
         self.kept: dict[int, Kept] = {}
         self.corrected: list | None = None
-        self.graph_bytes = 0
+        self.graph_bytes = self._momentum_bytes = 0
         self._refresh()
+        self._weight_bytes, self._buffer_bytes = bytes_of(self.current), bytes_of(self.buffers())
 
     # --- weights ---
 
@@ -246,7 +251,9 @@ class Stage:
             self._graph(kept, m, xs, tensors)
             return detached(kept.graph[2])
         with torch.no_grad():
-            return self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+            ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+        kept.bytes = bytes_of(list(kept.inputs.values()))
+        return ys
 
     def _inverts(self, b: int) -> bool:
         return self.keep == "nothing" and self.reversible[b]
@@ -433,7 +440,7 @@ class Stage:
 
         def count(t: torch.Tensor) -> torch.Tensor:
             if memory_of(t) not in shared:
-                found[memory_of(t)] = bytes_of((t,))
+                found[memory_of(t)] = bytes_of(t)
             return t.detach()
 
         for b, module in enumerate(self.modules):
@@ -486,6 +493,17 @@ class Stage:
 
     # --- evaluation and checkpoints ---
 
+    def held(self, kind: str) -> list[int]:
+        """Returns the bytes that the stage holds after an action of this kind: parameters, gradients, momentum, statistics, inputs, further weights, graphs
+        (in a B also the one that it made)."""
+        if kind == "U":
+            self._momentum_bytes = bytes_of([list(state.values()) for one in self.optimizers for state in one.state.values()])
+        weights, kept = self._weight_bytes, self.kept.values()
+        graphs = sum(1 for one in kept if one.graph) + (kind == "B" and self.keep != "graph")
+        further = len(self.versions) + (self.read is not self.current) + (self.corrected is not None)
+        return [weights, weights if self.counted else 0, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept), weights * further,
+                graphs * self.graph_bytes]
+
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
@@ -495,7 +513,7 @@ class Stage:
                 "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
                 "read": None if self.read is self.current else self.read, "corrected": self.corrected,
                 "kept": {m: (kept.version, kept.inputs, kept.graph is not None, kept.target) for m, kept in self.kept.items()},
-                "graph_bytes": self.graph_bytes}
+                "graph_bytes": self.graph_bytes, "momentum_bytes": self._momentum_bytes}
 
     def restore(self, state: dict) -> None:
         for parameter, value in zip(self.parameters, state["parameters"]):
@@ -510,8 +528,8 @@ class Stage:
         self.versions = {number: Version(theta, read) for number, (theta, read) in state["versions"].items()}
         self._refresh()
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
-        self.graph_bytes = state["graph_bytes"]
+        self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
-            kept = self.kept[m] = Kept(version, inputs, target=target)
+            kept = self.kept[m] = Kept(version, inputs, target=target, bytes=0 if graph else bytes_of(list(inputs.values())))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))
