@@ -371,10 +371,10 @@ class Logits(Weights):
                             ("nothing.pt", "nothing.pt: cannot be read: No such file"), ("empty.pt", "it ends too soon"), ("junk.pt", "Unsupported operand 27"),
                             ("args.pt", "it holds argparse.Namespace beside tensors"), ("sparse.pt", "fc.weight is a tensor of layout torch.sparse_coo"),
                             ("complex.pt", "fc.weight is a tensor of torch.complex64"), ("int8.pt", "fc.weight is of type int8"),
-                            ("quantised.pt", "fc.weight is a quantised tensor"), ("meta.pt", "fc.weight is a tensor without data")):
+                            ("quantised.pt", "fc.weight is a quantised tensor|it holds torch._utils._rebuild_qtensor"), ("meta.pt", "fc.weight is a tensor without data")):
             run = self.torch(script, name, "b.h5")
             self.assertEqual((run.returncode, len(run.stderr.splitlines())), (2, 1), run.stderr)
-            self.assertIn(words, run.stderr)
+            self.assertRegex(run.stderr, words)
             self.assertTrue(run.stderr.rstrip("\n").isprintable(), ascii(run.stderr))
         self.write("call.py", f"import sys, torch\nsys.path.insert(0, {ANALYSIS!r})\nimport petrapipe\nstate = torch.load('model.pt')\n"
                    "petrapipe.of_state_dict({'_orig_mod.' + name: value for name, value in state.items()})\n"
