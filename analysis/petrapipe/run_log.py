@@ -10,7 +10,6 @@ Rows are buffered and written in blocks. Other processes can read the file at an
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import math
 import os
@@ -61,10 +60,10 @@ class RunLog:
             self.file = run_schema.open_file(temporary, "w")
             self._describe(plan, seed, {"backend": backend, "libraries": libraries, "command": command},
                            {"network": network, "optimiser": optimiser, "data": data})
-            samples, _ = run_schema.samples_of(plan.config)
+            samples, extents = run_schema.samples_of(plan.config)[0], {"stage": len(stages), "parameter": len(parameters or ())}
             run_schema.put_stages(self.file, stages, samples)
             for group in ["train", "epoch"] + ["trace/actions"] * trace + ["probe"] * (parameters is not None):
-                run_schema.create_rows(self.file, group, samples, {"stage": len(stages), "parameter": len(parameters or ())})
+                run_schema.create_rows(self.file, group, samples, extents)
             if parameters is not None:
                 run_schema.put_parameters(self.file, parameters)
             self._begin()
@@ -85,7 +84,7 @@ class RunLog:
                 rows.count = state[name]
                 rows.write()
             log.file.attrs.modify("complete", numpy.int32(0))
-            log.file.flush()
+        log.flush()
         return log
 
     # --- rows ---
@@ -113,19 +112,13 @@ class RunLog:
             run_schema.put_memory(self.file, {"peak_bytes": peak_bytes, "total_peak_bytes": total_peak_bytes})
         self.flush()
 
-    def backend_memory(self, tensors: int) -> None:
-        """Writes the maximum bytes of all tensors of the process, as the device counts them."""
-        with self._writing():
-            run_schema.put_set(self.file, "memory/backend_bytes", numpy.array([[tensors, -1, -1]], "<i8"), "byte", ("rank", "part"))
-            run_schema.put_texts(self.file["memory/backend_bytes"], "parts", ("tensors", "filters", "scratch"))
-
-    # --- the file ---
-
-    def backend(self, tensor_bytes: int) -> None:
-        """Writes the bytes of all tensors of the device at their peak, once."""
+    def backend_memory(self, tensor_bytes: int) -> None:
+        """Writes the bytes of all tensors of the process at their peak, as the device counts them."""
         with self._writing():
             run_schema.put_memory(self.file, {"backend_bytes": [[tensor_bytes, -1, -1]]})
         self.flush()
+
+    # --- the file ---
 
     def flush(self) -> None:
         with self._writing():
@@ -161,12 +154,10 @@ class RunLog:
 
     def _lock(self, path):
         """Locks the folder as petra does: petra list sees that the run is running, and no other run writes there."""
-        path = os.fspath(path)
-        self.path = path if path.endswith(".h5") else os.path.join(path, "run.h5")
+        self.path = os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
         folder = os.path.dirname(self.path) or "."
         os.makedirs(folder, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY)
-        self._unlock = weakref.finalize(self, os.close, lock)
+        self._unlock = weakref.finalize(self, os.close, lock := os.open(folder, os.O_RDONLY))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -175,12 +166,12 @@ class RunLog:
 
     def _describe(self, plan, seed, texts, words):
         """Writes the attributes of the root. A description in words that is empty is left out."""
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {name: plan.header.get(name, "unknown") for name in ("petra_version", "git_commit")}
+        about["created"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         numbers = {"schema_version": numpy.int32(1), "complete": numpy.int32(0), "seed": numpy.uint64(seed),
                    "microbatches_per_epoch": numpy.uint64(plan.epoch_microbatches)}
         words = {name: text for name, text in words.items() if text}
-        for name, value in {"created": now, "config": plan.config, **numbers, **about, **texts, **words}.items():
+        for name, value in {"config": plan.config, **numbers, **about, **texts, **words}.items():
             self.file.attrs[name] = value
         self.file.create_group("memory")
 
@@ -192,8 +183,7 @@ class RunLog:
                       for group, (_, chunk_rows, _) in run_schema.GROUPS.items() if f"{group}/microbatch" in self.file or group == "epoch"}
 
     def _put(self, name, row):
-        rows = self._rows[name]
-        rows.buffer.append(row)
+        (rows := self._rows[name]).buffer.append(row)
         if len(rows.buffer) >= rows.chunk_rows or time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S:
             self.flush()
 

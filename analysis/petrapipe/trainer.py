@@ -11,6 +11,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import os
@@ -40,10 +41,15 @@ class Chain(nn.Sequential):
         return xs[0] if len(xs) == 1 else xs
 
 
-def cut(model: nn.Sequential, at: Sequence[int]) -> list:
-    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first. Within a stage every reversible
-    module is alone, and the modules between two of them are one."""
-    children, bounds = list(model), [0, *at, len(model)]
+def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
+    """Returns the stages of a model: `at` are the positions, from 0, of the children that begin a stage after the first; or a number of stages, each with
+    about as many children. Within a stage every reversible module is alone, and the modules between two of them are one."""
+    children = list(model)
+    if isinstance(at, int):
+        if not 1 <= at <= len(children):
+            raise Error(f"cut: {at} stages of {len(children)} children; expected 1 to {len(children)} stages")
+        at = [number * len(children) // at for number in range(1, at)]
+    bounds = [0, *at, len(children)]
     if sorted(set(bounds)) != bounds:
         raise Error(f"cut: {list(at)}; expected increasing positions from 1 to {len(children) - 1}")
     stages = []
@@ -92,16 +98,17 @@ class Trainer:
     scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
     mitigations: Mitigations in addition to those of the config.
     output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
+    on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
     plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
 
     def __init__(self, stages: Sequence | nn.Sequential, config: str | Mapping[str, Any], loss: Callable, *, optimizer: Callable, data: Any,
                  microbatches: int | None = None, epochs: int | None = None, epoch: int | None = None, evaluate: Iterable | None = None,
-                 cut: Sequence[int] | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
+                 cut: Sequence[int] | int | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
                  seed: int = 1, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
-                 overwrite: bool = False) -> None:
+                 overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
         self.device, self.data, self.evaluation, self.output, self.clip, self.seed = torch.device(device), data, evaluate, output, clip, seed
-        self.checkpoint_every = checkpoint_every
+        self.checkpoint_every, self.on_epoch = checkpoint_every, on_epoch
         modules = self._modules(stages, cut)
         self._loader: Any = None
         self.epoch_length = epoch or (len(data) if hasattr(data, "__len__") else None)
@@ -123,9 +130,7 @@ class Trainer:
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
             for mitigation in wanted:
-                own = type(mitigation).__new__(type(mitigation))
-                own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
-                                     for key, value in mitigation.__dict__.items()})
+                own = copy.deepcopy(mitigation)
                 own.stage, own.stages = stage.number, self.plan.stages
                 stage.mitigations.append(own)
         self.losses: dict[int, float] = {}
@@ -135,6 +140,7 @@ class Trainer:
         self._place_uses()
         self.up: dict[tuple[int, int], Streams] = {}
         self.down: dict[tuple[int, int], tuple[Streams, Streams]] = {}
+        self.waiting = [0] * len(self.stages)  # bytes of the messages for each stage
         self.targets: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
         self.snapshots: dict[int, list] = {}
@@ -149,7 +155,7 @@ class Trainer:
     # --- set-up ---
 
     @staticmethod
-    def _modules(stages: Any, at: Sequence[int] | None) -> list[list[nn.Module]]:
+    def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
         if isinstance(stages, nn.Sequential):
             stages = cut(stages, range(1, len(stages)) if at is None else at)
         elif at is not None:
@@ -211,12 +217,13 @@ class Trainer:
             self.last[stage - 1][version] = max(self.last[stage - 1][version], row)
 
     def _count_epochs(self) -> None:
-        """Counts the losses and evaluations that each epoch will have."""
+        """Counts the losses and evaluations that each epoch will have. An epoch that the run does not complete has no row."""
         plan = self.plan
+        complete = plan.microbatches // max(1, plan.epoch_microbatches)
         self.open_epochs: dict[int, dict] = {}
         losing = "B" if plan.fused_head else "F"
         of_losses = plan.epoch[(plan.kind == losing) & (plan.stage == plan.stages)]
-        for epoch in of_losses.tolist():
+        for epoch in of_losses[of_losses < complete].tolist():
             self.open_epochs.setdefault(epoch, {"losses": 0, "evaluations": 0})["losses"] += 1
         if self.evaluation is not None:
             for row in self.evaluation_ends:
@@ -231,7 +238,7 @@ class Trainer:
         rows = []
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
             last = stage.number == len(self.stages)
-            streams = bytes_of(x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point())
+            streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
             back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
             ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
@@ -240,7 +247,29 @@ class Trainer:
                          "forward_flops": flops // samples, "forward_bytes": 0 if last else bytes_of(ys), "backward_bytes": back if stage.number > 1 else 0,
                          "delay": int(delay["delay_microbatches"] or 0)})
             xs = ys
+        self._check_apart()
         return rows
+
+    def _check_apart(self) -> None:
+        """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
+        passes, then 1, then every module computes 0 again, from the last one to the first."""
+        calls: list[list[tuple]] = [[], []]
+        with torch.no_grad():
+            for m in range(min(2, self.plan.microbatches)):
+                xs, target = self._batch(m)
+                for stage in self.stages:
+                    own = target if stage.number == len(self.stages) else None
+                    for b in range(len(stage.modules)):
+                        before, xs = xs, stage.call(b, stage.current, xs, 0, None, own)
+                        calls[m].append((stage, b, before, own, xs))
+            for stage, b, xs, own, ys in reversed(calls[0]) if calls[1] else ():
+                try:
+                    same = stage.same(ys, stage.call(b, stage.current, xs, 0, None, own))
+                except StageError:
+                    same = False
+                if not same:
+                    raise stage.error(b, "computes something else after another microbatch has passed the stages below; it reads what another module has left in "
+                                         "an attribute, which belongs to another microbatch; expected this tensor as an input, as part of the messages")
 
     def _open(self, rows: list[dict], resume: bool, overwrite: bool) -> None:
         state = None
@@ -349,12 +378,12 @@ class Trainer:
         if last:
             self._loss(row, m, ys, target)
         else:
-            self.up[stage.number + 1, m] = ys
+            self._post(self.up, stage.number + 1, m, ys)
         return version
 
     def _inputs(self, stage: Stage, m: int) -> Streams:
         if stage.number > 1:
-            return self.up.pop((stage.number, m))
+            return self._take(self.up, stage.number, m)
         xs, self.targets[m] = self._batch(m)
         return xs
 
@@ -367,12 +396,12 @@ class Trainer:
             losses, xs, dxs, gradients = stage.head(m, xs, version, target)
             self._loss(row, m, losses, target)
         else:
-            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self.down.pop((stage.number, m))
+            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self._take(self.down, stage.number, m)
             inverse = int(self.plan.inverse_weights[row])
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self.down[stage.number - 1, m] = (xs, dxs)
+            self._post(self.down, stage.number - 1, m, (xs, dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
@@ -403,8 +432,11 @@ class Trainer:
         found = scores(losses[1], target)
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
-            self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
-        entry = self.open_epochs[epoch]
+            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=top1, wall_s=now,
+                           virtual_s=1e-9 * int(self.plan.start_ns[row]))
+        entry = self.open_epochs.get(epoch)
+        if not entry:
+            return
         samples = int(target.shape[0]) if isinstance(target, torch.Tensor) and target.dim() else 1
         labels = found[2] if found else samples
         entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
@@ -513,21 +545,26 @@ class Trainer:
             if self.log:
                 self.log.epoch(**row)
                 self.log.flush()
+            if self.on_epoch:
+                self.on_epoch(row)
 
     # --- memory ---
 
+    def _post(self, box: dict, stage: int, m: int, message: tuple) -> None:
+        """Puts a message for a stage into a box; _take takes it."""
+        box[stage, m] = message
+        self.waiting[stage - 1] += bytes_of(message)
+
+    def _take(self, box: dict, stage: int, m: int) -> tuple:
+        message = box.pop((stage, m))
+        self.waiting[stage - 1] -= bytes_of(message)
+        return message
+
     def _measure(self, stage: Stage, kind: str) -> None:
         """Counts what the stage holds after an action (in a B also the graph that it made)."""
-        number = stage.number
-        weights = bytes_of(stage.current)
-        graphs = sum(1 for kept in stage.kept.values() if kept.graph) + (kind == "B" and stage.keep != "graph")
-        now = [weights, bytes_of(stage.sum), bytes_of(value for one in stage.optimizers for state in one.state.values() for value in state.values()),
-               bytes_of(stage.buffers()), bytes_of(x for kept in stage.kept.values() if not kept.graph for xs in kept.inputs.values() for x in xs),
-               weights * (len(stage.versions) + (stage.read is not stage.current) + (stage.corrected is not None)), graphs * stage.graph_bytes,
-               bytes_of(x for (to, _), xs in self.up.items() if to == number for x in xs) +
-               bytes_of(x for (to, _), pair in self.down.items() if to == number for xs in pair for x in xs), 0]
-        self.peaks[number - 1] = list(map(max, self.peaks[number - 1], now))
-        self.totals[number - 1] = max(self.totals[number - 1], sum(now))
+        now, j = [*stage.held(kind), self.waiting[stage.number - 1], 0], stage.number - 1
+        self.peaks[j] = list(map(max, self.peaks[j], now))
+        self.totals[j] = max(self.totals[j], sum(now))
 
     def _finish(self, complete: bool) -> None:
         self.seconds = time.monotonic() - self.started
@@ -550,7 +587,7 @@ class Trainer:
         state = {"version": 1, "config": self.plan.config, "row": self.row, "stages": [stage.state() for stage in self.stages],
                  "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
                  "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
-                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks,
+                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
                  "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
         temporary = self.checkpoint + ".tmp"
         torch.save(state, temporary)
@@ -574,7 +611,7 @@ class Trainer:
         for some, saved in zip(self.schedulers, state["schedulers"]):
             for one, value in zip(some, saved):
                 one.load_state_dict(value)
-        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals",
+        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting",
                      "seconds", "probes"):
             setattr(self, name, state[name])
         self.probe.restore(state["probe"])
