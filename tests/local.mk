@@ -20,21 +20,25 @@ TESTS_LDADD = tests/libpetra_cuda_host.a tests/libtests.a $(PETRA_LDADD) $(CHECK
 
 # A program without a line of its own is made of the one file of its name, by AM_CPPFLAGS and LDADD: automake's defaults.
 LDADD = $(TESTS_LDADD)
+# Tests that take longest are in LONG_C_TESTS and LONG_CLI_TESTS, which begin first.
+LONG_C_TESTS = \
+  tests/test_golden tests/test_no_memory tests/test_closed_forms tests/test_identities tests/test_methods tests/test_probe tests/test_gradients \
+  tests/test_probe_references
 C_TESTS = \
   tests/test_base tests/test_config tests/test_grid tests/test_output tests/test_seal \
   tests/test_data tests/test_data_file tests/test_images tests/test_loader tests/test_samples tests/test_tokens \
   tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
-  tests/test_schedule tests/test_programs tests/test_closed_forms \
-  tests/test_executor tests/test_no_memory tests/test_stage tests/test_transport tests/test_progress_thread \
+  tests/test_schedule tests/test_programs \
+  tests/test_executor tests/test_stage tests/test_transport tests/test_progress_thread \
   tests/test_run_h5 tests/test_weights \
   tests/test_engine tests/test_critical tests/test_ledger tests/test_link tests/test_profile tests/test_rank_times tests/test_reach \
   tests/test_simulate tests/test_search_cuts \
-  tests/test_golden tests/test_golden_data tests/test_gradients tests/test_identities tests/test_methods tests/test_arrival tests/test_replicas \
-  tests/test_training_log tests/test_groups tests/test_precision tests/test_probe tests/test_probe_references \
+  tests/test_golden_data tests/test_arrival tests/test_replicas \
+  tests/test_training_log tests/test_groups tests/test_precision \
   tests/test_invertible tests/test_stage_rules tests/test_mitigation tests/test_mitigation_runs \
   tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm tests/test_cuda_sequence tests/test_cuda_attention
-check_PROGRAMS += $(C_TESTS)
+check_PROGRAMS += $(LONG_C_TESTS) $(C_TESTS)
 
 # Programs that scripts run.
 check_PROGRAMS += tests/dump_batches tests/dump_logits tests/dump_shapes tests/pipeline_case
@@ -64,7 +68,7 @@ tests_libpetra_cudnn_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
 CUDA_FAKE_PLANS_LDADD = tests/libtests.a tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \
   tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a $(TESTS_LDADD)
 CUDA_FAKE_LDADD = tests/libtests.a tests/libpetra_cuda_backend.a $(CUDNN_FAKE) $(CUDA_FAKE_PLANS_LDADD)
-CUDA_FAKE_TESTS = tests/test_cuda_runtime $(CUDNN_TESTS) tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
+CUDA_FAKE_TESTS = tests/test_cuda_training tests/test_cuda_backend tests/test_cuda_identities tests/test_cuda_runtime $(CUDNN_TESTS) \
   tests/test_cuda_segments tests/test_cuda_peers
 check_PROGRAMS += $(CUDA_FAKE_TESTS)
 tests_test_cuda_runtime_SOURCES = tests/test_cuda_runtime.c tests/test_cuda_runtime_capture.c tests/test_cuda_runtime_libraries.c
@@ -124,20 +128,28 @@ tests_test_cuda_matrix_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/check_docs tests/check_site tests/check_analysis \
   tests/check_figures tests/check_spills tests/check_mpi_wrapper tests/check_python
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
+LONG_CLI_TESTS = \
+  tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/reach.py \
+  tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
+  tests/cli/damage.py tests/cli/profile.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \
-  tests/cli/execute.py tests/cli/execute_ends.py tests/cli/report.py tests/cli/resume.py tests/cli/pages.py tests/cli/bad_input.py tests/cli/no_memory.py \
-  tests/cli/damage.py tests/cli/usage.py tests/cli/execute_gpu.py tests/cli/simulate.py tests/cli/data.py tests/cli/sweep.py \
-  tests/cli/host.py tests/cli/gpu_kit.py tests/cli/overwrite.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py tests/cli/probe.py \
+  tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
-  tests/cli/profile.py tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
-  tests/cli/memory.py tests/cli/methods.py tests/cli/plan.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
+  tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
+  tests/cli/memory.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
+<<<<<<< HEAD
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/cycles.py tests/cli/reach.py tests/cli/package.py tests/cli/torch_log.py \
-  tests/cli/torch_runtime.py tests/cli/torch_examples.py
+  tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py
+=======
+  tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/package.py tests/cli/torch_log.py \
+  tests/cli/torch_runtime.py tests/cli/torch_trainer.py
+>>>>>>> d724c805ff182f32cc8e6c1a08c8d443cd669177
 SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids tests/check_completion tests/test_cpu_avx2 tests/test_backend_avx2 \
   tests/read_while_running.sh tests/reference/pipeline_simpy.py
 # In this order they are begun: those that take longest come first, so that all cores are busy to the end.
-TESTS += $(CLI_TESTS) $(C_TESTS) $(CUDA_FAKE_TESTS) $(DEVICE_TESTS) $(CUDA_PLANS_TESTS) $(SCRIPTED_TESTS) $(SOURCE_TESTS)
+TESTS += $(LONG_C_TESTS) $(LONG_CLI_TESTS) $(CUDA_FAKE_TESTS) $(CUDA_PLANS_TESTS) $(SOURCE_TESTS) $(SCRIPTED_TESTS) $(CLI_TESTS) $(C_TESTS) \
+  $(DEVICE_TESTS)
 
 # All that the tests read; scripts/missing-in-archive compares an archive with what git tracks.
 EXTRA_DIST += $(wildcard $(addprefix $(srcdir)/tests/,*.h *.def *.py *.sh *.supp check_* *_avx2 test_cuda_plans \
@@ -164,7 +176,11 @@ ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_T
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
+<<<<<<< HEAD
   tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/test_cpu_avx2 \
+=======
+  tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py tests/cli/torch_trainer.py tests/test_cpu_avx2 \
+>>>>>>> d724c805ff182f32cc8e6c1a08c8d443cd669177
   tests/reference/pipeline_simpy.py
 # The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
 PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_run_h5 tests/test_schedule tests/pipeline_case \

@@ -11,6 +11,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import os
@@ -129,9 +130,7 @@ class Trainer:
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
             for mitigation in wanted:
-                own = type(mitigation).__new__(type(mitigation))
-                own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
-                                     for key, value in mitigation.__dict__.items()})
+                own = copy.deepcopy(mitigation)
                 own.stage, own.stages = stage.number, self.plan.stages
                 stage.mitigations.append(own)
         self.losses: dict[int, float] = {}
@@ -141,6 +140,7 @@ class Trainer:
         self._place_uses()
         self.up: dict[tuple[int, int], Streams] = {}
         self.down: dict[tuple[int, int], tuple[Streams, Streams]] = {}
+        self.waiting = [0] * len(self.stages)  # bytes of the messages for each stage
         self.targets: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
         self.snapshots: dict[int, list] = {}
@@ -238,7 +238,7 @@ class Trainer:
         rows = []
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
             last = stage.number == len(self.stages)
-            streams = bytes_of(x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point())
+            streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
             back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
             ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
@@ -378,12 +378,12 @@ class Trainer:
         if last:
             self._loss(row, m, ys, target)
         else:
-            self.up[stage.number + 1, m] = ys
+            self._post(self.up, stage.number + 1, m, ys)
         return version
 
     def _inputs(self, stage: Stage, m: int) -> Streams:
         if stage.number > 1:
-            return self.up.pop((stage.number, m))
+            return self._take(self.up, stage.number, m)
         xs, self.targets[m] = self._batch(m)
         return xs
 
@@ -396,12 +396,12 @@ class Trainer:
             losses, xs, dxs, gradients = stage.head(m, xs, version, target)
             self._loss(row, m, losses, target)
         else:
-            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self.down.pop((stage.number, m))
+            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self._take(self.down, stage.number, m)
             inverse = int(self.plan.inverse_weights[row])
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self.down[stage.number - 1, m] = (xs, dxs)
+            self._post(self.down, stage.number - 1, m, (xs, dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
@@ -432,7 +432,8 @@ class Trainer:
         found = scores(losses[1], target)
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
-            self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
+            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=top1, wall_s=now,
+                           virtual_s=1e-9 * int(self.plan.start_ns[row]))
         entry = self.open_epochs.get(epoch)
         if not entry:
             return
@@ -549,18 +550,21 @@ class Trainer:
 
     # --- memory ---
 
+    def _post(self, box: dict, stage: int, m: int, message: tuple) -> None:
+        """Puts a message for a stage into a box; _take takes it."""
+        box[stage, m] = message
+        self.waiting[stage - 1] += bytes_of(message)
+
+    def _take(self, box: dict, stage: int, m: int) -> tuple:
+        message = box.pop((stage, m))
+        self.waiting[stage - 1] -= bytes_of(message)
+        return message
+
     def _measure(self, stage: Stage, kind: str) -> None:
         """Counts what the stage holds after an action (in a B also the graph that it made)."""
-        number = stage.number
-        weights = bytes_of(stage.current)
-        graphs = sum(1 for kept in stage.kept.values() if kept.graph) + (kind == "B" and stage.keep != "graph")
-        now = [weights, bytes_of(stage.sum), bytes_of(value for one in stage.optimizers for state in one.state.values() for value in state.values()),
-               bytes_of(stage.buffers()), bytes_of(x for kept in stage.kept.values() if not kept.graph for xs in kept.inputs.values() for x in xs),
-               weights * (len(stage.versions) + (stage.read is not stage.current) + (stage.corrected is not None)), graphs * stage.graph_bytes,
-               bytes_of(x for (to, _), xs in self.up.items() if to == number for x in xs) +
-               bytes_of(x for (to, _), pair in self.down.items() if to == number for xs in pair for x in xs), 0]
-        self.peaks[number - 1] = list(map(max, self.peaks[number - 1], now))
-        self.totals[number - 1] = max(self.totals[number - 1], sum(now))
+        now, j = [*stage.held(kind), self.waiting[stage.number - 1], 0], stage.number - 1
+        self.peaks[j] = list(map(max, self.peaks[j], now))
+        self.totals[j] = max(self.totals[j], sum(now))
 
     def _finish(self, complete: bool) -> None:
         self.seconds = time.monotonic() - self.started
@@ -583,7 +587,7 @@ class Trainer:
         state = {"version": 1, "config": self.plan.config, "row": self.row, "stages": [stage.state() for stage in self.stages],
                  "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
                  "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
-                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks,
+                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
                  "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
         temporary = self.checkpoint + ".tmp"
         torch.save(state, temporary)
@@ -607,7 +611,7 @@ class Trainer:
         for some, saved in zip(self.schedulers, state["schedulers"]):
             for one, value in zip(some, saved):
                 one.load_state_dict(value)
-        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals",
+        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting",
                      "seconds", "probes"):
             setattr(self, name, state[name])
         self.probe.restore(state["probe"])

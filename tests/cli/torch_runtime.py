@@ -62,11 +62,9 @@ class TorchRuntime(ProgramTest):
     def test_all_methods_with_a_fixed_order(self):
         """The large comparison has every method of the program."""
         methods = {method["name"] for method in self.good_json("methods")["methods"] if method["program"] != "arrival"}
-        networks = {case.network: set() for case in reference.cases()}
-        for case in reference.cases():
-            networks[case.network].add(case.method)
         for network in ("gpt", "revgpt", "revnet18", "resnet18"):
-            self.assertEqual(networks[network], methods, network)
+            compared = {case.method for case in reference.cases() if case.network == network}
+            self.assertLessEqual(methods, compared, network)
 
 
 if __name__ == "__main__":
