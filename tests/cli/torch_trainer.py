@@ -20,7 +20,8 @@ from program import PETRA, ProgramTest, main
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
 from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
-from petrapipe.mitigations import ErrorFeedback, LrRescheduling  # noqa: E402
+from petrapipe.stage import as_tuple  # noqa: E402
+from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
 
 torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
@@ -162,7 +163,11 @@ class Training(ProgramTest):
         self.refused(Error, ("stage_momentum", "a Mitigation of your own"), config={"method.mitigation.stage_momentum": 0.95})
         self.refused(Error, ("the length of the run",), microbatches=None)
         self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
-        self.refused(Error, ("in place cannot be saved",), method="pipedream", config={"method.backward_weights": "latest"}, checkpoint_every=5)
+        self.refused(Error, ("the weights of its forward",), method="pipedream", config={"method.backward_weights": "latest"})
+        self.refused(Error, ("cluster.replicas",), config={"cluster.replicas": 2})
+        self.refused(Error, ("which no backward of delayed reads",), method="delayed", mitigations=[DiscrepancyCorrection(0.1)])
+        self.refused(Error, ("expected torch.bfloat16",), autocast=torch.float16)
+        self.refused(Error, ("loss: has parameters",), loss=nn.Linear(3, 3))
         self.refused(Error, ("4 stages; expected 3",), stages=network()[:3],
                      plan=Plan.of_config({"method.name": "petra"}, petra=PETRA, cluster__stages=4, run__max_microbatches=9))
 
@@ -284,6 +289,67 @@ class Training(ProgramTest):
         turned = run(lambda self, a, b: (torch.complex(self.linear(a), a), b), lambda self, a, b: (self.linear(a.real), b))
         for m in plain.losses:
             self.assertAlmostEqual(plain.losses[m], turned.losses[m], delta=1e-12)
+
+    def test_data_that_are_refused(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(zip(IMAGES.flatten(0, 1), LABELS.flatten()))
+
+        class Short(Stream):
+            def __len__(self):
+                return 300
+
+        buffer = torch.empty_like(IMAGES[0])
+        for data, *words in ((iter(BATCHES), "data: a list_iterator without a length"),
+                             (torch.utils.data.DataLoader(Stream(), batch_size=10), "data: a DataLoader without a length"),
+                             (torch.utils.data.DataLoader(Short(), batch_size=10), "ends after 20 microbatches", "expected 30"),
+                             ([{"x": x} for x in IMAGES], "microbatch 0 is a dict"), ([(x, None) for x in IMAGES], "the target None"),
+                             (lambda m: (buffer.copy_(IMAGES[m % 20]), LABELS[m % 20]), "microbatch 1 changes the tensors of microbatch 0")):
+            self.refused(Error, words, data=data)
+
+    def test_a_loader_gives_the_same_data_to_a_resumed_run(self):
+        def loader(**more):
+            return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(IMAGES.flatten(0, 1), LABELS.flatten()), batch_size=10, shuffle=True, **more)
+
+        for name, more in (("plain", {}), ("generator", {"generator": torch.Generator().manual_seed(3), "num_workers": 1})):
+            options = {"microbatches": None, "epochs": 2, "evaluate": BATCHES[:1]}
+            whole = self.trainer(data=loader(**more), **options).run()
+            first = self.trainer(data=loader(**more), output=self.path(name), checkpoint_every=7, **options)
+            first.plan.kind = first.plan.kind[:len(first.plan) * 5 // 8]
+            first.run()
+            again = self.trainer(data=loader(**more), output=self.path(name), resume=True, **options)
+            self.assertLess(0, again.row)
+            self.same(whole, again.run(), name)
+
+    def test_labels_and_targets(self):
+        def halves(batches):
+            return [(x, torch.cat((target[:5], torch.full((5,), -100)))) for x, target in batches]
+
+        trainer = self.trainer("backprop", data=halves(BATCHES), evaluate=halves(BATCHES[:1]), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+        row = trainer.run().epochs[0]
+        with torch.no_grad():
+            for stage in trainer.stages:
+                stage.modules[0].eval()
+            xs = (IMAGES[0],)
+            for stage in trainer.stages:
+                xs = as_tuple(stage.modules[0](*xs))
+        self.assertAlmostEqual(row["eval_top1"], (xs[0].argmax(1)[:5] == LABELS[0, :5]).double().mean().item())
+        self.assertEqual(row["eval_top5"], 1.0)
+
+        def loss(output, target):
+            return nn.functional.cross_entropy(output, target["labels"] if isinstance(target, dict) else target[0])
+
+        found = [self.trainer(data=[(x, give(target)) for x, target in BATCHES], loss=loss, evaluate=[(x, give(target)) for x, target in BATCHES[:2]]).run()
+                 for give in (lambda target: (target, IMAGES), lambda target: {"labels": target})]
+        plain = self.trainer(evaluate=BATCHES[:2]).run()
+        for trainer in found:
+            self.assertEqual(trainer.losses, plain.losses)
+            self.assertEqual([row["eval_loss"] for row in trainer.epochs], [row["eval_loss"] for row in plain.epochs])
+
+    def test_a_run_has_all_its_epochs(self):
+        trainer = self.trainer("backprop", microbatches=None, epochs=11, data=BATCHES[:2])
+        self.assertEqual(trainer.plan.microbatches, 22)
+        self.assertEqual(self.trainer(config={"optim.clip": 0.5}).clip, 0.5)
 
     def test_what_an_optimiser_may_do(self):
         class Replacing(torch.optim.SGD):

@@ -86,12 +86,12 @@ class Case:
 
     def epoch(self):
         """Microbatches."""
-        return EPOCH_UPDATES * self.k
+        return self.keys.get("data.limit", BATCH * EPOCH_UPDATES * self.k) // BATCH
 
     def settings(self, updates):
         """The keys for both programs."""
-        return {"run.epochs": 1000, "run.eval_every": 1, "run.max_microbatches": updates * self.k, "data.batch": BATCH, "data.limit": BATCH * self.epoch(),
-                "optim.lr_scaling": "none", "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": 1, **OPTIMISERS[self.optimiser],
+        return {"run.epochs": 1000, "run.eval_every": 1, "run.max_microbatches": updates * self.k, "data.batch": BATCH,
+                "data.limit": BATCH * EPOCH_UPDATES * self.k, "optim.lr_scaling": "none", "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": 1, **OPTIMISERS[self.optimiser],
                 "method.name": self.method, "method.accumulate": self.k, **self.keys}
 
 
@@ -138,6 +138,13 @@ def cases():
                 yield Case(network, method, k, optimiser, keys)
     for network, few, more in (("revgpt", (1, 2, 2, 1), (2, 2, 2)), ("gpt", (3, 3), (1, 3, 2)), ("revnet18", (2, 3, 3, 2), (1, 1, 4, 4))):
         yield from changed_orders(network, few, more)
+    # Updates, epochs, a warm-up and the run end at different microbatches.
+    odd = {"data.limit": 20 * BATCH, "run.max_microbatches": 110, "probe.per_epoch": 2}
+    for method in ("petra", "delayed", "dsp", "fr", "pipedream"):
+        yield Case("revgpt", method, 3, "sgd", {**odd, "method.mitigation.sync_warmup_epochs": 1, "method.mitigation.weight_prediction": "velocity"})
+    for method in ("petra", "delayed", "pipedream", "backprop", "gpipe", "1f1b", "zb-h1", "zb-v"):
+        yield Case("revgpt", method, 3, "adamw", odd)
+        yield Case("revnet18", method, 3, "sgd", {**odd, "run.drain": "true"})
     for network in ("revgpt", "revnet18"):
         for k in (1, 3):
             # The order of arrival follows from the costs of the model, so that both must read the same plan.
@@ -302,16 +309,16 @@ def trainer_of(program, case, updates, wrong=None):
         ends = np.cumsum(case.cuts)
         stages = [stages[end - count:end] for end, count in zip(ends, case.cuts)]
     settings = {key: value for key, value in case.settings(updates).items() if not key.startswith(("data.", "run.max_microbatches"))}
-    plan = None
+    microbatches, plan = case.settings(updates)["run.max_microbatches"], None
     if case.model:
         plan = Plan.of_config({**program.settings(case.network, case.cuts), **case.settings(updates)}, petra=program.path)
     elif wrong:
-        plan = Plan.of_config(settings, petra=program.path, cluster__stages=len(stages), run__max_microbatches=updates * case.k, data__batch=BATCH,
+        plan = Plan.of_config(settings, petra=program.path, cluster__stages=len(stages), run__max_microbatches=microbatches, data__batch=BATCH,
                               data__limit=BATCH * case.epoch())
     if wrong and not make_wrong(plan, wrong):
         return None
     trainer = Trainer(stages, settings, lambda output, target: F.cross_entropy(output.flatten(0, -2), target.flatten()),
-                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case, m), microbatches=updates * case.k, epoch=case.epoch(),
+                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case, m), microbatches=microbatches, epoch=case.epoch(),
                       evaluate=program.evaluated(case.network), clip=case.keys.get("optim.clip"), scheduler=case.scheduler, plan=plan, petra=program.path,
                       output=f"{program.folder}/torch", overwrite=True)
     return trainer, Names(model)
