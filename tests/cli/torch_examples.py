@@ -55,6 +55,20 @@ class Examples(ProgramTest):
         self.assertIn("complete", self.good("inspect", output))
         return run, cosines.mean(0)
 
+    def test_the_guide(self):
+        """Runs the Python of docs/your-model.md, one block after the other."""
+        with open(os.path.join(os.path.dirname(ANALYSIS), "docs", "your-model.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+        self.assertEqual(len(blocks), 5)
+        names, before = {"__name__": "guide"}, os.getcwd()
+        os.chdir(self.folder)
+        try:
+            for block in blocks:
+                exec(compile(block, "your-model.md", "exec"), names)  # noqa: S102: a page of this project
+        finally:
+            os.chdir(before)
+        self.assertIn("petra", self.good("compare", "runs/backprop", "runs/petra", "runs/pipedream"))
+
     def test_each_is_short(self):
         for path in glob.glob(os.path.join(ANALYSIS, "examples", "*.py")):
             with open(path, encoding="utf-8") as file:
