@@ -35,6 +35,8 @@ dist_petrapipe_DATA = \
   analysis/petrapipe/transformers.py \
   analysis/petrapipe/weights.py \
   analysis/petrapipe/weights_transformers.py
+examplesdir = $(analysisdir)/examples
+dist_examples_SCRIPTS = analysis/examples/nanogpt.py analysis/examples/resnet.py analysis/examples/unet.py
 figuresdir = $(petrapipedir)/figures
 dist_figures_DATA = \
   analysis/petrapipe/figures/__init__.py \

@@ -13,7 +13,7 @@ EXTRA_DIST += bench/peer_pytorch_sequence.py bench/peer_pytorch_gpt.py bench/gpt
 EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c bench/tick_operations.c bench/tick_operations.h
 bench_bench_tick_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += bench/cpu_table.py bench/alternate.py
+EXTRA_DIST += bench/cpu_table.py bench/alternate.py bench/trainer_table.py
 # The table of ticks on the CPU, beside those of PyTorch where PYTORCH, a Python, has it, within ten minutes: make bench-cpu
 # PYTORCH=/path/to/python CPU_TABLE="--write $(srcdir)/bench/RESULTS.md"; CPU_TABLE=--prepare compiles before, whatever else is running.
 CPU_TABLE =

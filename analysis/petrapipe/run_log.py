@@ -25,6 +25,11 @@ from .errors import Error, Unwritable
 FLUSH_INTERVAL_S = 5
 
 
+def _release(lock):
+    fcntl.flock(lock, fcntl.LOCK_UN)  # processes of a DataLoader have inherited it
+    os.close(lock)
+
+
 class _Rows:
     """The data sets of a group, and the rows that are not in them yet."""
 
@@ -157,7 +162,7 @@ class RunLog:
         self.path = os.fspath(path) if os.fspath(path).endswith(".h5") else os.path.join(path, "run.h5")
         folder = os.path.dirname(self.path) or "."
         os.makedirs(folder, exist_ok=True)
-        self._unlock = weakref.finalize(self, os.close, lock := os.open(folder, os.O_RDONLY))
+        self._unlock = weakref.finalize(self, _release, lock := os.open(folder, os.O_RDONLY))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -41,6 +41,10 @@ def open_log(path: str) -> h5py.File:
         return h5py.File(path, "r", locking=False)
     except (TypeError, ValueError):  # an h5py before 3.5, or an HDF5 without this option
         return h5py.File(path, "r")
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+        return h5py.File(path, "r")  # this process has it open with a lock
 
 
 def text_attribute(node: h5py.Group | h5py.Dataset, name: str) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import copy
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .coupling import Coupling
 from .errors import StageError
@@ -27,15 +27,32 @@ def as_tuple(values: Any) -> Streams:
     return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
 
-def bytes_of(tensors: Any) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+def bytes_of(values: Any) -> int:
+    """Returns the bytes of a tensor, or of all tensors in nested tuples and lists."""
+    if isinstance(values, torch.Tensor):
+        return values.numel() * values.element_size()
+    return sum(map(bytes_of, values)) if isinstance(values, (tuple, list)) else 0
+
+
+def detached(tensors: Streams) -> Streams:
+    return tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in tensors)
+
+
+def has_gradient(tensor: Any) -> bool:
+    """Returns whether a tensor is of a type that has gradients."""
+    return isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def leaf(tensor: Any) -> Any:
     """Returns a tensor that shares the values and begins a graph of its own."""
-    if not isinstance(tensor, torch.Tensor):
-        return tensor
-    return tensor.detach().requires_grad_(tensor.is_floating_point())
+    return tensor.detach().requires_grad_(has_gradient(tensor)) if isinstance(tensor, torch.Tensor) else tensor
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Returns the address of the memory that a tensor shares with its views."""
+    if tensor.layout != torch.strided:
+        return id(tensor)
+    return getattr(tensor, "untyped_storage", tensor.storage)().data_ptr()
 
 
 @contextlib.contextmanager
@@ -77,6 +94,7 @@ class Kept:
     graph: tuple | None = None  # (leaves of the inputs, leaves of the weights, outputs)
     statistics: list = field(default_factory=list)  # of the pass that made the graph
     target: Any = None  # of the last stage
+    bytes: int = 0  # of the inputs, if there is no graph
 
 
 class Stage:
@@ -91,6 +109,8 @@ class Stage:
         named = {}
         for position, module in enumerate(self.modules):
             for name, parameter in module.named_parameters():
+                if nn.parameter.is_lazy(parameter):
+                    raise StageError(f"stage {number} ({self.name}): its parameter {name} has no shape yet; expected one call of a lazy module before the training")
                 if parameter.requires_grad and all(parameter is not other for other in named.values()):
                     named[name if len(self.modules) == 1 else f"{position}.{name}"] = parameter
         if not named:
@@ -100,10 +120,13 @@ class Stage:
         self.slots = [[(owner._parameters, name, places[id(parameter)]) for owner in module.modules() for name, parameter in owner._parameters.items()
                        if id(parameter) in places] for module in self.modules]
         self.recurrent = [[owner for owner in module.modules() if hasattr(owner, "_flat_weights_names")] for module in self.modules]
-        self.norms = [[owner for owner in module.modules() if isinstance(owner, _NormBase) and owner.running_mean is not None] for module in self.modules]
+        self.norms = [[owner for owner in module.modules() if isinstance(owner, _BatchNorm) and owner.running_mean is not None] for module in self.modules]
         self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
         made = optimizer(self.parameters)
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
+        for one in self.optimizers:
+            if isinstance(one, torch.optim.LBFGS):
+                raise StageError(f"stage {number} ({self.name}): LBFGS calls the network at each step; expected an optimiser that needs the gradients alone")
         for group in self.groups():
             group.setdefault("initial_lr", group["lr"])
         self.mitigations: list[Mitigation] = []
@@ -113,8 +136,9 @@ class Stage:
         self.versions: dict[int, Version] = {}
         self.kept: dict[int, Kept] = {}
         self.corrected: list | None = None
-        self.graph_bytes = 0
+        self.graph_bytes = self._momentum_bytes = 0
         self._refresh()
+        self._weight_bytes, self._buffer_bytes = bytes_of(self.current), bytes_of(self.buffers())
 
     # --- weights ---
 
@@ -158,8 +182,12 @@ class Stage:
                 norm._buffers.update(running_mean=torch.zeros_like(norm.running_mean), running_var=torch.zeros_like(norm.running_var),
                                      num_batches_tracked=torch.zeros_like(norm.num_batches_tracked))
             yield
+            calls = [norm._buffers["num_batches_tracked"]._version for norm in norms]
+            if any(count > 1 for count in calls):
+                raise self.error(b, "calls a batch norm twice, whose running statistics would be those of the last call; expected a batch norm for each call")
             if statistics is not None:
-                statistics += [(norm, norm._buffers["running_mean"].detach(), norm._buffers["running_var"].detach()) for norm in norms]
+                statistics += [(norm, norm._buffers["running_mean"].detach(), norm._buffers["running_var"].detach())
+                               for norm, count in zip(norms, calls) if count]
         finally:
             for owner, name, value in before:
                 owner[name] = value
@@ -221,9 +249,11 @@ class Stage:
         kept = self.kept[m] = Kept(version, target=target)
         if self.keep == "graph":
             self._graph(kept, m, xs, tensors)
-            return tuple(y.detach() for y in kept.graph[2])
+            return detached(kept.graph[2])
         with torch.no_grad():
-            return self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+            ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
+        kept.bytes = bytes_of(list(kept.inputs.values()))
+        return ys
 
     def _inverts(self, b: int) -> bool:
         return self.keep == "nothing" and self.reversible[b]
@@ -242,9 +272,9 @@ class Stage:
         if kept.graph:
             leaves, weights, outputs = kept.graph
             outputs = outputs[:1] if kept.target is not None else outputs
-            dxs, gradients = self._differentiate(outputs, dys, leaves, weights)
+            dxs, gradients = self._differentiate(range(len(self.modules)), outputs, dys, leaves, weights)
             self.move_statistics(kept.statistics)
-            return tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in leaves), dxs, gradients
+            return detached(leaves), dxs, gradients
         tensors = self.weights(version, rules[0])
         inverting = tensors if inverse is None or inverse == version and rules[0] == rules[1] else self.weights(inverse, rules[1])
         gradients: list = [None] * len(self.parameters)
@@ -262,7 +292,7 @@ class Stage:
         module = self.modules[b]
         weights = [leaf(t) for t in tensors]
         with torch.enable_grad():
-            plain = type(module).forward is Coupling.forward and getattr(type(module), "inverse", None) is Coupling.inverse
+            plain = isinstance(module, Coupling) and (type(module).forward, type(module).inverse) == (Coupling.forward, Coupling.inverse)
             if xs is None and inverting is tensors and plain:  # one evaluation of F for both
                 with self._with(b, weights, statistics), self._seeded(b, m):
                     x1 = leaf(ys[1])
@@ -277,16 +307,23 @@ class Stage:
                 leaves = xs if first else tuple(map(leaf, xs))
                 outputs = self.call(b, weights, leaves, m, statistics, target)
                 outputs = outputs[:1] if target is not None and b == len(self.modules) - 1 else outputs
-        dxs, gradients = self._differentiate(outputs, dys, leaves, weights)
-        return tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in leaves), dxs, gradients
+        dxs, gradients = self._differentiate((b,), outputs, dys, leaves, weights)
+        return detached(leaves), dxs, gradients
 
-    @staticmethod
-    def _differentiate(outputs: Streams, dys: Streams, leaves: Streams, weights: list) -> tuple[Streams, list]:
+    def _differentiate(self, modules: Iterable[int], outputs: Streams, dys: Streams, leaves: Streams, weights: list) -> tuple[Streams, list]:
+        """Returns the gradients of the leaves and the weights. Meanwhile the modules have the weights, because torch.utils.checkpoint calls them again."""
         pairs = [(y, dy) for y, dy in zip(outputs, dys) if dy is not None and isinstance(y, torch.Tensor) and y.requires_grad]
         inputs = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
         if not pairs:
             return tuple(None for _ in leaves), [None] * len(weights)
-        found = iter(torch.autograd.grad([y for y, _ in pairs], inputs + weights, [dy.to(y.dtype) for y, dy in pairs], allow_unused=True))
+        with contextlib.ExitStack() as stack:
+            for b in modules:
+                stack.enter_context(self._with(b, weights, None))
+            try:
+                found = iter(torch.autograd.grad([y for y, _ in pairs], inputs + weights, [dy.to(y.dtype) for y, dy in pairs], allow_unused=True))
+            except RuntimeError as error:
+                reason = str(error).strip().split("\n")[0]
+                raise StageError(f"stage {self.number} ({self.name}): its backward fails: {reason}; expected modules for torch.autograd.grad") from error
         dxs = tuple(next(found) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in leaves)
         return dxs, list(found)
 
@@ -295,9 +332,9 @@ class Stage:
         kept = Kept(version, target=target)
         self._graph(kept, m, xs, self.weights(version))
         leaves, weights, outputs = kept.graph
-        dxs, gradients = self._differentiate(outputs[:1], (torch.ones_like(outputs[0]),), leaves, weights)
+        dxs, gradients = self._differentiate(range(len(self.modules)), outputs[:1], (torch.ones_like(outputs[0]),), leaves, weights)
         self.move_statistics(kept.statistics)
-        return tuple(y.detach() for y in outputs), xs, dxs, gradients
+        return detached(outputs), xs, dxs, gradients
 
     @staticmethod
     def move_statistics(statistics: list) -> None:
@@ -326,7 +363,7 @@ class Stage:
             self._refresh()
         active = self.mitigations if self.delay > 0 and self.updates >= first else []
         gradients = self.sum
-        if clip is not None:
+        if clip is not None and any(g is not None for g in gradients):
             gradients = self._clipped(gradients, clip)
         for mitigation in active:
             if overrides(mitigation, "gradient"):
@@ -338,15 +375,18 @@ class Stage:
         for mitigation in active:
             factor *= mitigation.rate(self.updates - first, self.delay)
         rates = [group["lr"] for group in self.groups()]
-        base = next(self.groups())["initial_lr"]
-        for group in self.groups():
-            group["lr"] = factor * (group["lr"] if rate is None else rate * (group["initial_lr"] / base if base else 1.0))
+        if rate is not None:
+            base = next(self.groups())["initial_lr"]
+            rates = [rate * (group["initial_lr"] / base if base else 1.0) for group in self.groups()]
+        for group, value in zip(self.groups(), rates):
+            group["lr"] = factor * value
         before = [t.clone() for t in self.current] if active else None
         for one in self.optimizers:
             one.step()
+        self.current[:] = [parameter.data for parameter in self.parameters]  # an optimiser may replace them
         velocity = self._velocity() if any(mitigation.velocity == "momentum" for mitigation in active) else {}
-        for group, old in zip(self.groups(), rates):
-            group["lr"] = old if rate is None else group["lr"] / factor
+        for group, value in zip(self.groups(), rates):
+            group["lr"] = value
         for parameter in self.parameters:
             parameter.grad = None
         self.updates, self.counted, self.sum = self.updates + 1, 0, [None] * len(self.parameters)
@@ -364,21 +404,22 @@ class Stage:
         found = {}
         for one in self.optimizers:
             for group in one.param_groups:
+                if not isinstance(one, torch.optim.SGD) or not group["momentum"]:
+                    raise StageError(f"stage {self.number}: {type(one).__name__} has not the momentum that a prediction by momentum needs; expected "
+                                     "torch.optim.SGD with momentum, or a prediction by the last change")
                 for parameter in group["params"]:
                     buffer = one.state.get(parameter, {}).get("momentum_buffer")
-                    if buffer is None:
-                        raise StageError(f"stage {self.number}: {type(one).__name__} has no momentum, which a prediction by momentum needs; expected "
-                                         "torch.optim.SGD with momentum, or a prediction by the last change")
-                    found[id(parameter)] = -group["lr"] * buffer
-        return {name: found[id(parameter)] for name, parameter in zip(self.names, self.parameters)}
+                    if buffer is not None:  # it has had a gradient
+                        found[id(parameter)] = -group["lr"] * buffer
+        return {name: found[id(p)] if id(p) in found else torch.zeros_like(p) for name, p in zip(self.names, self.parameters)}
 
     def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
         change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
         for mitigation in active:
             if overrides(mitigation, "stepped"):
-                for parameter, value in zip(self.parameters, mitigation.stepped(self.named(self.current), change, self.delay).values()):
-                    if value is not parameter.data:
-                        parameter.data.copy_(value)
+                stepped = mitigation.stepped(self.named(self.current), change, self.delay)
+                for name, now in self.named(self.current).items():
+                    now.copy_(stepped[name])
         if any(overrides(mitigation, "stepped") for mitigation in active):
             change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
         for name, attribute in (("predict", "read"), ("correct", "corrected")):
@@ -392,26 +433,29 @@ class Stage:
     # --- checks ---
 
     def check(self, xs: Streams, tensors: list, m: int, target: Any) -> tuple[Streams, int]:
-        """Tries the stage on a microbatch: twice the same outputs, no buffer changed that is not a running statistic, inverses that give the inputs back.
-        Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this PyTorch does not count them)."""
-        storages = {t.data_ptr() for t in tensors} | {x.data_ptr() for x in xs if isinstance(x, torch.Tensor)}
-        found: dict[int, int] = {}
-        flops = 0
+        """Tries the stage on a microbatch: twice the same outputs, no buffer changed that is not a running statistic, no parameter that is read or sent by
+        reference, a backward, inverses that give the inputs back. Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this
+        PyTorch does not count them)."""
+        parameters, found, flops = {memory_of(t) for t in tensors}, {}, 0
 
         def count(t: torch.Tensor) -> torch.Tensor:
-            if t.data_ptr() not in storages:
-                found[t.data_ptr()] = bytes_of((t,))
+            if memory_of(t) not in shared:
+                found[memory_of(t)] = bytes_of(t)
             return t.detach()
 
-        for b in range(len(self.modules)):
+        for b, module in enumerate(self.modules):
             own = {id(buffer) for norm in self.norms[b] for buffer in norm.buffers(recurse=False)}
-            buffers = [(name, buffer, buffer.clone()) for name, buffer in self.modules[b].named_buffers() if id(buffer) not in own]
+            buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if id(buffer) not in own}
             weights, leaves = [leaf(t) for t in tensors], tuple(map(leaf, xs))
+            shared = parameters | {memory_of(x) for x in xs if isinstance(x, torch.Tensor)}
             with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
                 ys = self.call(b, weights, leaves, m, None, target)
-            for name, buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    raise self.error(b, f"its forward changes the buffer {name}; expected a module without state besides running statistics of norms")
+            after = dict(module.named_buffers())
+            changed = [name for name, before in buffers.items() if not torch.equal(after[name], before)]
+            if changed:
+                raise self.error(b, f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms")
+            if any(memory_of(y) in parameters for y in ys if isinstance(y, torch.Tensor)):
+                raise self.error(b, "returns a parameter, which later updates change; expected a copy of it, by clone()")
             with torch.no_grad(), _flop_counter() as counter:
                 again = self.call(b, tensors, xs, m, None, target)
             flops += counter.get_total_flops() if counter else 0
@@ -420,10 +464,16 @@ class Stage:
             if not self.same(ys, again):
                 raise self.error(b, "computes something else when it is called again with the same input; expected random numbers from torch alone, which "
                                     "a recomputation repeats, and no state between calls")
-            ys = tuple(y.detach() if isinstance(y, torch.Tensor) else y for y in ys)
+            ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
+            gradients = self._differentiate((b,), ys, ones, leaves, [*weights, *self.parameters])[1]
+            for name, gradient in zip(self.names, gradients[len(weights):]):
+                if gradient is not None:
+                    raise self.error(b, f"reads its parameter {name} by a reference of its own; expected the attribute of the module, which has the weights of a "
+                                        "version")
+            ys = detached(ys)
             if self._inverts(b):
                 with torch.no_grad(), self._with(b, tensors, None), self._seeded(b, m):
-                    back = as_tuple(self.modules[b].inverse(*ys))
+                    back = as_tuple(module.inverse(*ys))
                 if len(back) != len(xs) or not all(x.shape == z.shape and self._near(x, z, 1e-2) for x, z in zip(xs, back)):
                     raise self.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
             xs = ys
@@ -443,6 +493,17 @@ class Stage:
 
     # --- evaluation and checkpoints ---
 
+    def held(self, kind: str) -> list[int]:
+        """Returns the bytes that the stage holds after an action of this kind: parameters, gradients, momentum, statistics, inputs, further weights, graphs
+        (in a B also the one that it made)."""
+        if kind == "U":
+            self._momentum_bytes = bytes_of([list(state.values()) for one in self.optimizers for state in one.state.values()])
+        weights, kept = self._weight_bytes, self.kept.values()
+        graphs = sum(1 for one in kept if one.graph) + (kind == "B" and self.keep != "graph")
+        further = len(self.versions) + (self.read is not self.current) + (self.corrected is not None)
+        return [weights, weights if self.counted else 0, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept), weights * further,
+                graphs * self.graph_bytes]
+
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
@@ -452,7 +513,7 @@ class Stage:
                 "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
                 "read": None if self.read is self.current else self.read, "corrected": self.corrected,
                 "kept": {m: (kept.version, kept.inputs, kept.graph is not None, kept.target) for m, kept in self.kept.items()},
-                "graph_bytes": self.graph_bytes}
+                "graph_bytes": self.graph_bytes, "momentum_bytes": self._momentum_bytes}
 
     def restore(self, state: dict) -> None:
         for parameter, value in zip(self.parameters, state["parameters"]):
@@ -467,8 +528,8 @@ class Stage:
         self.versions = {number: Version(theta, read) for number, (theta, read) in state["versions"].items()}
         self._refresh()
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
-        self.graph_bytes = state["graph_bytes"]
+        self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
-            kept = self.kept[m] = Kept(version, inputs, target=target)
+            kept = self.kept[m] = Kept(version, inputs, target=target, bytes=0 if graph else bytes_of(list(inputs.values())))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))

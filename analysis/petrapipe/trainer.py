@@ -11,6 +11,7 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import os
@@ -66,12 +67,21 @@ def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
 def _moved(values: Any, device: torch.device) -> Any:
     if isinstance(values, (tuple, list)):
         return tuple(_moved(value, device) for value in values)
+    if isinstance(values, dict):
+        return {name: _moved(value, device) for name, value in values.items()}
     return values.to(device) if isinstance(values, torch.Tensor) else values
+
+
+def samples_of(values: Any) -> int:
+    """Returns the number of samples of an input or a target."""
+    while isinstance(values, (tuple, dict)) and values:
+        values = values[0] if isinstance(values, tuple) else next(iter(values.values()))
+    return int(values.shape[0]) if isinstance(values, torch.Tensor) and values.dim() else 1
 
 
 def scores(output: torch.Tensor, target: torch.Tensor) -> tuple[float, float, int] | None:
     """Returns how many labels are the class of the highest score and among the five highest, and the number of labels; None if the target is no class.
-    The classes are the last dimension of the output, or the second."""
+    The classes are the last dimension of the output, or the second. Negative labels, which the losses of PyTorch ignore, do not count."""
     if not isinstance(target, torch.Tensor) or target.is_floating_point() or not isinstance(output, torch.Tensor):
         return None
     if output.shape[:-1] != target.shape:
@@ -79,7 +89,7 @@ def scores(output: torch.Tensor, target: torch.Tensor) -> tuple[float, float, in
             return None
         output = output.movedim(1, -1)
     best = output.topk(min(5, output.shape[-1]), dim=-1).indices == target.unsqueeze(-1)
-    return float(best[..., 0].sum()), float(best.sum()), target.numel()
+    return float(best[..., 0].sum()), float(best.sum()), int((target >= 0).sum())
 
 
 class Trainer:
@@ -109,12 +119,20 @@ class Trainer:
         self.device, self.data, self.evaluation, self.output, self.clip, self.seed = torch.device(device), data, evaluate, output, clip, seed
         self.checkpoint_every, self.on_epoch = checkpoint_every, on_epoch
         modules = self._modules(stages, cut)
+        if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.to(self.device).parameters()):
+            raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
+        if autocast is torch.float16:
+            raise Error("autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16")
         self._loader: Any = None
-        self.epoch_length = epoch or (len(data) if hasattr(data, "__len__") else None)
+        self._peeked: dict[int, tuple[Streams, Any]] = {}
+        self.data_length = self._length_of_data()
+        self.epoch_length = epoch or self.data_length
         self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra)
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
+        if clip is None:
+            self.clip = float(self.config.get("optim.clip", 0)) or None
         self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
@@ -126,12 +144,12 @@ class Trainer:
         wanted = [*known.of_config(self.config), *mitigations]
         if wanted and any(map(math.isnan, self.plan.delays)):
             raise Error(f"mitigations: the delay of {method['name']} with this config is not fixed; expected a method with a fixed delay")
+        if "latest" not in self.rules and any(known.overrides(mitigation, "correct") for mitigation in wanted):
+            raise Error(f"mitigations: a correction changes the latest weights, which no backward of {method['name']} reads; expected another method")
         for stage, delay in zip(self.stages, self.plan.delays):
             stage.delay = delay
             for mitigation in wanted:
-                own = type(mitigation).__new__(type(mitigation))
-                own.__dict__.update({key: type(value)(value) if isinstance(value, (dict, list)) or hasattr(value, "popleft") else value
-                                     for key, value in mitigation.__dict__.items()})
+                own = copy.deepcopy(mitigation)
                 own.stage, own.stages = stage.number, self.plan.stages
                 stage.mitigations.append(own)
         self.losses: dict[int, float] = {}
@@ -141,6 +159,7 @@ class Trainer:
         self._place_uses()
         self.up: dict[tuple[int, int], Streams] = {}
         self.down: dict[tuple[int, int], tuple[Streams, Streams]] = {}
+        self.waiting = [0] * len(self.stages)  # bytes of the messages for each stage
         self.targets: dict[int, Any] = {}
         self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
         self.snapshots: dict[int, list] = {}
@@ -150,6 +169,7 @@ class Trainer:
         self._count_epochs()
         self.log: RunLog | None = None
         rows = self._prepare()
+        self._peeked = {}
         self._open(rows, resume, overwrite)
 
     # --- set-up ---
@@ -175,27 +195,26 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
-        batch, target = self._batch_size(), self._read(0)[1]
+        xs, target = self._peek(0)
+        batch = getattr(self.data, "batch_size", None) or samples_of(xs)
         tokens = {}  # so that the log counts tokens and not samples
         if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
             tokens = {"data__set": "tokens", "model__context": target.shape[1]}
         return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
-                              data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
-
-    def _batch_size(self) -> int:
-        size = getattr(self.data, "batch_size", None)
-        if size is None:
-            first = as_tuple(self._read(0)[0])[0]
-            size = first.shape[0] if isinstance(first, torch.Tensor) and first.dim() else 1
-        return int(size)
+                              run__epochs=-(-microbatches // self.epoch_length), data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
-        delayed = any(delay != 0 for delay in self.plan.delays)
+        for key, off in (("cluster.replicas", "1"), ("data.recalibrate", "0")):
+            if self.config.get(key, off) != off:
+                raise Error(f"{key}: not available for networks in PyTorch; expected {off}")
         if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":
             raise Error("method.sync_period: the last stage reads two kinds of weights in one action; expected method.head: split")
-        self.aliased = delayed and method["keep"] == "graph" and method["backward_weights"] == "latest"
-        if self.aliased and self.checkpoint_every:
-            raise Error("checkpoint_every: a graph that reads weights in place cannot be saved; expected method.keep: input, or stashed weights")
+        plan = self.plan
+        key, forward, backward = plan.stage * (plan.microbatches + 1) + plan.microbatch, plan.rows("F"), plan.rows("B")
+        read = dict(zip(key[forward].tolist(), plan.weights[forward].tolist()))
+        if method["keep"] == "graph" and any(read.get(one, version) != version for one, version in zip(key[backward].tolist(), plan.weights[backward].tolist())):
+            raise Error("method.keep: a graph of PyTorch has the weights of its forward, but the backward of this method reads others; expected method.keep: "
+                        "input, or method.backward_weights: stashed")
 
     def _check_shared(self) -> None:
         owners: dict[int, int] = {}
@@ -233,12 +252,12 @@ class Trainer:
 
     def _prepare(self) -> list[dict]:
         """Tries every stage on the first microbatch. Returns the rows of /model/stages."""
-        xs, target = self._batch(0)
-        samples = max(1, self._samples(xs))
+        xs, target = self._peek(0)
+        samples = samples_of(xs) or 1
         rows = []
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
             last = stage.number == len(self.stages)
-            streams = bytes_of(x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point())
+            streams = bytes_of([x for x in xs if isinstance(x, torch.Tensor) and x.is_floating_point()])
             back = streams + (bytes_of(xs) if stage.number > 1 and self.stages[stage.number - 2]._inverts(-1) else 0)
             ys, flops = stage.check(xs, stage.weights(0), 0, target if last else None)
             if last and (ys[0].dim() or not ys[0].is_floating_point()):
@@ -254,9 +273,13 @@ class Trainer:
         """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
         passes, then 1, then every module computes 0 again, from the last one to the first."""
         calls: list[list[tuple]] = [[], []]
+        given = [x for x in self._peek(0)[0] if isinstance(x, torch.Tensor)]
+        copies = [x.clone() for x in given]
         with torch.no_grad():
             for m in range(min(2, self.plan.microbatches)):
-                xs, target = self._batch(m)
+                xs, target = self._peek(m)
+                if not all(map(torch.equal, given, copies)):
+                    raise Error("data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch")
                 for stage in self.stages:
                     own = target if stage.number == len(self.stages) else None
                     for b in range(len(stage.modules)):
@@ -304,25 +327,40 @@ class Trainer:
 
     # --- data ---
 
+    def _length_of_data(self) -> int | None:
+        """Returns the number of microbatches until the data repeat; None for a function."""
+        if callable(self.data):
+            return len(self.data) if hasattr(self.data, "__len__") else None
+        try:
+            if isinstance(self.data, torch.utils.data.DataLoader) or hasattr(self.data, "__getitem__"):
+                return len(self.data) or None
+        except TypeError:  # a DataLoader of a stream
+            pass
+        raise Error(f"data: a {type(self.data).__name__} without a length; expected a DataLoader or a list, or a function of the number of the microbatch")
+
     def _read(self, m: int) -> tuple:
         """Returns microbatch m as the user gives it."""
         if callable(self.data):
             return self.data(m)
         if isinstance(self.data, torch.utils.data.DataLoader):
             return self._next(m)
-        return self.data[m % len(self.data)]
+        return self.data[m % self.data_length]
 
     def _next(self, m: int) -> tuple:
-        """Returns microbatch m of a DataLoader. Its random numbers depend on the seed and m."""
-        length = len(self.data)
+        """Returns microbatch m of a DataLoader. Its random numbers depend on the seed and m, also if the loader or its sampler has a generator."""
+        length = self.data_length
+        own = (getattr(part, "generator", None) for part in (self.data, self.data.sampler, self.data.batch_sampler))
+        generators = [torch.default_generator, *(generator for generator in own if generator is not None)]
         if self._loader is None or self._loader[0] > m or self._loader[0] // length != m // length:
             self._loader = [m - m % length, None]
         batch = None
         while self._loader[0] <= m:
-            with seeded(hash((self.seed, 0, 0, self._loader[0]))):
+            with seeded(hash((self.seed, 0, 0, self._loader[0])), generators):
                 if self._loader[1] is None:
                     self._loader[1] = iter(self.data)
-                batch = next(self._loader[1])
+                batch = next(self._loader[1], None)
+            if batch is None:
+                raise Error(f"data: the DataLoader ends after {self._loader[0] % length} microbatches; expected {length}, which is its length")
             self._loader[0] += 1
         if self._loader[0] % length == 0:
             self._loader = None
@@ -332,11 +370,15 @@ class Trainer:
         values = self._read(m)
         if not isinstance(values, (tuple, list)) or len(values) != 2:
             raise Error(f"data: microbatch {m} is a {type(values).__name__}; expected (input, target)")
+        if values[1] is None:
+            raise Error(f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other")
         return as_tuple(_moved(values[0], self.device)), _moved(values[1], self.device)
 
-    @staticmethod
-    def _samples(xs: Streams) -> int:
-        return int(xs[0].shape[0]) if isinstance(xs[0], torch.Tensor) and xs[0].dim() else 1
+    def _peek(self, m: int) -> tuple[Streams, Any]:
+        """Returns a microbatch before the run, which will read it again."""
+        if m not in self._peeked:
+            self._peeked[m] = self._batch(m)
+        return self._peeked[m]
 
     # --- the run ---
 
@@ -378,12 +420,12 @@ class Trainer:
         if last:
             self._loss(row, m, ys, target)
         else:
-            self.up[stage.number + 1, m] = ys
+            self._post(self.up, stage.number + 1, m, ys)
         return version
 
     def _inputs(self, stage: Stage, m: int) -> Streams:
         if stage.number > 1:
-            return self.up.pop((stage.number, m))
+            return self._take(self.up, stage.number, m)
         xs, self.targets[m] = self._batch(m)
         return xs
 
@@ -396,12 +438,12 @@ class Trainer:
             losses, xs, dxs, gradients = stage.head(m, xs, version, target)
             self._loss(row, m, losses, target)
         else:
-            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self.down.pop((stage.number, m))
+            ys, dys = ((), (torch.ones((), device=self.device),)) if last else self._take(self.down, stage.number, m)
             inverse = int(self.plan.inverse_weights[row])
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self.down[stage.number - 1, m] = (xs, dxs)
+            self._post(self.down, stage.number - 1, m, (xs, dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
@@ -432,11 +474,12 @@ class Trainer:
         found = scores(losses[1], target)
         top1 = found[0] / found[2] if found else math.nan
         if self.log:
-            self.log.train(microbatch=m, epoch=epoch, lr=lr, loss=value, top1=top1, wall_s=now, virtual_s=1e-9 * int(self.plan.start_ns[row]))
+            self.log.train(microbatch=m, epoch=m // max(1, self.plan.epoch_microbatches), lr=lr, loss=value, top1=top1, wall_s=now,
+                           virtual_s=1e-9 * int(self.plan.start_ns[row]))
         entry = self.open_epochs.get(epoch)
         if not entry:
             return
-        samples = int(target.shape[0]) if isinstance(target, torch.Tensor) and target.dim() else 1
+        samples = samples_of(target)
         labels = found[2] if found else samples
         entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
                      labels=entry["labels"] + labels, samples=entry["samples"] + samples, lr=lr, wall_s=now)
@@ -500,7 +543,7 @@ class Trainer:
                     for stage, (version, _) in zip(self.stages, taken):
                         xs = stage.through(stage.weights(version, "theta"), xs, i, None, target if stage.number == len(self.stages) else None)
                     found = scores(xs[1], target)
-                    size = found[2] if found else int(target.shape[0])
+                    size = found[2] if found else samples_of(target)
                     loss, count = loss + float(xs[0]) * size, count + size
                     if found:
                         right, five, labels = right + found[0], five + found[1], labels + found[2]
@@ -549,21 +592,25 @@ class Trainer:
 
     # --- memory ---
 
+    def _post(self, box: dict, stage: int, m: int, message: tuple) -> None:
+        """Puts a message for a stage into a box; _take takes it."""
+        box[stage, m] = message
+        self.waiting[stage - 1] += bytes_of(message)
+
+    def _take(self, box: dict, stage: int, m: int) -> tuple:
+        message = box.pop((stage, m))
+        self.waiting[stage - 1] -= bytes_of(message)
+        return message
+
     def _measure(self, stage: Stage, kind: str) -> None:
         """Counts what the stage holds after an action (in a B also the graph that it made)."""
-        number = stage.number
-        weights = bytes_of(stage.current)
-        graphs = sum(1 for kept in stage.kept.values() if kept.graph) + (kind == "B" and stage.keep != "graph")
-        now = [weights, bytes_of(stage.sum), bytes_of(value for one in stage.optimizers for state in one.state.values() for value in state.values()),
-               bytes_of(stage.buffers()), bytes_of(x for kept in stage.kept.values() if not kept.graph for xs in kept.inputs.values() for x in xs),
-               weights * (len(stage.versions) + (stage.read is not stage.current) + (stage.corrected is not None)), graphs * stage.graph_bytes,
-               bytes_of(x for (to, _), xs in self.up.items() if to == number for x in xs) +
-               bytes_of(x for (to, _), pair in self.down.items() if to == number for xs in pair for x in xs), 0]
-        self.peaks[number - 1] = list(map(max, self.peaks[number - 1], now))
-        self.totals[number - 1] = max(self.totals[number - 1], sum(now))
+        now, j = [*stage.held(kind), self.waiting[stage.number - 1], 0], stage.number - 1
+        self.peaks[j] = list(map(max, self.peaks[j], now))
+        self.totals[j] = max(self.totals[j], sum(now))
 
     def _finish(self, complete: bool) -> None:
         self.seconds = time.monotonic() - self.started
+        self._loader = None  # ends its processes
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":
@@ -583,7 +630,7 @@ class Trainer:
         state = {"version": 1, "config": self.plan.config, "row": self.row, "stages": [stage.state() for stage in self.stages],
                  "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
                  "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
-                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks,
+                 "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
                  "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
         temporary = self.checkpoint + ".tmp"
         torch.save(state, temporary)
@@ -607,7 +654,7 @@ class Trainer:
         for some, saved in zip(self.schedulers, state["schedulers"]):
             for one, value in zip(some, saved):
                 one.load_state_dict(value)
-        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals",
+        for name in ("row", "up", "down", "targets", "held", "snapshots", "losses", "epochs", "open_epochs", "epoch_started", "evaluating", "peaks", "totals", "waiting",
                      "seconds", "probes"):
             setattr(self, name, state[name])
         self.probe.restore(state["probe"])

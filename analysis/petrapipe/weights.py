@@ -277,7 +277,7 @@ def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
 def why_not_loaded(text: str) -> str:
     """Returns one line for an error of torch.load, which prints many lines with colours."""
     text = re.sub("\x1b\\[[0-9;]*m", "", text)
-    if kind := re.search(r"GLOBAL ([\w.]+)", text):
+    if kind := re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text):
         return (f"it holds {kind[1]} beside tensors, which PyTorch loads only from a file that you trust; expected a state_dict alone: if you trust "
                 "the file, read it by torch.load(FILE, weights_only=False) and write that part by torch.save")
     found = re.search(r"WeightsUnpickler error:\s*(\S.*)", text)

@@ -13,12 +13,15 @@ except ImportError:
     print("this Python has no PyTorch")
     sys.exit(77)
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from program import PETRA, ProgramTest, main
 
+sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
 from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
-from petrapipe.mitigations import ErrorFeedback, LrRescheduling  # noqa: E402
+from petrapipe.stage import as_tuple  # noqa: E402
+from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
 
 torch.set_num_threads(1)
 GENERATOR = torch.Generator().manual_seed(1)
@@ -76,6 +79,32 @@ def count_calls(self, a, b):
     return self.linear(a), b
 
 
+def bind_calls(self, a, b):
+    self.calls = self.calls + 1
+    return self.linear(a), b
+
+
+def with_norms(count):
+    """A function of a Middle that calls its batch norm so often; it never calls a second one."""
+    def function(self, a, b):
+        a = self.linear(a)
+        for _ in range(count):
+            a = self.norm(a)
+        return a, b
+
+    middle = Middle(function)
+    middle.norm, middle.other = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    return middle
+
+
+def with_reference():
+    """A Middle that reads a parameter by a list."""
+    middle = Middle(lambda self, a, b: (self.linear(a) @ self.list[0], b))
+    middle.second = nn.Linear(4, 4)
+    middle.list = [middle.second.weight]
+    return middle
+
+
 class NotItsInverse(Middle):
     def inverse(self, c, d):
         return d, c
@@ -109,6 +138,12 @@ class Training(ProgramTest):
         stage_2(Middle(change_in_place), "in place", "expected inplace=False")
         stage_2(Middle(lambda self, a, b: (self.linear(a) * random.random(), b)), "called again", "random numbers from torch alone")
         stage_2(Middle(count_calls), "the buffer calls")
+        stage_2(Middle(bind_calls), "the buffer calls")
+        stage_2(with_norms(2), "a batch norm twice")
+        stage_2(with_reference(), "second.weight by a reference")
+        stage_2(Middle(lambda self, a, b: (self.linear(a), self.linear.weight[:1])), "returns a parameter", "clone()")
+        stage_2(Middle(lambda self, a, b: (checkpoint(self.linear, a, use_reentrant=True), b)), "its backward fails")
+        stage_2(Chain(nn.LazyLinear(4)), "no shape yet")
         stage_2(NotItsInverse(lambda self, a, b: (self.linear(a) + b, a)), "inverse")
         stage_2(Middle(lambda self, a, b: (self.linear(a), b), inputs=5), "shape (10, 4), (10, 4)", "expected outputs of stage 1")
         stage_2(Middle(lambda self, a, b: (self.linear(a) / 0 - self.linear(a) / 0, b)), "not finite")
@@ -128,7 +163,11 @@ class Training(ProgramTest):
         self.refused(Error, ("stage_momentum", "a Mitigation of your own"), config={"method.mitigation.stage_momentum": 0.95})
         self.refused(Error, ("the length of the run",), microbatches=None)
         self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
-        self.refused(Error, ("in place cannot be saved",), method="pipedream", config={"method.backward_weights": "latest"}, checkpoint_every=5)
+        self.refused(Error, ("the weights of its forward",), method="pipedream", config={"method.backward_weights": "latest"})
+        self.refused(Error, ("cluster.replicas",), config={"cluster.replicas": 2})
+        self.refused(Error, ("which no backward of delayed reads",), method="delayed", mitigations=[DiscrepancyCorrection(0.1)])
+        self.refused(Error, ("expected torch.bfloat16",), autocast=torch.float16)
+        self.refused(Error, ("loss: has parameters",), loss=nn.Linear(3, 3))
         self.refused(Error, ("4 stages; expected 3",), stages=network()[:3],
                      plan=Plan.of_config({"method.name": "petra"}, petra=PETRA, cluster__stages=4, run__max_microbatches=9))
 
@@ -217,6 +256,152 @@ class Training(ProgramTest):
                         self.assertLess(values.max(), 1e-12, f"{method}: {name}")
             for m in set(trainer.losses) & set(found["backprop"].losses):
                 self.assertAlmostEqual(trainer.losses[m], found["backprop"].losses[m], delta=1e-12)
+
+    def test_a_batch_norm_that_is_not_called_keeps_its_statistics(self):
+        stages = network(with_norms(1))
+        self.trainer("dsp", stages=stages).run()
+        self.assertTrue(torch.equal(stages[1].other.running_mean, torch.zeros(4).double()))
+        self.assertFalse(torch.equal(stages[1].norm.running_mean, torch.zeros(4).double()))
+
+    def test_a_checkpoint_within_a_module_changes_nothing(self):
+        """It calls parts of the module again in the backward, when the stage has other weights than in the forward."""
+        def part(self, a):
+            return torch.tanh(self.norm(self.linear(a)))
+
+        def run(method, function):
+            middle = Middle(function)
+            middle.norm = nn.BatchNorm1d(4)
+            return self.trainer(method, stages=network(middle)).run()
+
+        for method in ("delayed", "dsp", "pipedream"):
+            whole = run(method, lambda self, a, b: (part(self, a), b))
+            again = run(method, lambda self, a, b: (checkpoint(part, self, a, use_reentrant=False), b))
+            self.same(whole, again, method)
+
+    def test_complex_streams_have_gradients(self):
+        def run(function, back):
+            torch.manual_seed(1)
+            middle, stages = Middle(function), network()
+            stages[1:3] = middle.double(), Middle(back).double()
+            return self.trainer("dsp", stages=stages).run()
+
+        plain = run(lambda self, a, b: (self.linear(a), b), lambda self, a, b: (self.linear(a), b))
+        turned = run(lambda self, a, b: (torch.complex(self.linear(a), a), b), lambda self, a, b: (self.linear(a.real), b))
+        for m in plain.losses:
+            self.assertAlmostEqual(plain.losses[m], turned.losses[m], delta=1e-12)
+
+    def test_data_that_are_refused(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(zip(IMAGES.flatten(0, 1), LABELS.flatten()))
+
+        class Short(Stream):
+            def __len__(self):
+                return 300
+
+        buffer = torch.empty_like(IMAGES[0])
+        for data, *words in ((iter(BATCHES), "data: a list_iterator without a length"),
+                             (torch.utils.data.DataLoader(Stream(), batch_size=10), "data: a DataLoader without a length"),
+                             (torch.utils.data.DataLoader(Short(), batch_size=10), "ends after 20 microbatches", "expected 30"),
+                             ([{"x": x} for x in IMAGES], "microbatch 0 is a dict"), ([(x, None) for x in IMAGES], "the target None"),
+                             (lambda m: (buffer.copy_(IMAGES[m % 20]), LABELS[m % 20]), "microbatch 1 changes the tensors of microbatch 0")):
+            self.refused(Error, words, data=data)
+
+    def test_a_loader_gives_the_same_data_to_a_resumed_run(self):
+        def loader(**more):
+            return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(IMAGES.flatten(0, 1), LABELS.flatten()), batch_size=10, shuffle=True, **more)
+
+        for name, more in (("plain", {}), ("generator", {"generator": torch.Generator().manual_seed(3), "num_workers": 1})):
+            options = {"microbatches": None, "epochs": 2, "evaluate": BATCHES[:1]}
+            whole = self.trainer(data=loader(**more), **options).run()
+            first = self.trainer(data=loader(**more), output=self.path(name), checkpoint_every=7, **options)
+            first.plan.kind = first.plan.kind[:len(first.plan) * 5 // 8]
+            first.run()
+            again = self.trainer(data=loader(**more), output=self.path(name), resume=True, **options)
+            self.assertLess(0, again.row)
+            self.same(whole, again.run(), name)
+
+    def test_labels_and_targets(self):
+        def halves(batches):
+            return [(x, torch.cat((target[:5], torch.full((5,), -100)))) for x, target in batches]
+
+        trainer = self.trainer("backprop", data=halves(BATCHES), evaluate=halves(BATCHES[:1]), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+        row = trainer.run().epochs[0]
+        with torch.no_grad():
+            for stage in trainer.stages:
+                stage.modules[0].eval()
+            xs = (IMAGES[0],)
+            for stage in trainer.stages:
+                xs = as_tuple(stage.modules[0](*xs))
+        self.assertAlmostEqual(row["eval_top1"], (xs[0].argmax(1)[:5] == LABELS[0, :5]).double().mean().item())
+        self.assertEqual(row["eval_top5"], 1.0)
+
+        def loss(output, target):
+            return nn.functional.cross_entropy(output, target["labels"] if isinstance(target, dict) else target[0])
+
+        found = [self.trainer(data=[(x, give(target)) for x, target in BATCHES], loss=loss, evaluate=[(x, give(target)) for x, target in BATCHES[:2]]).run()
+                 for give in (lambda target: (target, IMAGES), lambda target: {"labels": target})]
+        plain = self.trainer(evaluate=BATCHES[:2]).run()
+        for trainer in found:
+            self.assertEqual(trainer.losses, plain.losses)
+            self.assertEqual([row["eval_loss"] for row in trainer.epochs], [row["eval_loss"] for row in plain.epochs])
+
+    def test_a_run_has_all_its_epochs(self):
+        trainer = self.trainer("backprop", microbatches=None, epochs=11, data=BATCHES[:2])
+        self.assertEqual(trainer.plan.microbatches, 22)
+        self.assertEqual(self.trainer(config={"optim.clip": 0.5}).clip, 0.5)
+
+    def test_what_an_optimiser_may_do(self):
+        class Replacing(torch.optim.SGD):
+            """SGD that gives its parameters new memory."""
+
+            def step(self, closure=None):
+                for p in self.param_groups[0]["params"]:
+                    p.data = p.data.clone()
+                super().step()
+
+        def run(kind, method):
+            return self.trainer(method, optimizer=lambda parameters: kind(parameters, lr=0.01)).run()
+
+        for method in ("backprop", "petra", "delayed"):
+            self.same(run(torch.optim.SGD, method), run(Replacing, method), method)
+        self.refused(StageError, ("stage 1 (Split)", "LBFGS"), optimizer=torch.optim.LBFGS)
+
+    def test_a_stage_may_have_parameters_without_gradients(self):
+        def stages():
+            torch.manual_seed(1)
+            return network(Middle(lambda self, a, b: (torch.tanh(a), b)))
+
+        sgd = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9)}
+        velocity = {"method.mitigation.weight_prediction": "velocity"}
+        found = [self.trainer(stages=stages(), **sgd, **more).run() for more in ({}, {"clip": 1e9}, {"config": velocity})]
+        self.same(found[0], found[1], "a clip")
+        for trainer in found:
+            self.assertTrue(torch.equal(trainer.stages[1].parameters[0], stages()[1].linear.weight))
+        self.refused(StageError, ("AdamW has not the momentum",), config=velocity)
+
+    def test_mitigations_of_a_user(self):
+        class Shift(Mitigation):
+            """Adds a number to every bias. Its state is within a dictionary; the order of its result is another than that of the names."""
+
+            def __init__(self):
+                self.state = {"stages": set()}
+
+            def stepped(self, weights, change, delay):
+                self.state["stages"].add(self.stage)
+                return {name: value + 0.01 if name.endswith("bias") else value for name, value in reversed(list(weights.items()))}
+
+        class Stop(Mitigation):
+            def rate(self, update, delay):
+                return 0.0
+
+        trainer = self.trainer(mitigations=[Shift(), Stop()], optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01), scheduler="config").run()
+        before = network()
+        for stage, module in zip(trainer.stages[:3], before):
+            self.assertEqual(stage.mitigations[0].state, {"stages": {stage.number}})
+            for (name, old), new in zip(module.named_parameters(), stage.parameters):
+                shift = 0.01 * stage.updates if name.endswith("bias") else 0
+                self.assertLess((new - old - shift).abs().max().item(), 1e-12, f"stage {stage.number}: {name}")
 
     def test_an_sequential_is_cut(self):
         children = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)]

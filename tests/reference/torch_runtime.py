@@ -4,8 +4,8 @@
 
 Both train the same network by the same method, in double precision, from petra's own initial weights and on the same samples: the trainer with the
 modules of petrapipe.networks and the optimisers of PyTorch, by the plan that `petra schedule --json` prints. Compared are the weights and running
-statistics in the end, by the distance that training moved them (compare.py), the losses, and every figure of every probe. With words, only the cases whose
-name has all of them. Exit status 1 if something differs by more than the bounds below.
+statistics in the end, by the distance that training moved them (compare.py), the losses and accuracies of microbatches, epochs and evaluations, and every
+figure of every probe. With words, only the cases whose name has all of them. Exit status 1 if something differs by more than the bounds below.
 
 --wrong makes the trainer wrong on purpose; every case to which the rule applies must then differ. RULE is latest-for-stashed (backwards read the latest
 weights) or delay (forwards read weights that are one update older). --updates: fewer than 60 updates."""
@@ -26,7 +26,6 @@ from torch.nn import functional as F
 
 import compare
 import make_data
-import make_optimisers
 import store
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"))
@@ -36,7 +35,7 @@ from petrapipe.weights import network_of_state, tensors, turned  # noqa: E402
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
 UPDATES, BATCH, ROUNDING = 60, 4, 1e-9
-EPOCH_UPDATES, LARGEST_K = 20, 10
+EPOCH_UPDATES, LARGEST_K, EVALUATED = 20, 10, 8
 IMAGES, CONTEXT, VOCABULARY, HEADS = 16, 5, 32, 2
 TRANSFORMER = {"model.depth": 2, "model.width": 8, "model.heads": HEADS, "model.context": CONTEXT}
 NETWORKS = {
@@ -53,6 +52,8 @@ OPTIMISERS = {
     "adamw": {"optim.name": "adamw", "optim.lr": 2.0**-8, **ADAM},
     "muon": {"optim.name": "muon", "optim.lr": 2.0**-6, "optim.muon_scale": "rms", "optim.adam_lr_share": 0.5, **ADAM},
 }
+LOSS_COLUMNS = ["train/microbatch", "train/epoch", "train/loss", "train/top1"] + [
+    f"epoch/{name}" for name in ("epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5")]
 PAIRS = ("method_delayed", "method_end_to_end", "delayed_end_to_end")
 STAGE_FIGURES = [f"{measure}/{pair}" for measure in ("cosine", "norm_ratio", "relative_error", "concatenated_cosine") for pair in PAIRS]
 PARAMETER_FIGURES = [f"parameter/{measure}/{pair}" for measure in ("cosine", "norm_ratio", "relative_error") for pair in PAIRS]
@@ -65,7 +66,8 @@ BUFFERED = "pipedream-2bw"
 
 @dataclasses.dataclass
 class Case:
-    """A run. `keys`: of the config, besides those of the network, the method and the optimiser. `cuts`: blocks of each stage, if not one."""
+    """A run. `keys`: of the config, besides those of the network, the method and the optimiser. `cuts`: blocks of each stage, if not one. The plan is that
+    of a config with `cluster.stages`, or, with `model`, that of petra's own config."""
 
     network: str
     method: str
@@ -74,20 +76,22 @@ class Case:
     keys: dict = dataclasses.field(default_factory=dict)
     cuts: tuple = ()
     scheduler: str | None = None
+    model: bool = False
 
     def name(self):
         words = [self.network, self.method, f"k={self.k}", self.optimiser]
         words += [f"{key.replace('method.mitigation.', '').replace('method.', '')}={value}" for key, value in self.keys.items()]
-        return " ".join(words + [f"stages of {'+'.join(map(str, self.cuts))} blocks"] * bool(self.cuts))
+        words += [f"stages of {'+'.join(map(str, self.cuts))} blocks"] * bool(self.cuts) + ["by the plan of the model"] * self.model
+        return " ".join(words)
 
     def epoch(self):
         """Microbatches."""
-        return EPOCH_UPDATES * self.k
+        return self.keys.get("data.limit", BATCH * EPOCH_UPDATES * self.k) // BATCH
 
     def settings(self, updates):
         """The keys for both programs."""
-        return {"run.epochs": 1000, "run.eval_every": 0, "run.max_microbatches": updates * self.k, "data.batch": BATCH, "data.limit": BATCH * self.epoch(),
-                "optim.lr_scaling": "none", "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": 1, **OPTIMISERS[self.optimiser],
+        return {"run.epochs": 1000, "run.eval_every": 1, "run.max_microbatches": updates * self.k, "data.batch": BATCH,
+                "data.limit": BATCH * EPOCH_UPDATES * self.k, "optim.lr_scaling": "none", "lr.warmup_epochs": 0, "lr.milestones": "[]", "probe.per_epoch": 1, **OPTIMISERS[self.optimiser],
                 "method.name": self.method, "method.accumulate": self.k, **self.keys}
 
 
@@ -134,6 +138,18 @@ def cases():
                 yield Case(network, method, k, optimiser, keys)
     for network, few, more in (("revgpt", (1, 2, 2, 1), (2, 2, 2)), ("gpt", (3, 3), (1, 3, 2)), ("revnet18", (2, 3, 3, 2), (1, 1, 4, 4))):
         yield from changed_orders(network, few, more)
+    # Updates, epochs, a warm-up and the run end at different microbatches.
+    odd = {"data.limit": 20 * BATCH, "run.max_microbatches": 110, "probe.per_epoch": 2}
+    for method in ("petra", "delayed", "dsp", "fr", "pipedream"):
+        yield Case("revgpt", method, 3, "sgd", {**odd, "method.mitigation.sync_warmup_epochs": 1, "method.mitigation.weight_prediction": "velocity"})
+    for method in ("petra", "delayed", "pipedream", "backprop", "gpipe", "1f1b", "zb-h1", "zb-v"):
+        yield Case("revgpt", method, 3, "adamw", odd)
+        yield Case("revnet18", method, 3, "sgd", {**odd, "run.drain": "true"})
+    for network in ("revgpt", "revnet18"):
+        for k in (1, 3):
+            # The order of arrival follows from the costs of the model, so that both must read the same plan.
+            yield Case(network, "petra-arrival", k, "sgd", {"probe.per_epoch": 0, "run.eval_every": 0}, (), None, True)
+            yield Case(network, "petra", k, "adamw", {}, (), None, True)
     for method in DELAYED + ("reversible",):
         yield Case("revnet18-invertible", method, 1)
     yield Case("revnet18-invertible", "petra", 3, "adamw", {}, (2, 3, 3, 2))
@@ -170,24 +186,34 @@ class Program:
 
     def __init__(self, path, folder):
         self.path, self.folder = os.path.abspath(path), folder
-        raw = make_data.records(BATCH * EPOCH_UPDATES * LARGEST_K)
-        self.pixels = np.ascontiguousarray(raw[:, 1:].reshape(-1, 3, 32, 32)[:, :, ::32 // IMAGES, ::32 // IMAGES])
+        raw = make_data.records(BATCH * EPOCH_UPDATES * LARGEST_K + EVALUATED)
+        pixels = np.ascontiguousarray(raw[:, 1:].reshape(-1, 3, 32, 32)[:, :, ::32 // IMAGES, ::32 // IMAGES])
+        self.images = torch.from_numpy((pixels.astype(np.float64) / 255 - store.MEAN[:, None, None]) / store.DEVIATION[:, None, None])
         self.labels = torch.from_numpy(raw[:, 0].astype(np.int64))
         with h5py.File(f"{folder}/images.h5", "w") as file:
             file.attrs.update(schema_version=1, classes=10, mean=store.MEAN, deviation=store.DEVIATION)
-            file["train/images"], file["train/labels"] = self.pixels, raw[:, 0].astype("<i4")
-        bytes_of_text = raw.ravel()[:CONTEXT * (len(raw) + 2)] * 73 % VOCABULARY
-        self.tokens = torch.from_numpy(bytes_of_text.astype(np.int64))
-        bytes_of_text.astype("<u2").tofile(f"{folder}/tokens.bin")
+            for split, part in (("train", slice(-EVALUATED)), ("eval", slice(-EVALUATED, None))):
+                file[f"{split}/images"], file[f"{split}/labels"] = pixels[part], raw[part, 0].astype("<i4")
+        tokens = raw.ravel()[:CONTEXT * (len(raw) + 2)] * 73 % VOCABULARY
+        self.tokens = torch.from_numpy(tokens.astype(np.int64))
+        tokens.astype("<u2").tofile(f"{folder}/tokens.bin")
+        tokens[:CONTEXT * EVALUATED + 1].astype("<u2").tofile(f"{folder}/evaluated.bin")
+
+    def samples(self, network, first, count):
+        """(input, target) of some samples."""
+        if "gpt" in network:
+            part = self.tokens[first * CONTEXT:(first + count) * CONTEXT + 1]
+            return part[:-1].view(count, CONTEXT), part[1:].view(count, CONTEXT)
+        return self.images[first:first + count], self.labels[first:first + count]
 
     def batch(self, case, m):
-        """Microbatch m, (input, target), as petra reads it: in the order of the file, epoch after epoch."""
-        first = m % case.epoch() * BATCH
-        if "gpt" in case.network:
-            part = self.tokens[first * CONTEXT:(first + BATCH) * CONTEXT + 1]
-            return part[:-1].view(BATCH, CONTEXT), part[1:].view(BATCH, CONTEXT)
-        pixels = self.pixels[first:first + BATCH].astype(np.float64)
-        return torch.from_numpy((pixels / 255 - store.MEAN[:, None, None]) / store.DEVIATION[:, None, None]), self.labels[first:first + BATCH]
+        """Microbatch m as petra reads it: in the order of the file, epoch after epoch."""
+        return self.samples(case.network, m % case.epoch() * BATCH, BATCH)
+
+    def evaluated(self, network):
+        """What an evaluation reads, in two parts."""
+        first = 0 if "gpt" in network else len(self.labels) - EVALUATED
+        return [self.samples(network, first + part, EVALUATED // 2) for part in (0, EVALUATED // 2)]
 
     def call(self, command, output, settings):
         """Runs a command; returns what it says if it refuses, otherwise None."""
@@ -197,10 +223,11 @@ class Program:
         done = subprocess.run(words, input="run: {seed: 1}\n", capture_output=True, text=True, check=False)
         return done.stderr.strip().split("\n")[-1] if done.returncode else None
 
-    def settings(self, network):
+    def settings(self, network, cuts=()):
         """The keys for petra alone."""
-        data = {"data.set": "tokens", "data.path": f"{self.folder}/tokens.bin", "data.vocabulary": VOCABULARY, "data.eval_share": 0}
-        return {**NETWORKS[network], **(data if "gpt" in network else {"data.set": "hdf5", "data.path": f"{self.folder}/images.h5"}),
+        data = {"data.set": "tokens", "data.path": f"{self.folder}/tokens.bin", "data.eval_path": f"{self.folder}/evaluated.bin", "data.vocabulary": VOCABULARY}
+        blocks = {"stages.partition": "list", "stages.blocks": f"[{', '.join(map(str, cuts))}]"} if cuts else {}
+        return {**NETWORKS[network], **blocks, **(data if "gpt" in network else {"data.set": "hdf5", "data.path": f"{self.folder}/images.h5"}),
                 "data.shuffle": "false", "data.augment": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
 
     def initial(self, network):
@@ -214,10 +241,7 @@ class Program:
 
     def train(self, case, updates):
         """Trains; returns a refusal or None."""
-        settings = {**self.settings(case.network), **case.settings(updates)}
-        if case.cuts:
-            settings |= {"stages.partition": "list", "stages.blocks": f"[{', '.join(map(str, case.cuts))}]"}
-        return self.call("train", "run", settings)
+        return self.call("train", "run", {**self.settings(case.network, case.cuts), **case.settings(updates)})
 
 
 # --- the trainer ---
@@ -285,15 +309,18 @@ def trainer_of(program, case, updates, wrong=None):
         ends = np.cumsum(case.cuts)
         stages = [stages[end - count:end] for end, count in zip(ends, case.cuts)]
     settings = {key: value for key, value in case.settings(updates).items() if not key.startswith(("data.", "run.max_microbatches"))}
-    plan = None
-    if wrong:
-        plan = Plan.of_config(settings, petra=program.path, cluster__stages=len(stages), run__max_microbatches=updates * case.k, data__batch=BATCH,
+    microbatches, plan = case.settings(updates)["run.max_microbatches"], None
+    if case.model:
+        plan = Plan.of_config({**program.settings(case.network, case.cuts), **case.settings(updates)}, petra=program.path)
+    elif wrong:
+        plan = Plan.of_config(settings, petra=program.path, cluster__stages=len(stages), run__max_microbatches=microbatches, data__batch=BATCH,
                               data__limit=BATCH * case.epoch())
-        if not make_wrong(plan, wrong):
-            return None
+    if wrong and not make_wrong(plan, wrong):
+        return None
     trainer = Trainer(stages, settings, lambda output, target: F.cross_entropy(output.flatten(0, -2), target.flatten()),
-                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case, m), microbatches=updates * case.k, epoch=case.epoch(),
-                      clip=case.keys.get("optim.clip"), scheduler=case.scheduler, plan=plan, petra=program.path)
+                      optimizer=optimiser(case, matrices), data=lambda m: program.batch(case, m), microbatches=microbatches, epoch=case.epoch(),
+                      evaluate=program.evaluated(case.network), clip=case.keys.get("optim.clip"), scheduler=case.scheduler, plan=plan, petra=program.path,
+                      output=f"{program.folder}/torch", overwrite=True)
     return trainer, Names(model)
 
 
@@ -347,10 +374,10 @@ def measure(program, case, updates=UPDATES, wrong=None):
     torch_s = time.monotonic() - start
     init, expected = store.read_flat(program.initial(case.network)), store.read_flat(f"{program.folder}/run/weights.h5")
     compared, _ = compare.distances(names.weights(), expected, init, ROUNDING)
-    with h5py.File(f"{program.folder}/run/run.h5") as log:
-        losses = dict(zip(log["train/microbatch"][:].tolist(), log["train/loss"][:].tolist()))
-        same = losses.keys() == trainer.losses.keys()
-        loss = apart([trainer.losses[m] for m in losses], list(losses.values())) if same else float("inf")
+    with h5py.File(f"{program.folder}/run/run.h5") as log, h5py.File(f"{program.folder}/torch/run.h5") as own:
+        # With k > 1 petra logs the rate at the microbatch, and the trainer that of its update.
+        rates = ["train/lr", "epoch/lr"] if case.scheduler == "config" and case.k == 1 else []
+        loss = max(apart(own[name][:], log[name][:]) for name in LOSS_COLUMNS + rates)
         figures, probes = probes_apart(trainer, names, log)
     return {"weights": compared[0][0], "where": compared[0][1], "losses": loss, "figures": figures, "probes": probes, "petra_s": petra_s, "torch_s": torch_s}
 
@@ -380,8 +407,9 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     has_muon = hasattr(torch.optim, "Muon")
-    if has_muon:
-        torch.optim._muon._zeropower_via_newtonschulz = make_optimisers.zeroth_power
+    if has_muon:  # PyTorch iterates in bf16, petra in the precision of the weights
+        from make_optimisers import zeroth_power
+        torch.optim._muon._zeropower_via_newtonschulz = zeroth_power
     rows, bad, refused = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
         program = Program(options.petra, folder)
