@@ -10,7 +10,7 @@
 #include <math.h>
 
 /* What is compared are orders of the same sums: size is not the point. */
-#define SMALL "model.depth=18", "model.width=2", "data.batch=8", "optim.lr=0.02", "device.threads=1"
+#define SMALL "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define SINGLE "device.backend=cpu", "device.precision=fp32"
 /* A V has two stages on its one device. */
@@ -247,9 +247,18 @@ END_TEST
 
 /* --- the same of a transformer --- */
 
-/* The weights at first and after 6 microbatches of a RevGPT of 6 blocks, and the gradients of the last microbatch. */
-static void train_revgpt(const char *method, const char *blocks, const char *const optim[2], training_tensors *init,
-                         training_tensors *weights, training_tensors *gradients) {
+/* A training of a RevGPT of 6 blocks: the weights at first and after 6 microbatches, and the gradients of the last microbatch. */
+typedef struct revgpt {
+  training_tensors init, weights, gradients;
+} revgpt;
+
+static void revgpt_fini(revgpt *r) {
+  training_tensors_fini(&r->init);
+  training_tensors_fini(&r->weights);
+  training_tensors_fini(&r->gradients);
+}
+
+static void train_revgpt(const char *method, const char *blocks, const char *const optim[2], revgpt *out) {
   char name[64];
   training run;
   set_text(name, sizeof name, "method.name", method);
@@ -257,10 +266,10 @@ static void train_revgpt(const char *method, const char *blocks, const char *con
                      "model.context=6", "data.batch=4", "device.threads=1", DOUBLE, "run.max_microbatches=6",
                      "run.drain=true", "stages.partition=list", in_v(method) ? "method.chunks=2" : "method.chunks=1",
                      name, blocks, optim[0], optim[1]));
-  must(training_weights(&run, init));
+  must(training_weights(&run, &out->init));
   must(training_run(&run));
-  must(training_weights(&run, weights));
-  must(training_gradients(&run, run.program.accumulate > 1, gradients));
+  must(training_weights(&run, &out->weights));
+  must(training_gradients(&run, run.program.accumulate > 1, &out->gradients));
   training_close(&run);
 }
 
@@ -270,25 +279,21 @@ typedef struct revgpt_difference {
   double weights, gradients;
 } revgpt_difference;
 
-static revgpt_difference compare_revgpt(const char *const methods[2], const char *const blocks[2],
+/* Trains by `method` and compares with `other`. */
+static revgpt_difference compare_revgpt(const revgpt *other, const char *method, const char *blocks,
                                         const char *const optim[2]) {
-  training_tensors init[2], weights[2], gradients[2];
+  revgpt r;
   training_distance apart = {0}, slopes;
-  for (int i = 0; i < 2; i++)
-    train_revgpt(methods[i], blocks[i], optim, &init[i], &weights[i], &gradients[i]);
-  ck_assert(training_same(&init[0], &init[1]));
-  const bool moved = !training_same(&init[0], &weights[0]);
+  train_revgpt(method, blocks, optim, &r);
+  ck_assert(training_same(&other->init, &r.init));
+  const bool moved = !training_same(&other->init, &other->weights);
   ck_assert_int_eq(moved, strcmp(optim[1], "optim.lr=0") != 0);
   if (moved)
-    must(training_compare(&weights[0], &weights[1], &init[0], TOLERANCE_ROUNDING_FP64, &apart));
-  must(training_compare(&gradients[0], &gradients[1], NULL, TOLERANCE_ROUNDING_FP64, &slopes));
+    must(training_compare(&other->weights, &r.weights, &other->init, TOLERANCE_ROUNDING_FP64, &apart));
+  must(training_compare(&other->gradients, &r.gradients, NULL, TOLERANCE_ROUNDING_FP64, &slopes));
   ck_assert_int_eq(apart.left_out + slopes.left_out, 0);
-  const revgpt_difference found = {training_same(&weights[0], &weights[1]), apart.worst, slopes.worst};
-  for (int i = 0; i < 2; i++) {
-    training_tensors_fini(&init[i]);
-    training_tensors_fini(&weights[i]);
-    training_tensors_fini(&gradients[i]);
-  }
+  const revgpt_difference found = {training_same(&other->weights, &r.weights), apart.worst, slopes.worst};
+  revgpt_fini(&r);
   return found;
 }
 
@@ -297,25 +302,27 @@ static void check_identities(const char *name, const char *lr, double tolerance)
   static const char one[] = "stages.blocks=[6]", three[] = "stages.blocks=[2, 1, 3]",
                     each[] = "stages.blocks=[1, 1, 1, 1, 1, 1]";
   const char *const optim[2] = {name, lr}, *const still[2] = {name, "optim.lr=0"};
+  revgpt on_one, on_each, petra, at_rest;
+  train_revgpt("backprop", one, optim, &on_one);
+  train_revgpt("backprop", each, optim, &on_each);
+  train_revgpt("petra", each, optim, &petra);
+  train_revgpt("backprop", each, still, &at_rest);
   for (int i = 0; i < petra_method_count(); i++) {
-    const petra_method method = petra_method_get(i);
-    const revgpt_difference found =
-        compare_revgpt((const char *const[]){"backprop", method.name},
-                       (const char *const[]){one, in_v(method.name) ? "stages.blocks=[3, 3]" : one}, optim);
-    ck_assert_msg(found.same, "%s, %s", method.name, name);
+    const char *method = petra_method_get(i).name;
+    ck_assert_msg(compare_revgpt(&on_one, method, in_v(method) ? "stages.blocks=[3, 3]" : one, optim).same, "%s, %s",
+                  method, name);
   }
-  revgpt_difference found =
-      compare_revgpt((const char *const[]){"backprop", "backprop"}, (const char *const[]){each, three}, optim);
-  ck_assert(found.same);
-  found = compare_revgpt((const char *const[]){"backprop", "reversible"}, (const char *const[]){each, each}, optim);
-  ck_assert(!found.same); /* something is reconstructed */
-  within("revgpt, reversible", found.weights, tolerance);
-  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, each}, optim);
-  ck_assert(found.same);
-  found = compare_revgpt((const char *const[]){"petra", "petra"}, (const char *const[]){each, three}, optim);
-  ck_assert_double_gt(found.weights, 0.01);
-  found = compare_revgpt((const char *const[]){"backprop", "petra"}, (const char *const[]){each, each}, still);
-  within("revgpt at rate 0, gradients", found.gradients, TOLERANCE_GRADIENT);
+  ck_assert(compare_revgpt(&on_each, "backprop", three, optim).same);
+  const revgpt_difference rounding = compare_revgpt(&on_each, "reversible", each, optim);
+  ck_assert(!rounding.same); /* something is reconstructed */
+  within("revgpt, reversible", rounding.weights, tolerance);
+  ck_assert(compare_revgpt(&petra, "petra", each, optim).same);
+  ck_assert_double_gt(compare_revgpt(&petra, "petra", three, optim).weights, 0.01);
+  within("revgpt at rate 0, gradients", compare_revgpt(&at_rest, "petra", each, still).gradients, TOLERANCE_GRADIENT);
+  revgpt_fini(&on_one);
+  revgpt_fini(&on_each);
+  revgpt_fini(&petra);
+  revgpt_fini(&at_rest);
 }
 
 START_TEST(identities_of_a_transformer) {
@@ -398,7 +405,8 @@ START_TEST(runs_do_not_read_what_the_pool_left) {
   for (int i = 0; i < 4; i++) {
     training run;
     training_tensors first, again, init, restarted;
-    must(TRAINING_OPEN(&run, CPU_RUN, methods[i % 2], backends[i / 2], "model.width=4", "device.threads=1"));
+    must(TRAINING_OPEN(&run, CPU_RUN, methods[i % 2], backends[i / 2], "model.width=4", "data.batch=2",
+                       "device.threads=1"));
     must(training_weights(&run, &init));
     must(training_run(&run));
     must(training_weights(&run, &first));

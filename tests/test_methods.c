@@ -7,7 +7,7 @@
 
 #include "stage/stage_private.h"
 
-#define SMALL "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
+#define SMALL "model.depth=18", "model.width=2", "data.batch=2", "optim.lr=0.02", "device.threads=1"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define SINGLE "device.backend=cpu", "device.precision=fp32"
 #define FOUR_STAGES "stages.partition=list", "stages.blocks=[1, 4, 3, 2]"
@@ -171,7 +171,7 @@ static void gradients_at_rate_0(const char *name, const char *accumulate, traini
   char method[64];
   training run;
   snprintf(method, sizeof method, "method.name=%s", name);
-  must(TRAINING_OPEN(&run, "model.depth=18", "model.width=2", "data.batch=4", "device.threads=1", FOUR_STAGES, DOUBLE,
+  must(TRAINING_OPEN(&run, "model.depth=18", "model.width=2", "data.batch=2", "device.threads=1", FOUR_STAGES, DOUBLE,
                      "optim.lr=0", "run.max_microbatches=8", "run.drain=true", method, accumulate));
   must(training_run(&run));
   must(training_gradients(&run, petra_stage_sums(run.network->stage[0]), out));
@@ -229,8 +229,8 @@ START_TEST(older_weights_that_are_held) {
       if (strstr(methods[i].method, "2bw") && k < 4)
         continue;
       snprintf(microbatches, sizeof microbatches, "run.max_microbatches=%d", 20 - 20 % k);
-      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, microbatches, "run.drain=true", methods[i].method,
-                         accumulate));
+      must(TRAINING_OPEN(&run, SMALL, "model.width=1", "data.batch=1", FOUR_STAGES, DOUBLE, microbatches,
+                         "run.drain=true", methods[i].method, accumulate));
       must(training_run(&run));
       for (int j = 0; j < 4; j++) {
         int64_t lag = petra_method_lag(&run.plan->method, 4, j + 1);
