@@ -272,7 +272,7 @@ def make_wrong(plan, rule):
     """Changes the rows of a plan. Returns whether this changes anything."""
     before = plan.weights.copy()
     if rule == "delay":
-        forwards = plan.kind == "F"
+        forwards = (plan.kind == "F") | (plan.kind == "B") & (plan.method["keep"] == "graph")  # a graph has the weights of its forward
         plan.weights[forwards] = np.maximum(plan.weights[forwards] - 1, 0)
     else:
         done = [0] * (plan.stages + 1)
