@@ -171,12 +171,8 @@ ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_T
 SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
-<<<<<<< HEAD
   tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py \
   tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/test_cpu_avx2 \
-=======
-  tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py tests/test_cpu_avx2 \
->>>>>>> 133c2b7daae396c231ef390c345b8ff1901648aa
   tests/reference/pipeline_simpy.py
 # The programs that ARCHIVE_TESTS run. The others are compiled from the same files as in the builds before.
 PROGRAMS_FROM_ARCHIVE = tests/test_cpu tests/test_fuzz_corpus tests/test_golden_data tests/test_run_h5 tests/test_schedule tests/pipeline_case \
