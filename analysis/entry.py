@@ -71,21 +71,21 @@ def warn(text):
 
 
 def choose_python(needed, wished):
-    """Goes on in the Python that PETRA_PYTHON names in the environment; without this variable, in the current Python if it has the modules, otherwise in
-    another that has them. Raises MissingModule if none has those needed."""
+    """Restarts the script in the Python that PETRA_PYTHON names. Without this variable it stays in the current Python if that has the modules; otherwise it
+    restarts in another that has them. Raises MissingModule if none has those needed."""
     wanted, chosen = os.environ.get("PETRA_PYTHON"), os.environ.pop(CHOSEN, None)
     if wanted and not chosen and shutil.which(wanted) != sys.executable:
-        go_on_by(wanted)
+        restart_in(wanted)
     for more in dict.fromkeys((tuple(wished), ())):
         if wanted or chosen or has_modules(needed, more):
             break
         found = next((python for python in dict.fromkeys(other_pythons()) if has_modules(needed, more, python)), None)
         if found:
-            go_on_by(found)
+            restart_in(found)
     modules(*needed)
 
 
-def go_on_by(python):
+def restart_in(python):
     """Runs this script from its beginning in another Python."""
     os.environ[CHOSEN] = python
     try:

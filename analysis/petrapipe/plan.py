@@ -104,7 +104,7 @@ class Plan:
                 try:
                     blocks.append(numpy.fromstring(text, sep=",") if text else numpy.zeros(0))
                 except (DeprecationWarning, ValueError):
-                    raise Error(f"{name}: has an action that is none; expected the output of `petra schedule CONFIG --json`") from None
+                    raise Error(f"{name}: has a line that is not an action; expected the output of `petra schedule CONFIG --json`") from None
         values = numpy.concatenate(blocks) if blocks else numpy.zeros(0)
         if len(values) % len(names):
             raise Error(f"{name}: the last action is not complete; expected the whole output of `petra schedule CONFIG --json`")

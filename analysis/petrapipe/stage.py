@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
+import numpy
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .coupling import Coupling
-from .errors import StageError
+from .errors import Error, StageError
 from .mitigations import Mitigation, overrides
 
 Streams = tuple  # tensors between stages; None stands for a gradient that does not exist
@@ -57,14 +59,18 @@ def memory_of(tensor: torch.Tensor) -> int:
 
 @contextlib.contextmanager
 def seeded(seed: int, generators: Sequence[torch.Generator] = (torch.default_generator,)) -> Iterator[None]:
-    """Within it these generators draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also queues a call for GPUs
-    that no one has used yet, with the stack of each.)"""
-    states = [generator.get_state() for generator in generators]
+    """Within it these generators, random and numpy.random draw from a seed; afterwards they continue as if nothing had been drawn. (torch.manual_seed also
+    queues a call for GPUs that no one has used yet, with the stack of each.)"""
+    states, python, arrays = [generator.get_state() for generator in generators], random.getstate(), numpy.random.get_state()
     try:
         for generator in generators:
             generator.manual_seed(seed & (2**63 - 1))
+        random.seed(seed)
+        numpy.random.seed(seed & (2**32 - 1))
         yield
     finally:
+        random.setstate(python)
+        numpy.random.set_state(arrays)
         for generator, state in zip(generators, states):
             generator.set_state(state)
 
@@ -124,6 +130,8 @@ class Stage:
         self.reversible = [hasattr(module, "inverse") and not (loss and module is self.modules[-1]) for module in self.modules]
         made = optimizer(self.parameters)
         self.optimizers = list(made) if isinstance(made, (list, tuple)) else [made]
+        if not self.optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self.optimizers):
+            raise StageError(f"stage {number} ({self.name}): optimizer= returns a {type(made).__name__}; expected an optimiser of torch, or a list of them")
         for one in self.optimizers:
             if isinstance(one, torch.optim.LBFGS):
                 raise StageError(f"stage {number} ({self.name}): LBFGS calls the network at each step; expected an optimiser that needs the gradients alone")
@@ -213,20 +221,29 @@ class Stage:
             with self._with(b, tensors, statistics), self._seeded(b, m):
                 ys = as_tuple(self.modules[b](*xs))
                 if target is not None and b == len(self.modules) - 1:
-                    ys = (self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0])
+                    ys = self._with_loss(b, ys, target)
         except StageError:
             raise
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            reason = str(error).strip().split("\n")[0]
+        except Exception as error:  # noqa: BLE001: any error of a user's module is one of its stage
+            reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
             if "in-place operation" in reason:
                 raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input") from error
             shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__ for x in xs)
-            raise self.error(b, f"fails on inputs of shape {shapes}: {reason}; expected outputs of stage {self.number - 1} that fit") from error
+            raise self.error(b, f"fails on inputs of shape {shapes}: {reason}; expected "
+                                f"{f'outputs of stage {self.number - 1}' if self.number > 1 else 'inputs'} that fit") from error
         if versions != [x._version for x in xs if isinstance(x, torch.Tensor)]:
             raise self.error(b, "changes its input in place; expected inplace=False, or a clone of the input")
         if not all(y is None or isinstance(y, torch.Tensor) for y in ys):
             raise self.error(b, f"returns {', '.join(type(y).__name__ for y in ys)}; expected a tensor or a tuple of tensors")
         return ys
+
+    def _with_loss(self, b: int, ys: Streams, target: Any) -> Streams:
+        try:
+            return self.loss(ys[0] if len(ys) == 1 else ys, target), ys[0]
+        except Exception as error:  # noqa: BLE001
+            shapes = " and ".join(f"{tuple(t.shape)} of {t.dtype}" if isinstance(t, torch.Tensor) else type(t).__name__ for t in (ys[0], target))
+            reason = f"{type(error).__name__}: {error}".strip().split("\n")[0]
+            raise self.error(b, f"the loss fails on output and target, {shapes}: {reason}; expected loss(output, target)") from error
 
     def error(self, b: int, text: str) -> StageError:
         module = f"module {b + 1}, " if len(self.modules) > 1 else ""
@@ -367,7 +384,9 @@ class Stage:
             gradients = self._clipped(gradients, clip)
         for mitigation in active:
             if overrides(mitigation, "gradient"):
-                found = mitigation.gradient({name: g for name, g in self.named(gradients).items() if g is not None}, self.delay)
+                given = {name: g for name, g in self.named(gradients).items() if g is not None}
+                found = mitigation.gradient(given, self.delay)
+                self._complete(mitigation, "gradient", found, list(given))
                 gradients = [found.get(name) for name in self.names]
         for parameter, g in zip(self.parameters, gradients):
             parameter.grad = None if g is None else g.to(parameter.dtype)
@@ -405,7 +424,7 @@ class Stage:
         for one in self.optimizers:
             for group in one.param_groups:
                 if not isinstance(one, torch.optim.SGD) or not group["momentum"]:
-                    raise StageError(f"stage {self.number}: {type(one).__name__} has not the momentum that a prediction by momentum needs; expected "
+                    raise StageError(f"stage {self.number}: {type(one).__name__} lacks the momentum that a prediction by momentum needs; expected "
                                      "torch.optim.SGD with momentum, or a prediction by the last change")
                 for parameter in group["params"]:
                     buffer = one.state.get(parameter, {}).get("momentum_buffer")
@@ -413,11 +432,18 @@ class Stage:
                         found[id(parameter)] = -group["lr"] * buffer
         return {name: found[id(p)] if id(p) in found else torch.zeros_like(p) for name, p in zip(self.names, self.parameters)}
 
+    def _complete(self, mitigation: Mitigation, function: str, tensors: Any, wanted: Sequence[str] | None = None) -> None:
+        missing = [name for name in wanted or self.names if not isinstance(tensors, dict) or name not in tensors]
+        if missing:
+            raise Error(f"mitigations: {type(mitigation).__name__}.{function} returns nothing for {missing[0]} of stage {self.number}; expected a dictionary with all "
+                        "names that it received")
+
     def _mitigate(self, active: list[Mitigation], before: list, momentum: dict) -> None:
         change = {name: now - old for name, now, old in zip(self.names, self.current, before)}
         for mitigation in active:
             if overrides(mitigation, "stepped"):
                 stepped = mitigation.stepped(self.named(self.current), change, self.delay)
+                self._complete(mitigation, "stepped", stepped)
                 for name, now in self.named(self.current).items():
                     now.copy_(stepped[name])
         if any(overrides(mitigation, "stepped") for mitigation in active):
@@ -426,14 +452,18 @@ class Stage:
             tensors = self.named(self.current)
             for mitigation in active:
                 if overrides(mitigation, name):
+                    writes = [t._version for t in self.current]
                     tensors = getattr(mitigation, name)(tensors, momentum if mitigation.velocity == "momentum" else change, self.delay)
+                    if writes != [t._version for t in self.current]:
+                        raise Error(f"mitigations: {type(mitigation).__name__}.{name} changes weights in place; expected new tensors")
+                    self._complete(mitigation, name, tensors)
             if any(overrides(mitigation, name) for mitigation in active):
                 setattr(self, attribute, [tensors[key].detach() for key in self.names])
 
     # --- checks ---
 
     def check(self, xs: Streams, tensors: list, m: int, target: Any) -> tuple[Streams, int]:
-        """Tries the stage on a microbatch: twice the same outputs, no buffer changed that is not a running statistic, no parameter that is read or sent by
+        """Runs the stage on a microbatch and checks it: twice the same outputs, no buffer changed that is not a running statistic, no parameter that is read or sent by
         reference, a backward, inverses that give the inputs back. Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this
         PyTorch does not count them)."""
         parameters, found, flops = {memory_of(t) for t in tensors}, {}, 0
@@ -462,8 +492,8 @@ class Stage:
             if not all(bool(torch.isfinite(y).all()) for y in ys if isinstance(y, torch.Tensor) and y.is_floating_point()):
                 raise self.error(b, "has outputs that are not finite on the first microbatch; expected finite weights and inputs")
             if not self.same(ys, again):
-                raise self.error(b, "computes something else when it is called again with the same input; expected random numbers from torch alone, which "
-                                    "a recomputation repeats, and no state between calls")
+                raise self.error(b, "computes something else when it is called again with the same input; expected random numbers of torch, random or "
+                                    "numpy.random, which a recomputation repeats, and no state between calls")
             ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
             gradients = self._differentiate((b,), ys, ones, leaves, [*weights, *self.parameters])[1]
             for name, gradient in zip(self.names, gradients[len(weights):]):
@@ -482,8 +512,9 @@ class Stage:
 
     def same(self, ys: Streams, again: Streams) -> bool:
         """Returns whether two calls have computed the same outputs, within what the order of sums may change."""
-        low = self.autocast or any(t.dtype in (torch.float16, torch.bfloat16) for t in self.current)
-        return all(self._near(y.detach(), z, 2e-2 if low else 1e-3) for y, z in zip(ys, again) if isinstance(y, torch.Tensor))
+        kinds = {t.dtype for t in self.current}
+        tolerance = 2e-2 if self.autocast or kinds & {torch.float16, torch.bfloat16} else 1e-10 if kinds == {torch.float64} else 1e-5
+        return all(self._near(y.detach(), z, tolerance) for y, z in zip(ys, again) if isinstance(y, torch.Tensor))
 
     @staticmethod
     def _near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
@@ -530,6 +561,8 @@ class Stage:
         self.read, self.corrected = state["read"] or self.current, state["corrected"]
         self.graph_bytes, self._momentum_bytes = state["graph_bytes"], state["momentum_bytes"]
         for m, (version, inputs, graph, target) in state["kept"].items():
+            if graph and version != self.updates and version not in self.versions:
+                continue  # the run ends before its backward
             kept = self.kept[m] = Kept(version, inputs, target=target, bytes=0 if graph else bytes_of(list(inputs.values())))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))

@@ -11,10 +11,12 @@ memory, not how fast J devices are, which `petra simulate` computes."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
 import os
+import re
 import time
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
@@ -22,7 +24,7 @@ import torch
 from torch import nn
 
 from . import mitigations as known
-from .errors import Diverged, Error, StageError, Unreadable
+from .errors import Diverged, Error, StageError, Unreadable, Unwritable
 from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
@@ -107,6 +109,7 @@ class Trainer:
     scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
     mitigations: Mitigations in addition to those of the config.
     output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
+    A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
     on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
     plan: a Plan instead of that of the config. petra: the path of the program; without it the environment variable PETRA, then PATH."""
 
@@ -116,8 +119,13 @@ class Trainer:
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
                  seed: int = 1, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
                  overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
-        self.device, self.data, self.evaluation, self.output, self.clip, self.seed = torch.device(device), data, evaluate, output, clip, seed
-        self.checkpoint_every, self.on_epoch = checkpoint_every, on_epoch
+        self._check_types(stages, config, loss, optimizer, data, scheduler, mitigations, plan, clip)
+        self.data, self.evaluation, self.output, self.clip, self.seed = data, evaluate, output, clip, seed
+        self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
+        try:
+            self.device = torch.device(device)
+        except RuntimeError as error:
+            raise Error(f"device: {str(error).splitlines()[0]}") from None
         modules = self._modules(stages, cut)
         if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.to(self.device).parameters()):
             raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
@@ -173,6 +181,26 @@ class Trainer:
         self._open(rows, resume, overwrite)
 
     # --- set-up ---
+
+    @staticmethod
+    def _check_types(stages: Any, config: Any, loss: Any, optimizer: Any, data: Any, scheduler: Any, mitigations: Any, plan: Any, clip: Any) -> None:
+        """Raises Error for an argument of a wrong type."""
+        def expect(right: bool, name: str, value: Any, expected: str) -> None:
+            if not right:
+                raise Error(f"{name}: is a {type(value).__name__}; expected {expected}")
+
+        expect(isinstance(stages, (list, tuple, nn.Sequential)), "stages", stages, "a list of modules or an nn.Sequential")
+        expect(plan is not None or isinstance(config, (str, os.PathLike, Mapping)), "config", config, "a path, YAML text, or a mapping of dotted keys")
+        expect(callable(loss), "loss", loss, "a function of output and target")
+        expect(callable(optimizer), "optimizer", optimizer, "a function: lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
+        expect(callable(data) or not isinstance(data, Mapping), "data", data, "a DataLoader, a list of microbatches or a function")
+        expect(scheduler is None or scheduler == "config" or callable(scheduler), "scheduler", scheduler, 'a function of an optimiser, or "config"')
+        expect(isinstance(mitigations, (list, tuple)) and all(isinstance(one, known.Mitigation) for one in mitigations), "mitigations", mitigations,
+               "a list of Mitigations")
+        expect(plan is None or isinstance(plan, Plan), "plan", plan, "a Plan: Plan.read(path)")
+        expect(clip is None or isinstance(clip, (int, float)), "clip", clip, "a number")
+        if clip is not None and not clip > 0:
+            raise Error(f"clip: {clip}; expected a norm above 0")
 
     @staticmethod
     def _modules(stages: Any, at: Sequence[int] | int | None) -> list[list[nn.Module]]:
@@ -251,7 +279,7 @@ class Trainer:
             entry.update(sum=0.0, right=0.0, labels=0, samples=0, lr=math.nan, wall_s=0.0, started=None)
 
     def _prepare(self) -> list[dict]:
-        """Tries every stage on the first microbatch. Returns the rows of /model/stages."""
+        """Runs every stage once on the first microbatch. Returns the rows of /model/stages."""
         xs, target = self._peek(0)
         samples = samples_of(xs) or 1
         rows = []
@@ -300,8 +328,13 @@ class Trainer:
             if not self.output:
                 raise Error("resume: expected output=, the folder of the run")
             state = self._load()
+        if state:
+            self._restore(state)
         if self.output:
-            os.makedirs(self.output, exist_ok=True)
+            try:
+                os.makedirs(self.output, exist_ok=True)
+            except OSError as error:
+                raise Unwritable(f"{self.output}: cannot be created: {error.strerror}; expected a folder that can be written") from None
             path = os.path.join(self.output, "run.h5")
             if state:
                 self.log = RunLog.resume(path, state["log"])
@@ -309,8 +342,6 @@ class Trainer:
                 names = [(f"{stage.number:02d}/{name}", stage.number, 0) for stage in self.stages for name in stage.names]
                 self.log = RunLog(path, self.plan, self.seed, rows, f"PyTorch {torch.__version__} on {self.device}", f"PyTorch {torch.__version__}",
                                   "petrapipe.Trainer", names if self.plan.probes else None, self.tracing, overwrite, *self._in_words())
-        if state:
-            self._restore(state)
 
     def _in_words(self) -> tuple[str, str, str]:
         """Returns descriptions of the network, the optimiser and the data for the log."""
@@ -336,7 +367,7 @@ class Trainer:
                 return len(self.data) or None
         except TypeError:  # a DataLoader of a stream
             pass
-        raise Error(f"data: a {type(self.data).__name__} without a length; expected a DataLoader or a list, or a function of the number of the microbatch")
+        raise Error(f"data: is a {type(self.data).__name__}, which has no length; expected a DataLoader or a list, or a function of the number of the microbatch")
 
     def _read(self, m: int) -> tuple:
         """Returns microbatch m as the user gives it."""
@@ -369,7 +400,8 @@ class Trainer:
     def _batch(self, m: int) -> tuple[Streams, Any]:
         values = self._read(m)
         if not isinstance(values, (tuple, list)) or len(values) != 2:
-            raise Error(f"data: microbatch {m} is a {type(values).__name__}; expected (input, target)")
+            length = f" of {len(values)}" if isinstance(values, (tuple, list)) else ""
+            raise Error(f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input, target)")
         if values[1] is None:
             raise Error(f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other")
         return as_tuple(_moved(values[0], self.device)), _moved(values[1], self.device)
@@ -384,7 +416,9 @@ class Trainer:
 
     def run(self) -> "Trainer":
         """Performs the rows of the plan from the current one to the end. Raises Diverged at a loss that is not finite, and StageError for a module that
-        cannot be trained."""
+        cannot be trained. A trainer runs once."""
+        if self.ended:
+            raise Error("run: this run has ended; expected a new Trainer, with resume=True to continue from its checkpoint")
         self.started = time.monotonic() - self.seconds
         perform = {"F": self._forward, "B": self._backward, "W": self._weight_gradient, "U": self._update, "E": self._snapshot}
         plan, reported = self.plan, len(self.losses)
@@ -407,7 +441,8 @@ class Trainer:
                     self.save()
             self._finish(True)
         except BaseException:
-            self._finish(False)
+            with contextlib.suppress(Error):  # the first error is the one to report
+                self._finish(False)
             raise
         return self
 
@@ -609,7 +644,7 @@ class Trainer:
         self.totals[j] = max(self.totals[j], sum(now))
 
     def _finish(self, complete: bool) -> None:
-        self.seconds = time.monotonic() - self.started
+        self.seconds, self.ended = time.monotonic() - self.started, True
         self._loader = None  # ends its processes
         if self.log:
             self.log.memory(self.peaks, self.totals)
@@ -627,14 +662,29 @@ class Trainer:
         """Writes checkpoint.pt, from which a run with resume=True continues to the same bits on the same machine."""
         if self.log:
             self.log.flush()
-        state = {"version": 1, "config": self.plan.config, "row": self.row, "stages": [stage.state() for stage in self.stages],
+        state = {"version": 1, "signature": self._signature(), "row": self.row, "stages": [stage.state() for stage in self.stages],
                  "schedulers": [[one.state_dict() for one in some] for some in self.schedulers], "up": self.up, "down": self.down, "targets": self.targets,
                  "held": self.held, "snapshots": self.snapshots, "probe": self.probe.state(), "losses": self.losses, "epochs": self.epochs,
                  "open_epochs": self.open_epochs, "epoch_started": self.epoch_started, "evaluating": self.evaluating, "peaks": self.peaks, "waiting": self.waiting,
                  "totals": self.totals, "seconds": time.monotonic() - self.started, "probes": self.probes, "log": self.log.state() if self.log else None}
         temporary = self.checkpoint + ".tmp"
-        torch.save(state, temporary)
-        os.replace(temporary, self.checkpoint)
+        try:
+            torch.save(state, temporary)
+            os.replace(temporary, self.checkpoint)
+        except (OSError, RuntimeError) as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise Unwritable(f"{self.checkpoint}: cannot be written: {str(error).splitlines()[0]}; expected room on the disk") from None
+
+    def _signature(self) -> dict[str, str]:
+        """Returns what a checkpoint must have in common with the trainer that reads it."""
+        found = {"config": self.plan.config, "clip": str(self.clip), "seed": str(self.seed), "evaluate": str(self.evaluation is not None)}
+        for stage in self.stages:
+            shapes = [(name, tuple(t.shape), str(t.dtype)) for name, t in zip(stage.names, stage.current)]
+            found[f"stage {stage.number}"] = re.sub(" at 0x[0-9a-f]+", "", f"{stage.modules} {shapes} {stage.autocast}")
+            found[f"the optimiser of stage {stage.number}"] = str([(type(one).__name__, sorted(one.defaults.items(), key=str)) for one in stage.optimizers])
+            found[f"the mitigations of stage {stage.number}"] = str([type(one).__name__ for one in stage.mitigations])
+        return found
 
     def _load(self) -> dict:
         try:
@@ -642,10 +692,16 @@ class Trainer:
                 state = torch.load(self.checkpoint, map_location=self.device, weights_only=False)
             except TypeError:  # PyTorch 1.12 and older
                 state = torch.load(self.checkpoint, map_location=self.device)
-        except (OSError, RuntimeError, EOFError) as error:
-            raise Unreadable(f"{self.checkpoint}: cannot be read: {error}; expected the checkpoint of a run with checkpoint_every=") from None
-        if state.get("version") != 1 or state["config"] != self.plan.config:
-            raise Error(f"{self.checkpoint}: belongs to another config; expected the same config, stages and data")
+        except Exception as error:  # noqa: BLE001: a damaged file raises anything
+            reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+            raise Unreadable(f"{self.checkpoint}: cannot be read: {reason}; expected the checkpoint of a run with checkpoint_every=") from None
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise Unreadable(f"{self.checkpoint}: is no checkpoint of this version; expected that of a run with checkpoint_every=")
+        mine, theirs = self._signature(), state["signature"]
+        other = [name for name in mine if mine[name] != theirs.get(name)]
+        if other or len(mine) != len(theirs):
+            raise Error(f"{self.checkpoint}: {other[0] if other else 'the number of stages'} differs from that of its run; expected the same config, network, "
+                        "optimisers and options")
         return state
 
     def _restore(self, state: dict) -> None:

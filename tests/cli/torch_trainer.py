@@ -136,7 +136,7 @@ class Training(ProgramTest):
             self.refused(StageError, ("stage 2 (", *words), stages=network(middle))
 
         stage_2(Middle(change_in_place), "in place", "expected inplace=False")
-        stage_2(Middle(lambda self, a, b: (self.linear(a) * random.random(), b)), "called again", "random numbers from torch alone")
+        stage_2(Middle(lambda self, a, b: (self.linear(a) * random.SystemRandom().random(), b)), "called again", "random numbers of torch")
         stage_2(Middle(count_calls), "the buffer calls")
         stage_2(Middle(bind_calls), "the buffer calls")
         stage_2(with_norms(2), "a batch norm twice")
@@ -170,6 +170,62 @@ class Training(ProgramTest):
         self.refused(Error, ("loss: has parameters",), loss=nn.Linear(3, 3))
         self.refused(Error, ("4 stages; expected 3",), stages=network()[:3],
                      plan=Plan.of_config({"method.name": "petra"}, petra=PETRA, cluster__stages=4, run__max_microbatches=9))
+
+    def test_arguments_that_are_refused(self):
+        for words, options in ((("optimizer: is a SGD", "expected a function"), {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)}),
+                               (("optimizer= returns a NoneType",), {"optimizer": lambda parameters: None}),
+                               (("stages: is a Linear",), {"stages": nn.Linear(2, 2)}), (("loss: is a str",), {"loss": "ce"}),
+                               (("clip: -1",), {"clip": -1}), (("device: ",), {"device": "gpu"}), (("mitigations: is a type",), {"mitigations": Ahead}),
+                               (("the loss fails on output and target, (10, 3)",), {"data": [(x, y.int()) for x, y in BATCHES]}),
+                               (("microbatch 0 is a tuple of 3",), {"data": [(x, y, y) for x, y in BATCHES]})):
+            self.refused(Error, words, **options)
+
+    def test_mitigations_that_are_refused(self):
+        class InPlace(Mitigation):
+            def predict(self, weights, velocity, delay):
+                for weight in weights.values():
+                    weight.mul_(2)
+                return weights
+
+        class Partial(Mitigation):
+            def gradient(self, gradients, delay):
+                return dict(list(gradients.items())[1:])
+
+        self.refused(Error, ("InPlace.predict changes weights in place",), method="delayed", mitigations=[InPlace()])
+        self.refused(Error, ("Partial.gradient returns nothing for",), method="delayed", mitigations=[Partial()])
+
+    def test_a_checkpoint_of_another_run_is_refused(self):
+        options = {"output": self.path("run"), "checkpoint_every": 5}
+        self.trainer(**options).run()
+        for words, more in ((("stage 2 differs",), {"stages": network(Coupling(branch(0.2)))}), (("clip differs",), {"clip": 1.0}),
+                            (("the optimiser of stage 1 differs",), {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01)}),
+                            (("the mitigations of stage 1 differs",), {"mitigations": [Ahead()]})):
+            self.refused(Error, words, resume=True, **{**options, **more})
+        again = self.trainer(resume=True, **options).run()
+        self.assertRaises(Error, again.run)
+        with open(again.checkpoint, "wb") as file:
+            file.write(b"no checkpoint")
+        self.refused(Error, ("checkpoint.pt: cannot be read",), resume=True, **options)
+
+    def test_a_checkpoint_near_the_end_resumes(self):
+        """Of the last microbatches of an undrained run there is no backward, and their older weights are gone."""
+        for method, k in (("delayed", 1), ("delayed", 3), ("dsp", 1)):
+            whole = self.trainer(method, k=k, microbatches=16).run()
+            for every in (11, 12, 13):
+                options = {"k": k, "microbatches": 16, "output": self.path(f"{method}-{k}-{every}"), "checkpoint_every": every}
+                self.trainer(method, **options).run()
+                self.same(whole, self.trainer(method, resume=True, **options).run(), method)
+
+    def test_python_random_numbers_are_repeated(self):
+        def drop(self, a, b):
+            return (self.linear(a) if random.random() < 0.5 else a) + 0 * self.linear(a), b
+
+        runs = []
+        for method in ("backprop", "checkpoint"):
+            torch.manual_seed(1)
+            runs.append(self.trainer(method, stages=network(Middle(drop))).run())
+        for m, loss in runs[0].losses.items():
+            self.assertAlmostEqual(loss, runs[1].losses[m], delta=1e-9)
 
     def test_divergence_names_the_stage(self):
         def broken(self, a, b):
@@ -269,6 +325,7 @@ class Training(ProgramTest):
             return torch.tanh(self.norm(self.linear(a)))
 
         def run(method, function):
+            torch.manual_seed(1)
             middle = Middle(function)
             middle.norm = nn.BatchNorm1d(4)
             return self.trainer(method, stages=network(middle)).run()
