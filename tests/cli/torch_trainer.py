@@ -435,7 +435,7 @@ class Training(ProgramTest):
         self.same(found[0], found[1], "a clip")
         for trainer in found:
             self.assertTrue(torch.equal(trainer.stages[1].parameters[0], stages()[1].linear.weight))
-        self.refused(StageError, ("AdamW has not the momentum",), config=velocity)
+        self.refused(StageError, ("AdamW lacks the momentum",), config=velocity)
 
     def test_mitigations_of_a_user(self):
         class Shift(Mitigation):
