@@ -144,6 +144,8 @@ class Ends(execute.Ranks):
             if process.returncode == 0:
                 ends += 1
                 shutil.rmtree(self.path("out"))
+            elif process.returncode == -sent and rank is None and not lines:
+                pass  # the signal reached the launcher when all ranks had ended, and it forwards no signals any more
             elif sent in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
                 lines = [line for line in lines if not line.startswith("petra: stopping")]
                 # A rank that the signal reaches while the run starts, or before rank 0, is reported.
