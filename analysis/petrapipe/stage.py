@@ -524,14 +524,14 @@ class Stage:
 
     # --- evaluation and checkpoints ---
 
-    def held(self, kind: str) -> list[int]:
+    def held(self, kind: str, older: int) -> list[int]:
         """Returns the bytes that the stage holds after an action of this kind: parameters, gradients, momentum, statistics, inputs, further weights, graphs
-        (in a B also the one that it made)."""
+        (in a B also the one that it made). `older`: how many older versions of the weights the method needs; probes may need more."""
         if kind == "U":
             self._momentum_bytes = bytes_of([list(state.values()) for one in self.optimizers for state in one.state.values()])
         weights, kept = self._weight_bytes, self.kept.values()
         graphs = sum(1 for one in kept if one.graph) + (kind == "B" and self.keep != "graph")
-        further = len(self.versions) + (self.read is not self.current) + (self.corrected is not None)
+        further = older + (self.read is not self.current) + (self.corrected is not None)
         return [weights, weights if self.counted else 0, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept), weights * further,
                 graphs * self.graph_bytes]
 

@@ -255,7 +255,8 @@ class Trainer:
 
     def _place_uses(self) -> None:
         """Finds, for each stage and version, the last row that needs it: a pass, an evaluation or a probe."""
-        self.last = self.plan.last_uses()
+        self.method_last = self.plan.last_uses()
+        self.last = [rows.copy() for rows in self.method_last]
         evaluations = self.plan.rows("E")
         ends = {int(self.plan.microbatch[row]): row for row in evaluations.tolist()}
         uses = [((int(self.plan.stage[row]), int(self.plan.weights[row])), ends[int(self.plan.microbatch[row])]) for row in evaluations.tolist()]
@@ -639,7 +640,9 @@ class Trainer:
 
     def _measure(self, stage: Stage, kind: str) -> None:
         """Counts what the stage holds after an action (in a B also the graph that it made)."""
-        now, j = [*stage.held(kind), self.waiting[stage.number - 1], 0], stage.number - 1
+        j = stage.number - 1
+        older = sum(1 for version in stage.versions if self.method_last[j][version] > self.row)
+        now = [*stage.held(kind, older), self.waiting[j], 0]
         self.peaks[j] = list(map(max, self.peaks[j], now))
         self.totals[j] = max(self.totals[j], sum(now))
 

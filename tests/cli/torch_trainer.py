@@ -216,6 +216,12 @@ class Training(ProgramTest):
                 self.trainer(method, **options).run()
                 self.same(whole, self.trainer(method, resume=True, **options).run(), method)
 
+    def test_probes_are_no_memory_of_the_stages(self):
+        for method in ("pipedream", "petra", "delayed"):
+            plain, probed = (self.trainer(method, config={"probe.per_epoch": count}).run() for count in (0, 2))
+            self.assertEqual(plain.peaks, probed.peaks, method)
+            self.assertEqual(plain.totals, probed.totals, method)
+
     def test_python_random_numbers_are_repeated(self):
         def drop(self, a, b):
             return (self.linear(a) if random.random() < 0.5 else a) + 0 * self.linear(a), b
