@@ -91,7 +91,7 @@ def pytorch():
     """A Python with PyTorch: PYTORCH_INTERPRETER, or this one."""
     python = os.environ.get("PYTORCH_INTERPRETER") or sys.executable
     try:
-        there = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+        there = subprocess.run([python, "-c", "import torch.utils._pytree; torch.utils._pytree.tree_leaves"], capture_output=True, check=False).returncode == 0
     except OSError:
         there = False
     return python if there else None
@@ -101,7 +101,7 @@ class PeerPytorch(unittest.TestCase):
     def test_small(self):
         python = pytorch()
         if not python:
-            self.skipTest("no PyTorch (PYTORCH_INTERPRETER names a Python that has it)")
+            self.skipTest("no PyTorch 2 (PYTORCH_INTERPRETER names a Python that has it)")
         script = os.path.join(os.environ.get("srcdir") or ".", "bench/peer_pytorch_tick.py")
         run = subprocess.run([python, "-B", script, "--device", "cpu", "--width", "16", "--batches", "2", "--ticks", "2", "--blocks", "2",
                               "--warmup", "20", "--precisions", "fp32,bf16", "--check"], capture_output=True, text=True, check=False, timeout=300)
@@ -115,7 +115,7 @@ class PeerPytorch(unittest.TestCase):
         """Its convolutions are as many as tick_model's, and move the same bytes; in bf16 half of them."""
         python = pytorch()
         if not python:
-            self.skipTest("no PyTorch (PYTORCH_INTERPRETER names a Python that has it)")
+            self.skipTest("no PyTorch 2 (PYTORCH_INTERPRETER names a Python that has it)")
         script = os.path.join(os.environ.get("srcdir") or ".", "bench/peer_pytorch_tick.py")
         run = subprocess.run([python, "-B", script, "--count", "--width", "16", "--batches", "2", "--precisions", "tf32,bf16"],
                              capture_output=True, text=True, check=False, timeout=300)
