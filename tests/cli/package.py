@@ -138,6 +138,8 @@ class Package(ProgramTest):
                          "this Python has no pip, setuptools and wheel")
     def test_pip(self):
         shutil.copytree(ANALYSIS, self.path("analysis"), ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        for folder, _, _ in os.walk(self.path("analysis")):
+            os.chmod(folder, 0o755)  # the folders of a release archive are read-only while it is checked
         done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check",
                                "--root-user-action=ignore", "--target", self.path("installed"), self.path("analysis")], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
