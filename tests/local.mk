@@ -131,7 +131,7 @@ SOURCE_TESTS = tests/check_includes tests/check_format tests/check_spdx tests/ch
 LONG_CLI_TESTS = \
   tests/cli/resume.py tests/cli/execute.py tests/cli/execute_ends.py tests/cli/plan.py tests/cli/report.py tests/cli/reach.py \
   tests/cli/execute_gpu.py tests/cli/pages.py tests/cli/usage.py tests/cli/sweep.py tests/cli/probe.py tests/cli/overwrite.py tests/cli/gpu_kit.py \
-  tests/cli/damage.py tests/cli/profile.py tests/cli/simulate.py tests/cli/cycles.py
+  tests/cli/damage.py tests/cli/profile_costs.py tests/cli/simulate.py tests/cli/cycles.py
 CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
