@@ -5,7 +5,7 @@
 #include "lay_out.h"
 #include "program_run.h"
 
-/* Of M: the plain build tries all of them, which takes minutes with sanitizers. */
+/* The step between two values of M. The plain build tries every M; with sanitizers this would take minutes. */
 #ifdef __SANITIZE_ADDRESS__
 enum { M_STEP = 21 };
 #else

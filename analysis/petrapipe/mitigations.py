@@ -29,8 +29,8 @@ class Mitigation:
     """The plain step. `stage` (from 1) and `stages` are set before the first call."""
 
     stage = stages = 0
-    # What `velocity` is, as a change of the weights per update: "change", that of the last update; or "momentum", minus the learning rate times the
-    # momentum of torch.optim.SGD.
+    # `velocity` is the expected change of the weights per update. "change": the change of the last update. "momentum": minus the learning rate times
+    # the momentum of torch.optim.SGD.
     velocity = "change"
 
     def rate(self, update: int, delay: float) -> float:

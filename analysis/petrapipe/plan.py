@@ -47,7 +47,7 @@ class Plan:
         self.config: str = self.header["config"]
         self.stages, self.microbatches, self.accumulate, self.epoch_microbatches, self.warmup_microbatches = (
             int(self.header[key]) for key in ("stages", "microbatches", "accumulate", "epoch_microbatches", "warmup_microbatches"))
-        # Of each stage in updates; NaN if it is not fixed.
+        # The delays of the stages in updates. A delay that is not fixed is NaN.
         self.delays = [float("nan" if stage["delay_updates"] is None else stage["delay_updates"]) for stage in self.header["stage"]]
         self.probes = self.header["probes"]
         for name, kind in COLUMNS.items():

@@ -24,14 +24,14 @@ import torch
 from torch import nn
 
 from . import mitigations as known
+from . import run_schema
+from .configs import read_config
 from .errors import Diverged, Error, StageError, Unreadable, Unwritable
+from .microbatches import Microbatches, moved, samples_of
 from .plan import Plan
 from .probe import Probe, Window, figures
 from .run_log import RunLog
-from .configs import read_config
-from .stage import Stage, Streams, as_tuple, bytes_of, seeded
-
-CATEGORIES = ("parameters", "gradients", "momentum", "statistics", "input_buffer", "weight_buffer", "graph", "messages", "workspace")
+from .stage import Stage, Streams, as_tuple, bytes_of
 
 
 class Chain(nn.Sequential):
@@ -64,21 +64,6 @@ def cut(model: nn.Sequential, at: Sequence[int] | int) -> list:
                 groups[-1].append(child)
         stages.append([group if isinstance(group, nn.Module) else group[0] if len(group) == 1 else Chain(*group) for group in groups])
     return stages
-
-
-def _moved(values: Any, device: torch.device) -> Any:
-    if isinstance(values, (tuple, list)):
-        return tuple(_moved(value, device) for value in values)
-    if isinstance(values, dict):
-        return {name: _moved(value, device) for name, value in values.items()}
-    return values.to(device) if isinstance(values, torch.Tensor) else values
-
-
-def samples_of(values: Any) -> int:
-    """Returns the number of samples of an input or a target."""
-    while isinstance(values, (tuple, dict)) and values:
-        values = values[0] if isinstance(values, tuple) else next(iter(values.values()))
-    return int(values.shape[0]) if isinstance(values, torch.Tensor) and values.dim() else 1
 
 
 def scores(output: torch.Tensor, target: torch.Tensor) -> tuple[float, float, int] | None:
@@ -131,10 +116,8 @@ class Trainer:
             raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
         if autocast is torch.float16:
             raise Error("autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16")
-        self._loader: Any = None
-        self._peeked: dict[int, tuple[Streams, Any]] = {}
-        self.data_length = self._length_of_data()
-        self.epoch_length = epoch or self.data_length
+        self.microbatches = Microbatches(data, self.device, seed)
+        self.epoch_length = epoch or self.microbatches.length
         self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra)
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
@@ -172,12 +155,12 @@ class Trainer:
         self.held: dict[tuple[int, int], list] = {}  # gradients that wait for W
         self.snapshots: dict[int, list] = {}
         self.row, self.seconds, self.evaluating = 0, 0.0, 0.0
-        self.peaks = [[0] * len(CATEGORIES) for _ in self.stages]
+        self.peaks = [[0] * len(run_schema.CATEGORIES) for _ in self.stages]
         self.totals = [0] * len(self.stages)
         self._count_epochs()
         self.log: RunLog | None = None
         rows = self._prepare()
-        self._peeked = {}
+        self.microbatches.close()
         self._open(rows, resume, overwrite)
 
     # --- set-up ---
@@ -223,7 +206,7 @@ class Trainer:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
             microbatches = epochs * self.epoch_length
         self.epoch_length = self.epoch_length or microbatches
-        xs, target = self._peek(0)
+        xs, target = self.microbatches.peek(0)
         batch = getattr(self.data, "batch_size", None) or samples_of(xs)
         tokens = {}  # so that the log counts tokens and not samples
         if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
@@ -277,11 +260,11 @@ class Trainer:
             for row in self.evaluation_ends:
                 self.open_epochs.setdefault(int(plan.epoch[row]), {"losses": 0, "evaluations": 0})["evaluations"] += 1
         for entry in self.open_epochs.values():
-            entry.update(sum=0.0, right=0.0, labels=0, samples=0, lr=math.nan, wall_s=0.0, started=None)
+            entry.update(sum=0.0, right=0.0, labels=0, samples=0, lr=math.nan, wall_s=0.0)
 
     def _prepare(self) -> list[dict]:
         """Runs every stage once on the first microbatch. Returns the rows of /model/stages."""
-        xs, target = self._peek(0)
+        xs, target = self.microbatches.peek(0)
         samples = samples_of(xs) or 1
         rows = []
         for stage, delay in zip(self.stages, self.plan.header["stage"]):
@@ -302,11 +285,11 @@ class Trainer:
         """Raises StageError if a module reads what another one has left in an attribute, because in a pipeline that belongs to another microbatch: microbatch 0
         passes, then 1, then every module computes 0 again, from the last one to the first."""
         calls: list[list[tuple]] = [[], []]
-        given = [x for x in self._peek(0)[0] if isinstance(x, torch.Tensor)]
+        given = [x for x in self.microbatches.peek(0)[0] if isinstance(x, torch.Tensor)]
         copies = [x.clone() for x in given]
         with torch.no_grad():
             for m in range(min(2, self.plan.microbatches)):
-                xs, target = self._peek(m)
+                xs, target = self.microbatches.peek(m)
                 if not all(map(torch.equal, given, copies)):
                     raise Error("data: microbatch 1 changes the tensors of microbatch 0; expected new ones for each microbatch")
                 for stage in self.stages:
@@ -357,62 +340,6 @@ class Trainer:
             words = f"the function {getattr(data, '__name__', type(data).__name__)}" if callable(data) else f"a list of {len(data)} microbatches"
         return network if len(network) <= 100 else network[:97] + "...", ", ".join([type(one).__name__ if one else "none", *rates]), words
 
-    # --- data ---
-
-    def _length_of_data(self) -> int | None:
-        """Returns the number of microbatches until the data repeat; None for a function."""
-        if callable(self.data):
-            return len(self.data) if hasattr(self.data, "__len__") else None
-        try:
-            if isinstance(self.data, torch.utils.data.DataLoader) or hasattr(self.data, "__getitem__"):
-                return len(self.data) or None
-        except TypeError:  # a DataLoader of a stream
-            pass
-        raise Error(f"data: is a {type(self.data).__name__}, which has no length; expected a DataLoader or a list, or a function of the number of the microbatch")
-
-    def _read(self, m: int) -> tuple:
-        """Returns microbatch m as the user gives it."""
-        if callable(self.data):
-            return self.data(m)
-        if isinstance(self.data, torch.utils.data.DataLoader):
-            return self._next(m)
-        return self.data[m % self.data_length]
-
-    def _next(self, m: int) -> tuple:
-        """Returns microbatch m of a DataLoader. Its random numbers depend on the seed and m, also if the loader or its sampler has a generator."""
-        length = self.data_length
-        own = (getattr(part, "generator", None) for part in (self.data, self.data.sampler, self.data.batch_sampler))
-        generators = [torch.default_generator, *(generator for generator in own if generator is not None)]
-        if self._loader is None or self._loader[0] > m or self._loader[0] // length != m // length:
-            self._loader = [m - m % length, None]
-        batch = None
-        while self._loader[0] <= m:
-            with seeded(hash((self.seed, 0, 0, self._loader[0])), generators):
-                if self._loader[1] is None:
-                    self._loader[1] = iter(self.data)
-                batch = next(self._loader[1], None)
-            if batch is None:
-                raise Error(f"data: the DataLoader ends after {self._loader[0] % length} microbatches; expected {length}, which is its length")
-            self._loader[0] += 1
-        if self._loader[0] % length == 0:
-            self._loader = None
-        return batch
-
-    def _batch(self, m: int) -> tuple[Streams, Any]:
-        values = self._read(m)
-        if not isinstance(values, (tuple, list)) or len(values) != 2:
-            length = f" of {len(values)}" if isinstance(values, (tuple, list)) else ""
-            raise Error(f"data: microbatch {m} is a {type(values).__name__}{length}; expected (input, target)")
-        if values[1] is None:
-            raise Error(f"data: microbatch {m} has the target None; expected a tensor: the input, if the loss needs no other")
-        return as_tuple(_moved(values[0], self.device)), _moved(values[1], self.device)
-
-    def _peek(self, m: int) -> tuple[Streams, Any]:
-        """Returns a microbatch before the run, which will read it again."""
-        if m not in self._peeked:
-            self._peeked[m] = self._batch(m)
-        return self._peeked[m]
-
     # --- the run ---
 
     def run(self) -> "Trainer":
@@ -430,7 +357,7 @@ class Trainer:
                 stage, kind = self.stages[number - 1], str(plan.kind[row])
                 version = perform[kind](row, stage, m)
                 if self.log and self.tracing:
-                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, "FBWUE".index(kind), m, version,
+                    self.log.action(int(plan.start_ns[row]), int(plan.end_ns[row]), number, run_schema.KINDS.index(kind), m, version,
                                     stage.updates if kind == "U" else -1)
                 self.probe.after(row, self.stages)
                 for old in [old for old in stage.versions if self.last[number - 1][old] <= row]:
@@ -462,7 +389,7 @@ class Trainer:
     def _inputs(self, stage: Stage, m: int) -> Streams:
         if stage.number > 1:
             return self._take(self.up, stage.number, m)
-        xs, self.targets[m] = self._batch(m)
+        xs, self.targets[m] = self.microbatches[m]
         return xs
 
     def _backward(self, row: int, stage: Stage, m: int) -> int:
@@ -519,7 +446,6 @@ class Trainer:
         labels = found[2] if found else samples
         entry.update(losses=entry["losses"] - 1, sum=entry["sum"] + labels * value, right=entry["right"] + (found[0] if found else math.nan),
                      labels=entry["labels"] + labels, samples=entry["samples"] + samples, lr=lr, wall_s=now)
-        entry["started"] = self.epoch_started if entry["started"] is None else entry["started"]
         self._close_epochs()
 
     def _rate_of(self, m: int, other: float) -> float:
@@ -536,7 +462,7 @@ class Trainer:
                 if not bool(torch.isfinite(tensor).all()):
                     return (f"microbatch {m}: the loss is {value}: stage {stage.number} ({stage.name}) has weights that are not finite ({name}, after "
                             f"{stage.updates} updates); expected a lower learning rate, or clip=")
-        xs, target = self._batch(m)
+        xs, target = self.microbatches[m]
         with torch.no_grad():
             for stage in self.stages:
                 xs = stage.through(stage.current, xs, m, None, target if stage.number == len(self.stages) else None)
@@ -575,7 +501,7 @@ class Trainer:
                     buffer.copy_(value)
             with torch.no_grad():
                 for i, (value, answer) in enumerate(self.evaluation):
-                    xs, target = as_tuple(_moved(value, self.device)), _moved(answer, self.device)
+                    xs, target = as_tuple(moved(value, self.device)), moved(answer, self.device)
                     for stage, (version, _) in zip(self.stages, taken):
                         xs = stage.through(stage.weights(version, "theta"), xs, i, None, target if stage.number == len(self.stages) else None)
                     found = scores(xs[1], target)
@@ -648,7 +574,7 @@ class Trainer:
 
     def _finish(self, complete: bool) -> None:
         self.seconds, self.ended = time.monotonic() - self.started, True
-        self._loader = None  # ends its processes
+        self.microbatches.close()
         if self.log:
             self.log.memory(self.peaks, self.totals)
             if self.device.type == "cuda":

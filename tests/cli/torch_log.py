@@ -23,7 +23,7 @@ from petrapipe.run_log import RunLog  # noqa: E402
 from petrapipe.runs import Run  # noqa: E402
 
 TYPES = {"<i4": "int32", "<i8": "int64", "<f8": "float64", "S": "string of fixed length, padded with zeros"}
-# What only petra writes: memory of its probes.
+# Only petra writes these data sets: the memory of its probes.
 OTHERS = {"probe/peak_bytes"}
 TINY = """\
 run: {epochs: 2, trace_actions: true, eval_every: 1}

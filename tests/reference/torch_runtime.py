@@ -247,7 +247,7 @@ class Program:
 # --- the trainer ---
 
 def optimiser(case, matrices):
-    """The optimisers of a stage, as petra defines them: weight decay for matrices and filters alone. `matrices`: ids of what Muon moves."""
+    """Returns the optimisers of a stage, as petra defines them: only matrices and filters have weight decay. `matrices`: ids of the parameters that Muon updates."""
     keys = {**case.settings(UPDATES)}
     lr, decay = keys["optim.lr"], keys["optim.weight_decay"]
 
