@@ -36,6 +36,7 @@ static petra_status check(const petra_ledger_rule *rule, const petra_ledger_bloc
                 {"parameters", block->parameters, 0},
                 {"statistics", block->statistics, 0},
                 {"elements of a stream", block->stream_elements, 0},
+                {"bytes of a waiting stream", block->waiting_stream_bytes, 0},
                 {"streams", block->streams, 1},
                 {"delay", block->delay, 0}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -71,8 +72,11 @@ petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra
   PETRA_TRY(multiply(block->stream_elements, streams_counted(rule->accounting, block), &bytes.input));
   PETRA_TRY(multiply(bytes.input, rule->batch, &bytes.input));
   PETRA_TRY(multiply(bytes.input, rule->element_bytes, &bytes.input));
+  int64_t waiting = bytes.input;
+  if (block->waiting_stream_bytes > 0)
+    PETRA_TRY(multiply(block->waiting_stream_bytes, rule->batch * streams_counted(rule->accounting, block), &waiting));
   if (buffers_inputs(rule, block))
-    PETRA_TRY(multiply(bytes.input, block->delay, &bytes.input_buffer));
+    PETRA_TRY(multiply(waiting, block->delay, &bytes.input_buffer));
   if (rule->weights_kept)
     PETRA_TRY(multiply(bytes.parameters, updates, &bytes.weight_buffer));
   PETRA_TRY(petra_ledger_add(&sum, &bytes)); /* so that the total fits as well */

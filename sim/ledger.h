@@ -33,6 +33,7 @@ petra_status petra_accounting_parse(const char *what, const char *text, petra_ac
 typedef struct petra_ledger_block {
   int64_t parameters, statistics; /* scalars */
   int64_t stream_elements;        /* of one stream of the input of one image */
+  int64_t waiting_stream_bytes;   /* of one such stream while it waits for its backward; 0: as in use */
   int32_t streams;                /* streams of the input: 1 or 2 */
   bool reversible;                /* rebuilds its input from its output */
   bool reads_data;                /* its input comes from the data set */

@@ -131,7 +131,7 @@ static petra_status dump_first_batch(const petra_config *config) {
   petra_status status;
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   petra_loader_options options = petra_network_loader(&network, 0, 1);
   options.shuffle = options.drop_last = options.bytes = false;

@@ -118,7 +118,7 @@ static void compare_with_hand(const char *backend, const char *precision, const 
   must(training_run(&run));
   ck_assert_int_eq(run.loss_count, MICROBATCHES);
   for (int i = 0; i < REPLICAS; i++) {
-    must(petra_network_open(&h.network[i], whole.plan, NULL, whole.network->backend));
+    must(petra_network_open(&h.network[i], whole.plan, NULL, 0, whole.network->backend));
     must(petra_network_initialise(&h.network[i]));
   }
   for (int64_t m = 0; m < MICROBATCHES; m++) {

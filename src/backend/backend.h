@@ -18,6 +18,7 @@
 #pragma once
 
 #include "backend/peers.h"
+#include "backend/quantise.h"
 #include "backend/tensors.h"
 #include "config/augmentation.h"
 #include "config/config.h"
@@ -157,7 +158,7 @@ typedef struct petra_images {
  * names in the tests' table of cases are generated from it. An entry is
  *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
  * with these checks, in their order:
- *   NUMBERS(t)                      t is not NULL, belongs to this backend and is not a mask
+ *   NUMBERS(t)                      t is not NULL, belongs to this backend, and is neither a mask nor quantised
  *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
  *   SEQUENCE(t, samples, positions, features)   the same
@@ -176,9 +177,16 @@ typedef struct petra_images {
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. */                      \
   X(prefix, upload, (petra_tensor * tensor, const void *host, petra_host_type type), (tensor, host, type),             \
-    NUMBERS(tensor))                                                                                                   \
+    CHECK(host, tensor, type))                                                                                         \
   X(prefix, download, (const petra_tensor *tensor, void *host, petra_host_type type), (tensor, host, type),            \
-    NUMBERS(tensor))                                                                                                   \
+    CHECK(host, tensor, type))                                                                                         \
+                                                                                                                       \
+  /* y = the bytes of the samples of x in a format (quantise.h), and back; `draws` may be NULL if the format is not */ \
+  /* random. x, or y of dequantise, is an activation or a sequence, inner or not. */                                   \
+  X(prefix, quantise, (const petra_tensor *x, petra_format format, const petra_draws *draws, petra_tensor *y),         \
+    (x, format, draws, y), CHECK(quantised, x, format, y))                                                             \
+  X(prefix, dequantise, (const petra_tensor *x, petra_format format, petra_tensor *y), (x, format, y),                 \
+    CHECK(quantised, y, format, x))                                                                                    \
                                                                                                                        \
   /* y = x, rounded to nearest even where the elements of y are smaller */                                             \
   X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) SHAPED(y, x) APART(y, x))               \

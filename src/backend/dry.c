@@ -43,7 +43,9 @@ static void storage_destroy(petra_backend *backend, petra_tensor *tensor) {
 
 /* The results that an operation returns to the host. */
 static petra_status download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
-  memset(host, 0, (size_t)tensor->elements * (type == PETRA_HOST_F64 ? sizeof(double) : sizeof(float)));
+  static const size_t bytes[] = {
+      [PETRA_HOST_F32] = sizeof(float), [PETRA_HOST_F64] = sizeof(double), [PETRA_HOST_U8] = 1};
+  memset(host, 0, (size_t)tensor->elements * bytes[type]);
   return PETRA_OK;
 }
 

@@ -9,6 +9,7 @@ libpetra_a_SOURCES += \
 	src/backend/peers.h \
 	src/backend/pool.c src/backend/pool.h \
 	src/backend/precision.c src/backend/precision.h \
+	src/backend/quantise.c src/backend/quantise.h \
 	src/backend/ref.c src/backend/ref.h \
 	src/backend/ref_basic.inc \
 	src/backend/ref_conv.inc \

@@ -20,7 +20,7 @@ typedef struct checker {
 
 static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",         "a matrix",
                                                            "a vector",      "a mask",           "an inner tensor",
-                                                           "a sequence",    "an inner sequence"};
+                                                           "a sequence",    "an inner sequence", "quantised"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -77,12 +77,36 @@ static petra_status check_tensor(const checker *check, const char *name, const p
                     kind_names[tensor->kind], found_text, kind_names[kind], expected_text);
 }
 
-/* Checks a tensor that holds numbers: all kinds except masks. */
+/* Checks a tensor that holds numbers: all kinds except masks and quantised tensors. */
 static petra_status check_numbers(const checker *check, const char *name, const petra_tensor *tensor) {
   PETRA_TRY(check_present(check, name, tensor));
-  if (tensor->kind == PETRA_TENSOR_MASK)
-    return petra_fail(PETRA_SHAPE, "%s: %s is a mask, expected a tensor that holds numbers", check->op, name);
+  if (tensor->kind == PETRA_TENSOR_MASK || tensor->kind == PETRA_TENSOR_QUANTISED)
+    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected a tensor that holds numbers", check->op, name,
+                      kind_names[tensor->kind]);
   return PETRA_OK;
+}
+
+/* Checks that host arrays of this type can hold the tensor. */
+static petra_status check_host(const checker *check, const petra_tensor *tensor, petra_host_type type) {
+  if (type != PETRA_HOST_U8)
+    return check_numbers(check, "tensor", tensor);
+  PETRA_TRY(check_present(check, "tensor", tensor));
+  if (tensor->kind != PETRA_TENSOR_QUANTISED)
+    return petra_fail(PETRA_SHAPE, "%s: tensor is %s, expected a quantised one", check->op, kind_names[tensor->kind]);
+  return PETRA_OK;
+}
+
+/* Checks that `bytes` has the size of the samples of x in the format. */
+static petra_status check_quantised(const checker *check, const petra_tensor *x, petra_format format,
+                                    const petra_tensor *bytes) {
+  PETRA_TRY(check_numbers(check, "x", x));
+  if (!is_image(x->kind) && !petra_kind_is_sequence(x->kind))
+    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected an activation or a sequence", check->op,
+                      kind_names[x->kind]);
+  if (format == PETRA_FORMAT_NATIVE)
+    return petra_fail(PETRA_INTERNAL, "%s: the format is native, expected another one", check->op);
+  return check_tensor(check, "the quantised tensor", bytes, PETRA_TENSOR_QUANTISED, x->shape[0],
+                      (int)petra_quantised_bytes(format, x->elements / x->shape[0]), 1, 1);
 }
 
 /* Checks a tensor of numbers of the kind and shape of `model`, which was checked before. */

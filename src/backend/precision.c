@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A mask has one byte per element. */
+/* A mask and a quantised tensor have one byte per element. */
 #define WITH_INNERS(type, inner, inner_sequence)                                                                       \
   {                                                                                                                    \
     [PETRA_TENSOR_ACTIVATION] = sizeof(type), [PETRA_TENSOR_FILTER] = sizeof(type),                                    \
     [PETRA_TENSOR_MATRIX] = sizeof(type), [PETRA_TENSOR_VECTOR] = sizeof(type), [PETRA_TENSOR_MASK] = 1,               \
     [PETRA_TENSOR_INNER] = (inner), [PETRA_TENSOR_SEQUENCE] = sizeof(type),                                            \
-    [PETRA_TENSOR_INNER_SEQUENCE] = (inner_sequence)                                                                   \
+    [PETRA_TENSOR_INNER_SEQUENCE] = (inner_sequence), [PETRA_TENSOR_QUANTISED] = 1                                     \
   }
 #define WITH_INNER(type, inner) WITH_INNERS(type, inner, inner)
 #define WITH_INNER_IMAGES(type, inner) WITH_INNERS(type, inner, sizeof(type))

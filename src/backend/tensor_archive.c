@@ -28,30 +28,34 @@ void petra_tensor_archive_part(petra_tensor_archive *tensors, petra_archive *arc
 }
 
 /* Values go through host arrays of this type. */
-static bool is_wide(const petra_tensor_archive *tensors, petra_tensor_kind kind) {
-  return tensors->backend->element_bytes[kind] > sizeof(float);
+static petra_host_type host_type(const petra_tensor_archive *tensors, petra_tensor_kind kind) {
+  if (kind == PETRA_TENSOR_QUANTISED)
+    return PETRA_HOST_U8;
+  return tensors->backend->element_bytes[kind] > sizeof(float) ? PETRA_HOST_F64 : PETRA_HOST_F32;
 }
 
 /* Transfers values of the shape; if `host` is NULL, only checks that they are in the file. */
-static petra_status host_values(petra_tensor_archive *tensors, const char *name, bool wide, int rank,
+static petra_status host_values(petra_tensor_archive *tensors, const char *name, petra_host_type type, int rank,
                                 const int32_t *shape, void *host) {
+  static const petra_archive_type types[] = {[PETRA_HOST_F32] = PETRA_ARCHIVE_F32,
+                                             [PETRA_HOST_F64] = PETRA_ARCHIVE_F64,
+                                             [PETRA_HOST_U8] = PETRA_ARCHIVE_U8};
   int64_t extent[4];
   for (int d = 0; d < rank; d++)
     extent[d] = shape[d];
-  return tensors->archive->ops->values(tensors->archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank,
-                                       extent, host);
+  return tensors->archive->ops->values(tensors->archive, name, types[type], rank, extent, host);
 }
 
 petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
                                           int rank, const int32_t *shape) {
-  const bool wide = is_wide(tensors, tensor->kind), reading = tensors->archive->reading;
-  petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
+  const bool reading = tensors->archive->reading;
+  const petra_host_type type = host_type(tensors, tensor->kind);
   void *host;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, wide ? sizeof(double) : sizeof(float)));
+  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, sizeof(double)));
   if (!reading)
     PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
-  PETRA_TRY_GOTO(status, host_values(tensors, name, wide, rank, shape, host), done);
+  PETRA_TRY_GOTO(status, host_values(tensors, name, type, rank, shape, host), done);
   if (reading)
     status = petra_op_upload(tensors->backend, tensor, host, type);
 done:
@@ -69,7 +73,7 @@ static int64_t account_index(const petra_tensor_archive *tensors, const petra_ac
 /* Checks that the file has the values of a tensor like `like`, before room is made for them. */
 static petra_status find_values(petra_tensor_archive *tensors, const char *item, petra_tensor *like) {
   if (like->kind != PETRA_TENSOR_MASK)
-    return host_values(tensors, item, is_wide(tensors, like->kind), 4, like->shape, NULL);
+    return host_values(tensors, item, host_type(tensors, like->kind), 4, like->shape, NULL);
   return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
                                (int64_t)petra_tensor_storage_bytes(tensors->backend, like));
 }

@@ -30,8 +30,11 @@ typedef enum petra_tensor_kind {
   /* (N, T, C, 1): relates to a sequence as an inner tensor to an activation: inputs and outputs of linear layers within
    * a block, and their gradients. */
   PETRA_TENSOR_INNER_SEQUENCE,
+  /* (N, bytes, 1, 1): the samples of another tensor as the bytes of a number format (quantise.h). On every backend
+   * dense, and the same bytes. */
+  PETRA_TENSOR_QUANTISED,
 } petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER_SEQUENCE + 1 };
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_QUANTISED + 1 };
 
 static inline bool petra_kind_is_sequence(petra_tensor_kind kind) {
   return kind == PETRA_TENSOR_SEQUENCE || kind == PETRA_TENSOR_INNER_SEQUENCE;
@@ -76,7 +79,8 @@ static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
   return tensor->shape[petra_kind_is_sequence(tensor->kind) ? 2 : 1];
 }
 
-typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
+/* The elements of a host array; U8 is for quantised tensors alone. */
+typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64, PETRA_HOST_U8 } petra_host_type;
 
 /* Tensors are reference-counted over a pool, so that a steady state allocates nothing (tensor.c). */
 

@@ -16,7 +16,8 @@ typedef enum petra_rng_purpose {
   PETRA_RNG_JITTER = 6,  /* durations; epoch: kind of action; index: stage + 2^17 * microbatch */
   PETRA_RNG_WINDOW = 7,  /* offset of an epoch's token windows */
   PETRA_RNG_GRAMMAR = 8, /* the generated tokens; epoch: 0 training, 1 evaluation */
-  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; 9 to 15 are free */
+  PETRA_RNG_ROUND = 9,   /* stochastic rounding; epoch and index: backend/quantise.h */
+  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; 10 to 15 are free */
 } petra_rng_purpose;
 
 typedef struct petra_rng {

@@ -90,7 +90,7 @@ static petra_status run(const petra_arguments *arguments) {
     PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train), done);
   if (train)
     PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, train), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, train, &result), done);
   PETRA_TRY_GOTO(status, petra_weights_read_moment(config->model.weights, &moment), done);

@@ -32,7 +32,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
   PETRA_TRY_GOTO(status, petra_folder_spare_run(&(petra_folder){.path = directory, .lock = -1}, "weights.h5"), done);

@@ -56,6 +56,13 @@ PETRA_CHOICE(petra_backend_kind, PETRA_BACKEND_CHOICES);
   X(PETRA_PRECISION_FP32, "fp32") X(PETRA_PRECISION_FP64, "fp64") X(PETRA_PRECISION_TF32, "tf32") \
   X(PETRA_PRECISION_BF16, "bf16")
 PETRA_CHOICE(petra_precision, PETRA_PRECISION_CHOICES);
+/* Number formats of messages and of what is kept. NATIVE: the elements as they were computed. */
+#define PETRA_FORMAT_CHOICES(X) \
+  X(PETRA_FORMAT_NATIVE, "native") X(PETRA_FORMAT_FP32, "fp32") X(PETRA_FORMAT_BF16, "bf16") \
+  X(PETRA_FORMAT_FP16, "fp16") X(PETRA_FORMAT_INT8, "int8") X(PETRA_FORMAT_QSGD2, "qsgd:2") \
+  X(PETRA_FORMAT_QSGD3, "qsgd:3") X(PETRA_FORMAT_QSGD4, "qsgd:4") X(PETRA_FORMAT_QSGD5, "qsgd:5") \
+  X(PETRA_FORMAT_QSGD6, "qsgd:6") X(PETRA_FORMAT_QSGD7, "qsgd:7") X(PETRA_FORMAT_QSGD8, "qsgd:8")
+PETRA_CHOICE(petra_format, PETRA_FORMAT_CHOICES); /* backend/quantise.h */
 #define PETRA_TRANSPORT_CHOICES(X) \
   X(PETRA_TRANSPORT_AUTO, "auto") X(PETRA_TRANSPORT_MPI, "mpi") X(PETRA_TRANSPORT_NCCL, "nccl")
 PETRA_CHOICE(petra_transport_choice, PETRA_TRANSPORT_CHOICES); /* cluster.transport */
@@ -211,6 +218,7 @@ typedef struct petra_config {
     char *program;      /* "preset" or a program of schedule/program.h */
     petra_weights forward_weights, backward_weights, invert_weights;
     petra_keep keep;
+    petra_format keep_precision; /* of the activations that are kept between F and B */
     int64_t sync_period; /* F's copy of the weights is refreshed after this many microbatches; 0: always */
     petra_head_choice head;
     int64_t chunks;       /* stages per device, for programs that interleave stages */
@@ -267,8 +275,9 @@ typedef struct petra_config {
     double overlap;      /* share of the shorter part of an overlapped step that is hidden */
     int64_t stages;      /* cost-only runs: number of stages, without a model; 0: the stages of the model */
     struct {
-      int64_t forward_bytes, backward_bytes, gradient_bytes;
-    } message; /* for the stages of cluster.stages */
+      petra_format up, down;
+      int64_t forward_bytes, backward_bytes, gradient_bytes; /* for the stages of cluster.stages */
+    } message;
     struct {
       petra_cost_model model;
       double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */

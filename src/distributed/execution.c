@@ -21,7 +21,7 @@ struct petra_execution {
   const petra_placement *placement;
   petra_rank_times *times; /* of the actions of this rank */
   petra_rank_links links;
-  int64_t *forward_bytes, *backward_bytes; /* sizes of the messages of each stage */
+  int64_t *forward_bytes, *backward_bytes; /* maximum sizes of the messages of each stage */
   petra_loss_relay *relay;
   petra_probe *probe;        /* borrowed; NULL: none */
   petra_best *best;          /* borrowed; NULL: run.keep: last */
@@ -76,13 +76,13 @@ static petra_status set_bytes(petra_execution *e) {
   for (int j = 0; j < e->plan->stages; j++) {
     petra_stage_summary summary;
     petra_plan_stage_summary(e->plan, j, &summary);
-    e->forward_bytes[j] = summary.forward_bytes;
+    e->forward_bytes[j] = summary.forward_capacity;
     e->backward_bytes[j] = summary.backward_bytes;
-    if (summary.forward_bytes > MESSAGE_MAX || summary.backward_bytes > MESSAGE_MAX)
+    if (summary.forward_capacity > MESSAGE_MAX || summary.backward_bytes > MESSAGE_MAX)
       return petra_config_fail(e->plan->config, "data.batch",
                                "stage %d sends %lld bytes up and %lld down per microbatch; expected at most %lld with "
                                "run.mode: execute: a smaller data.batch",
-                               j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes,
+                               j + 1, (long long)summary.forward_capacity, (long long)summary.backward_bytes,
                                (long long)MESSAGE_MAX);
     if (e->placement->replicas > 1 && summary.gradient_bytes / e->placement->replicas >= MESSAGE_MAX)
       return petra_config_fail(e->plan->config, "cluster.replicas",

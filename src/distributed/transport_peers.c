@@ -66,7 +66,7 @@ static petra_status create_parts(const petra_transport_peers *p, const petra_add
   petra_tensor **const parts[PARTS] = {&out->streams.tensor[0], &out->streams.tensor[1], &out->gradients.tensor[0],
                                        &out->gradients.tensor[1]};
   petra_tensor_form forms[PARTS];
-  petra_message_forms(stage, to->kind != PETRA_MESSAGE_BACKWARD, forms);
+  petra_message_forms(stage, to->kind != PETRA_MESSAGE_BACKWARD, to->kind == PETRA_MESSAGE_EVALUATION, forms);
   for (int i = 0; i < PARTS; i++) {
     if (forms[i].presence != PETRA_PRESENT)
       continue;

@@ -144,7 +144,7 @@ static petra_status unpack(const transport_ranks *t, const petra_address *from, 
     return petra_fail(PETRA_INTERNAL, "a message of %zu bytes has no shapes", size);
   memcpy(&shapes, data, sizeof shapes);
   parts_of(out, parts);
-  petra_message_forms(stage, from->kind != PETRA_MESSAGE_BACKWARD, forms);
+  petra_message_forms(stage, from->kind != PETRA_MESSAGE_BACKWARD, from->kind == PETRA_MESSAGE_EVALUATION, forms);
   for (int i = 0; i < PARTS; i++) {
     if (shapes.shape[i][0] == 0)
       continue;

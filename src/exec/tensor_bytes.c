@@ -4,11 +4,15 @@
 #include "backend/ops.h"
 
 static petra_host_type type_of(const petra_backend *backend, petra_tensor_kind kind) {
+  if (kind == PETRA_TENSOR_QUANTISED)
+    return PETRA_HOST_U8;
   return backend->element_bytes[kind] > sizeof(float) ? PETRA_HOST_F64 : PETRA_HOST_F32;
 }
 
 size_t petra_packed_bytes(const petra_backend *backend, petra_tensor_kind kind, int64_t elements) {
-  return (size_t)elements * (type_of(backend, kind) == PETRA_HOST_F64 ? sizeof(double) : sizeof(float));
+  static const size_t bytes[] = {
+      [PETRA_HOST_F32] = sizeof(float), [PETRA_HOST_F64] = sizeof(double), [PETRA_HOST_U8] = 1};
+  return (size_t)elements * bytes[type_of(backend, kind)];
 }
 
 petra_status petra_pack(const petra_tensor *tensor, void *to) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as bytes for another process: the logical elements in their order, as f32, or as f64 if the backend has kinds
- * of 8 bytes. So ranks need not have the same layouts. No value is rounded. */
+ * of 8 bytes; quantised tensors as their bytes. So ranks need not have the same layouts. No value is rounded. */
 #pragma once
 
 #include "backend/backend.h"

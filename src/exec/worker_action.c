@@ -3,16 +3,20 @@
 #include "base/log.h"
 #include "exec/worker_stage_private.h"
 
-static petra_status post(petra_worker_stage *worker, int32_t stage, petra_message_kind kind, int64_t microbatch,
-                         petra_message *message) {
-  const petra_address to = {stage, kind, microbatch};
+/* Sends a message of `action` to the stage above or below. */
+static petra_status post(petra_worker_stage *worker, const petra_action *action, bool up, petra_message *message) {
+  const petra_address to = {action->stage + (up ? 1 : -1), up ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
+                            action->microbatch};
+  PETRA_TRY(petra_stage_send(petra_worker_stage_of(worker, action->stage), up, action->microbatch, message));
   return worker->options.transport->ops->post(worker->options.transport, &to, message);
 }
 
-static petra_status take(petra_worker_stage *worker, int32_t stage, petra_message_kind kind, int64_t microbatch,
-                         petra_message *out) {
-  const petra_address at = {stage, kind, microbatch};
-  return worker->options.transport->ops->take(worker->options.transport, &at, out);
+/* Gets the message to `action` from the stage below or above. */
+static petra_status take(petra_worker_stage *worker, const petra_action *action, bool from_below, petra_message *out) {
+  const petra_address at = {action->stage, from_below ? PETRA_MESSAGE_FORWARD : PETRA_MESSAGE_BACKWARD,
+                            action->microbatch};
+  PETRA_TRY(worker->options.transport->ops->take(worker->options.transport, &at, out));
+  return petra_stage_receive(petra_worker_stage_of(worker, action->stage), from_below, out);
 }
 
 /* Performs F, also within a fused B. */
@@ -50,7 +54,7 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
   if (a->stage == 1) {
     PETRA_TRY(read_input(worker, a->microbatch, &task->in));
   } else {
-    PETRA_TRY(take(worker, a->stage, PETRA_MESSAGE_FORWARD, a->microbatch, &task->in));
+    PETRA_TRY(take(worker, a, true, &task->in));
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, input, observer, a->stage, a->microbatch,
                  &task->in.streams);
   }
@@ -65,7 +69,7 @@ static petra_status prepare_backward(petra_worker_stage *worker, petra_task *tas
   const petra_action *a = &task->action;
   return petra_worker_stage_is_last(worker, a->stage)
              ? PETRA_OK
-             : take(worker, a->stage, PETRA_MESSAGE_BACKWARD, a->microbatch, &task->in);
+             : take(worker, a, false, &task->in);
 }
 
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
@@ -147,7 +151,7 @@ static petra_status conclude_backward(petra_worker_stage *worker, petra_task *ta
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
                  &task->out.streams);
   if (a->stage > 1)
-    return post(worker, a->stage - 1, PETRA_MESSAGE_BACKWARD, a->microbatch, &task->out);
+    return post(worker, a, false, &task->out);
   petra_message_release(&task->out);
   return PETRA_OK;
 }
@@ -159,7 +163,7 @@ petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
   if (has_loss(worker, a))
     PETRA_TRY(conclude_loss(worker, task));
   else if (a->kind == PETRA_ACTION_FORWARD)
-    PETRA_TRY(post(worker, a->stage + 1, PETRA_MESSAGE_FORWARD, a->microbatch, &task->out));
+    PETRA_TRY(post(worker, a, true, &task->out));
   if (a->kind == PETRA_ACTION_BACKWARD)
     PETRA_TRY(conclude_backward(worker, task));
   if (is_forward(worker, a))

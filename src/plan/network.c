@@ -33,10 +33,18 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
   return petra_backend_create_with(&options, out);
 }
 
+static petra_stage_formats formats_of(const petra_config *config, int replica) {
+  const petra_precision precision = config->device.precision;
+  return (petra_stage_formats){.up = petra_format_in(config->cluster.message.up, precision),
+                               .down = petra_format_in(config->cluster.message.down, precision),
+                               .keep = petra_format_in(config->method.keep_precision, precision),
+                               .seed = (uint64_t)config->run.seed,
+                               .first_sample = replica * config->data.batch};
+}
+
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
-                                petra_backend *backend) {
-  *network = (petra_network){
-      .plan = plan, .placement = placement, .backend = backend, .replica = placement ? placement->replica : 0};
+                                int replica, petra_backend *backend) {
+  *network = (petra_network){.plan = plan, .placement = placement, .backend = backend, .replica = replica};
   if (!backend)
     PETRA_TRY(petra_network_backend(plan, placement ? placement->ranks : NULL, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
@@ -50,6 +58,7 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
         .end = plan->partition.first[j + 1],
         .backend = network->backend,
         .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+        .formats = formats_of(plan->config, network->replica),
         .optim = petra_optim_from_config(plan->config),
         .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1)};
     PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));

@@ -19,7 +19,7 @@ typedef struct petra_network {
 /* Creates the stages that `placement` has here (NULL: all), with weights 0, on `backend`, which the network then owns;
  * NULL: on the backend of the config. Call petra_network_fini even on failure. */
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
-                                petra_backend *backend);
+                                int replica, petra_backend *backend);
 
 /* Sets the weights of model.weights (except the head with model.new_head) or, if that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);

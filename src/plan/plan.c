@@ -149,6 +149,20 @@ petra_status petra_plan_check_network(const petra_config *config, const petra_st
   return status;
 }
 
+/* Checks that each sample of a microbatch has random draws of its own. */
+static petra_status check_draws(const petra_config *config) {
+  const petra_format formats[] = {config->cluster.message.up, config->cluster.message.down,
+                                  config->method.keep_precision};
+  const int64_t samples = petra_plan_microbatch_samples(config);
+  for (int i = 0; i < 3; i++)
+    if (petra_format_is_random(formats[i]) && samples > PETRA_DRAWS_SAMPLES)
+      return petra_config_fail(config, "data.batch",
+                               "%lld samples in a microbatch of all replicas; stochastic rounding (qsgd) expects at "
+                               "most %d",
+                               (long long)samples, PETRA_DRAWS_SAMPLES);
+  return PETRA_OK;
+}
+
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   PETRA_TRY(petra_optim_check(config));
@@ -165,6 +179,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(check_classes(config, plan->model.classes, plan->data.classes));
   PETRA_TRY(check_precision(config));
   PETRA_TRY(check_recalibration(plan));
+  PETRA_TRY(check_draws(config));
   if (config->model.new_head && !*config->model.weights)
     return petra_config_fail(
         config, "model.new_head",
@@ -199,17 +214,31 @@ static int64_t statistics_of(const petra_block *block) {
   return sum;
 }
 
+/* Returns the size of a message of `streams` streams of this shape. */
+static int64_t message_bytes(const petra_plan *plan, petra_format choice, const petra_stream_shape *shape,
+                             int streams) {
+  const petra_format format = petra_format_in(choice, plan->config->device.precision);
+  const int64_t elements = petra_stream_elements(shape);
+  const int64_t bytes = format == PETRA_FORMAT_NATIVE
+                            ? elements * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION)
+                            : petra_quantised_bytes(format, elements);
+  return plan->config->data.batch * streams * bytes;
+}
+
 void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out) {
   const petra_config *config = plan->config;
   const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
   const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
-  int64_t shared = 0, image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  const int64_t exact = message_bytes(plan, PETRA_FORMAT_NATIVE, &last->shape_out, last->streams_out);
+  int64_t shared = 0;
   *out = (petra_stage_summary){.reversible = true,
                                .in = first->shape_in,
                                .out = last->shape_out,
                                .streams_in = first->streams_in,
                                .streams_out = last->is_loss ? 1 : last->streams_out,
-                               .forward_bytes = image_bytes * petra_block_output_elements(last)};
+                               .forward_bytes =
+                                   message_bytes(plan, config->cluster.message.up, &last->shape_out, last->streams_out)};
+  out->forward_capacity = out->forward_bytes > exact ? out->forward_bytes : exact;
   if (first == last)
     snprintf(out->name, sizeof out->name, "%s", first->name);
   else
@@ -224,7 +253,8 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
   out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
   if (stage > 0)
-    out->backward_bytes = image_bytes * petra_block_input_elements(first) * (plan->inverts ? 2 : 1);
+    out->backward_bytes = message_bytes(plan, config->cluster.message.down, &first->shape_in,
+                                        first->streams_in * (plan->inverts ? 2 : 1));
   int32_t stages = plan->stages;
   out->delay = petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);

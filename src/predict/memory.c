@@ -42,9 +42,9 @@ static void add_buffers(const petra_plan *plan, const int32_t *rank_of, petra_me
     petra_plan_stage_summary(plan, j, &low);
     petra_plan_stage_summary(plan, j + 1, &high);
     stages[j].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
+        petra_transport_ranks_bytes_out(low.forward_capacity) + petra_transport_ranks_bytes_in(high.backward_bytes);
     stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
+        petra_transport_ranks_bytes_in(low.forward_capacity) + petra_transport_ranks_bytes_out(high.backward_bytes);
   }
   for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
     add_exchange(plan, rank_of, rank, stages);
@@ -85,6 +85,9 @@ void petra_ledger_block_of(const petra_plan *plan, int block, int64_t delay, pet
                               .reads_data = b->reads_data,
                               .is_loss = b->is_loss,
                               .delay = delay};
+  const petra_format format = petra_format_in(plan->config->method.keep_precision, plan->config->device.precision);
+  if (format != PETRA_FORMAT_NATIVE && !b->reads_data)
+    out->waiting_stream_bytes = petra_quantised_bytes(format, out->stream_elements);
   for (int i = 0; i < petra_block_parameter_count(b); i++) {
     petra_block_parameter(&plan->model, b, i, &spec);
     out->parameters += spec.kind == PETRA_TENSOR_FILTER ? spec.shape[0] : 0; /* the bias */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The facts of a plan that a prediction depends on. They are followed by the number of blocks of each stage. */
-enum { FACTS = 10, ENTRIES = 4096 };
+enum { FACTS = 13, ENTRIES = 4096 };
 static const size_t BYTES_MAX = (size_t)64 << 20;
 
 typedef struct entry {
@@ -50,7 +50,10 @@ static petra_status make_key(const petra_plan *plan, int64_t **out) {
                                 plan->inverts,
                                 m->sync_period,
                                 plan->program.split_head,
-                                m->program->split_backward};
+                                m->program->split_backward,
+                                plan->config->cluster.message.up,
+                                plan->config->cluster.message.down,
+                                plan->config->method.keep_precision};
   int64_t *key;
   PETRA_TRY(petra_allocate(&key, FACTS + (size_t)plan->stages, sizeof *key));
   memcpy(key, facts, sizeof facts);

@@ -200,8 +200,10 @@ static petra_status cross(passage *p, int receiver, petra_streams *streams) {
 
 /* As the worker posts: a message counts at the receiver. */
 static petra_status post(passage *p, int stage, int receiver, petra_message *box, petra_message *message) {
+  const petra_status status = petra_stage_send(p->network.stage[stage], receiver > stage, 0, message);
   *box = *message;
   *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
+  PETRA_TRY(status);
   if (p->rank_of && p->rank_of[stage] != p->rank_of[receiver]) {
     PETRA_TRY(cross(p, receiver, &box->streams));
     return cross(p, receiver, &box->gradients);
@@ -227,6 +229,7 @@ static petra_status pass_forward(passage *p, int stage) {
   begin(p);
   if (stage == 0)
     PETRA_TRY(take_samples(p, &p->forward[0]));
+  PETRA_TRY(petra_stage_receive(p->network.stage[stage], true, &p->forward[stage]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
   petra_status status =
@@ -246,6 +249,7 @@ static petra_status pass_backward(passage *p, int stage) {
   begin(p);
   if (head && stage == 0)
     PETRA_TRY(take_samples(p, in));
+  PETRA_TRY(petra_stage_receive(p->network.stage[stage], head, in));
   if (head) {
     petra_loss loss;
     status = petra_stage_loss(p->network.stage[stage], 0, in, p->labels, &out, &loss);
@@ -316,7 +320,7 @@ static petra_status pass_dry(const petra_plan *plan, const int32_t *rank_of, pas
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_network_open(&p.network, plan, NULL, dry), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&p.network, plan, NULL, 0, dry), done);
   status = pass(&p);
 done:
   for (int j = 0; p.forward && j < plan->stages; j++)

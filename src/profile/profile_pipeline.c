@@ -56,7 +56,9 @@ static petra_status forward(petra_profile_pipeline *p, int j) {
     PETRA_TRY(upload_samples(p, &here->up));
   if (!waits(&here->up))
     return PETRA_OK;
-  PETRA_TRY(petra_stage_forward(here->stage, here->forward++, &here->up, &p->places[j + 1].up));
+  PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
+  PETRA_TRY(petra_stage_forward(here->stage, here->forward, &here->up, &p->places[j + 1].up));
+  PETRA_TRY(petra_stage_send(here->stage, true, here->forward++, &p->places[j + 1].up));
   p->times[j].forward = clock_s(p) - start_s;
   petra_message_release(&here->up);
   return PETRA_OK;
@@ -105,6 +107,7 @@ static petra_status update(petra_profile_pipeline *p, int j) {
 
 /* Its message waits at the stage below. */
 static petra_status go_down(petra_profile_pipeline *p, int j, petra_message *in, double start_s, petra_message *out) {
+  const petra_status status = petra_stage_send(p->places[j].stage, false, p->places[j].backward, out);
   p->times[j].backward = clock_s(p) - start_s;
   p->places[j].backward++;
   petra_message_release(in);
@@ -112,7 +115,7 @@ static petra_status go_down(petra_profile_pipeline *p, int j, petra_message *in,
     p->places[j - 1].down = *out;
   else
     petra_message_release(out);
-  return update(p, j);
+  return status != PETRA_OK ? status : update(p, j);
 }
 
 static petra_status loss(petra_profile_pipeline *p) {
@@ -123,6 +126,7 @@ static petra_status loss(petra_profile_pipeline *p) {
     PETRA_TRY(upload_samples(p, &here->up));
   if (!waits(&here->up))
     return PETRA_OK;
+  PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
   if (!p->options.graph)
     PETRA_TRY(time_head(p, &here->up));
   const double start_s = clock_s(p);
@@ -136,6 +140,7 @@ static petra_status backward(petra_profile_pipeline *p, int j) {
   if (!waits(&here->down))
     return PETRA_OK;
   const double start_s = clock_s(p);
+  PETRA_TRY(petra_stage_receive(here->stage, false, &here->down));
   PETRA_TRY(petra_stage_backward(here->stage, here->backward, &here->down, &out));
   return go_down(p, j, &here->down, start_s, &out);
 }

@@ -16,8 +16,11 @@ static bool is_in(const char *const *list, const char *key) {
   return *list != NULL;
 }
 
+/* The formats of messages decide what a run computed, so that they stay those of the run. */
 static bool is_of_cluster(const char *key) {
-  static const char *const others[] = {"cluster.replicas",
+  static const char *const others[] = {"cluster.message.up",
+                                       "cluster.message.down",
+                                       "cluster.replicas",
                                        "cluster.stages",
                                        "cluster.placement",
                                        "cluster.gpus",

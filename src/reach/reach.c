@@ -46,7 +46,8 @@ typedef struct difference {
 static petra_status warn_key(void *context, const char *key, petra_config_role role, char *const *values) {
   difference *d = context;
   (void)values;
-  if (d->any || role != PETRA_ROLE_RESULT || strncmp(key, "cluster.", strlen("cluster.")) != 0)
+  if (d->any || role != PETRA_ROLE_RESULT || strncmp(key, "cluster.", strlen("cluster.")) != 0 ||
+      strncmp(key, "cluster.message.", strlen("cluster.message.")) == 0)
     return PETRA_OK;
   d->any = true;
   petra_log(PETRA_LOG_WARNING,

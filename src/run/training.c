@@ -51,9 +51,8 @@ static petra_status open_others(petra_run *run) {
   for (int i = 1; i < run->placement.replicas; i++) {
     petra_network *network = &run->others[i - 1].network;
     run->pipelines[i] = &run->others[i - 1];
-    const petra_status status = petra_network_open(network, &run->plan, &run->placement, run->main.network.backend);
+    const petra_status status = petra_network_open(network, &run->plan, &run->placement, i, run->main.network.backend);
     network->borrows_backend = true;
-    network->replica = i;
     PETRA_TRY(status);
     PETRA_TRY(petra_network_initialise(network));
   }
@@ -62,7 +61,7 @@ static petra_status open_others(petra_run *run) {
 
 static petra_status open_networks(petra_run *run) {
   const size_t replicas = (size_t)run->placement.replicas;
-  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, &run->placement, run->options.backend));
+  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, &run->placement, run->placement.replica, run->options.backend));
   PETRA_TRY(petra_network_initialise(&run->main.network));
   PETRA_TRY(petra_allocate(&run->pipelines, replicas, sizeof(petra_pipeline *)));
   PETRA_TRY(petra_allocate(&run->stage_observers, replicas, sizeof(petra_stage_observer *)));

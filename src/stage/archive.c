@@ -455,23 +455,12 @@ petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tenso
   return status;
 }
 
-void petra_message_forms(const petra_stage *stage, bool forward, petra_tensor_form forms[4]) {
-  const petra_block *first = petra_stage_block(stage, 0), *last = petra_stage_block(stage, stage->blocks - 1);
-  if (forward) {
-    petra_streams_forms(first->streams_in, &first->shape_in, PETRA_PRESENT, forms);
-    petra_streams_forms(0, &first->shape_in, PETRA_ABSENT, forms + 2);
-  } else {
-    petra_streams_forms(stage->options.rule.invert ? last->streams_out : 0, &last->shape_out, PETRA_PRESENT, forms);
-    petra_streams_forms(last->streams_out, &last->shape_out, PETRA_PRESENT, forms + 2);
-  }
-}
-
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                    bool forward, petra_message *message) {
   petra_tensor_form forms[4];
   petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
                                     &message->gradients.tensor[0], &message->gradients.tensor[1]};
-  petra_message_forms(stage, forward, forms);
+  petra_message_forms(stage, forward, false, forms);
   PETRA_TRY(petra_tensor_archive_references(tensors, name, places, 4));
   return petra_tensor_archive_check(tensors, name, places, forms, 4);
 }

@@ -76,13 +76,14 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
 }
 
 /* Recomputes the graph of a block from the input that it kept. */
-static petra_status recompute(petra_stage *stage, int b, const petra_record *record, petra_block_graph *graph) {
+static petra_status recompute(petra_stage *stage, int b, const petra_record *record, const petra_streams *in,
+                              petra_block_graph *graph) {
   const petra_block *block = petra_stage_block(stage, b);
   const petra_tensor_set *parameters;
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   const petra_target target = {record->labels, NULL};
-  return petra_block_forward(&stage->compute, block, parameters->tensor, &record->block[b].input, &target, graph, NULL);
+  return petra_block_forward(&stage->compute, block, parameters->tensor, in, &target, graph, NULL);
 }
 
 /* Gets the graph of block `b` if it was not kept. *streams, the block's output if it is known, becomes its input. */
@@ -90,8 +91,12 @@ static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record 
                                   petra_block_graph *graph) {
   petra_streams in = {{NULL, NULL}};
   if (record->block[b].input.tensor[0]) {
-    PETRA_TRY(recompute(stage, b, record, graph));
-    in = petra_streams_retain(&record->block[b].input);
+    PETRA_TRY(petra_stage_kept_input(stage, record, b, &in));
+    const petra_status status = recompute(stage, b, record, &in, graph);
+    if (status != PETRA_OK) {
+      petra_streams_release(&in);
+      return status;
+    }
   } else {
     if (!streams->tensor[0])
       return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number,

@@ -28,17 +28,16 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, pe
   return PETRA_OK;
 }
 
-/* Computes one block, and keeps what the rule requires. */
-static petra_status forward_block(petra_stage *stage, petra_record *record, int b, bool fused, const petra_streams *in,
-                                  const petra_target *target, petra_streams *out) {
+/* Computes one block, and keeps what the rule requires. `before`: as in petra_stage_keep_input. */
+static petra_status forward_block(petra_stage *stage, petra_record *record, int b, bool fused,
+                                  const petra_streams *before, const petra_streams *in, const petra_target *target,
+                                  petra_streams *out) {
   const petra_block *block = petra_stage_block(stage, b);
   bool keeps_graph = fused || stage->options.rule.keep == PETRA_KEEP_GRAPH;
   const petra_tensor_set *parameters;
   PETRA_TRY(petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters));
-  if (!fused && keeps_input(stage, block)) {
-    record->block[b].input = petra_streams_retain(in);
-    petra_streams_charge(&record->block[b].input, &stage->account, PETRA_MEMORY_INPUT_BUFFER);
-  }
+  if (!fused && keeps_input(stage, block))
+    PETRA_TRY(petra_stage_keep_input(stage, record, b, before, in));
   return petra_block_forward(&stage->compute, block, parameters->tensor, in, target,
                              keeps_graph ? &record->block[b].graph : NULL, out);
 }
@@ -48,13 +47,19 @@ petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused,
   petra_record *record;
   petra_status status = PETRA_OK;
   PETRA_TRY(begin(stage, microbatch, fused, &record));
+  petra_streams before = {{NULL, NULL}};
   *streams = petra_streams_retain(&in->streams);
   for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
     petra_streams next = {{NULL, NULL}};
-    status = forward_block(stage, record, b, fused, streams, target, &next);
-    petra_streams_release(streams);
+    status = forward_block(stage, record, b, fused, &before, streams, target, &next);
+    petra_streams_release(&before);
+    if (stage->options.formats.keep != PETRA_FORMAT_NATIVE)
+      before = *streams;
+    else
+      petra_streams_release(streams);
     *streams = next;
   }
+  petra_streams_release(&before);
   if (status != PETRA_OK)
     petra_stage_drop(stage, record);
   else

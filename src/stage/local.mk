@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/stage/forward.c \
 	src/stage/mitigation.c src/stage/mitigation.h \
 	src/stage/probed_stage.c src/stage/probed_stage.h \
+	src/stage/quantisation.c \
 	src/stage/record.c \
 	src/stage/snapshot.c \
 	src/stage/stage.c src/stage/stage.h \

@@ -25,12 +25,21 @@ typedef struct petra_stage_rule {
   int64_t sync_period;
 } petra_stage_rule;
 
+/* Number formats of a stage's messages and of the inputs that it keeps, as petra_format_in returns them; zeros: all
+ * native. */
+typedef struct petra_stage_formats {
+  petra_format up, down, keep;
+  uint64_t seed;        /* of the draws of random formats */
+  int64_t first_sample; /* of this replica within a microbatch */
+} petra_stage_formats;
+
 typedef struct petra_stage_options {
   const petra_model *model; /* outlives the stage */
   int number;               /* from 1 */
   int first, end;           /* its blocks, from 0, excluding `end` */
   petra_backend *backend;   /* outlives the stage */
   petra_stage_rule rule;
+  petra_stage_formats formats;
   petra_optim optim;
   petra_stage_mitigation mitigation; /* zeros: none */
 } petra_stage_options;
@@ -38,7 +47,8 @@ typedef struct petra_stage_options {
 typedef struct petra_stage petra_stage;
 
 /* A message between neighbouring stages. Forward: streams; backward: gradients and, if the method inverts, the
- * reconstructed streams. The message owns references to its tensors. */
+ * reconstructed streams. The message owns references to its tensors, which are quantised between petra_stage_send and
+ * petra_stage_receive unless their format is native. */
 typedef struct petra_message {
   petra_streams streams;
   petra_streams gradients;
@@ -93,6 +103,12 @@ petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, co
  * computes the gradients of the stage's parameters, counted towards the next update, and `out` for the stage below
  * (empty for the first stage). Updates the running statistics once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
+
+/* Quantises a message that the stage sends up, or down, if its format is not native. */
+petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message);
+
+/* Reads the quantised tensors of a message to the stage; others stay as they are. */
+petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_message *message);
 
 /* W: computes the weight gradients of the convolutions for a microbatch whose B is done; only with split_backward. The
  * gradients of batch norms and of the head belong to B, which needs most of the work for them. */

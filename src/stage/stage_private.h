@@ -11,7 +11,7 @@
  * number. */
 
 typedef struct petra_record_block {
-  petra_streams input; /* empty if nothing is kept */
+  petra_streams input; /* empty if nothing is kept; may be quantised */
   petra_block_graph graph;
 } petra_record_block;
 
@@ -159,3 +159,11 @@ void petra_stage_drop(petra_stage *stage, petra_record *record);
 
 /* Returns block `b` (from 0) of the stage. */
 const petra_block *petra_stage_block(const petra_stage *stage, int b);
+
+/* --- quantisation.c --- */
+
+/* Store the input of block `b` in the record, and read it back. `before` is the input of the block before it, or empty:
+ * a quantised stream that passes through that block unchanged is stored once. */
+petra_status petra_stage_keep_input(petra_stage *stage, petra_record *record, int b, const petra_streams *before,
+                                    const petra_streams *in);
+petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *record, int b, petra_streams *out);

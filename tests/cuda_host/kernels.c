@@ -4,6 +4,7 @@
 #include "backend/cuda/device.h"
 
 #include "backend/cuda/elementwise.cu"
+#include "backend/cuda/quantise.cu"
 #include "backend/cuda/shuffle.cu"
 #include "backend/cuda/norm.cu"
 #include "backend/cuda/pool.cu"

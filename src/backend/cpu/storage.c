@@ -59,6 +59,7 @@ static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_l
   case PETRA_TENSOR_MATRIX:
   case PETRA_TENSOR_SEQUENCE:
   case PETRA_TENSOR_INNER_SEQUENCE:
+  case PETRA_TENSOR_QUANTISED:
     break;
   }
   return l->count;
@@ -189,6 +190,10 @@ static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
 
 petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
+  if (type == PETRA_HOST_U8) {
+    memcpy(tensor->data, host, tensor->bytes);
+    return PETRA_OK;
+  }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
   for (int64_t outer = 0; outer < s.count; outer++) {
     void *data = cpu_write(tensor, stretch_start(tensor, outer));
@@ -202,6 +207,10 @@ petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void
 
 petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
+  if (type == PETRA_HOST_U8) {
+    memcpy(host, tensor->data, tensor->bytes);
+    return PETRA_OK;
+  }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
   for (int64_t outer = 0; outer < s.count; outer++) {
     const void *data = cpu_element(tensor, stretch_start(tensor, outer));
@@ -210,5 +219,78 @@ petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, vo
     else
       gather(data, s.step, host, type, outer * s.length, s.length);
   }
+  return PETRA_OK;
+}
+
+/* --- number formats (backend/quantise.h) --- */
+
+/* Returns how many stretches a sample consists of, and sets their length; a sample of a sequence is one. */
+static int64_t sample_stretches(const petra_tensor *tensor, int64_t *length) {
+  const int64_t elements = tensor->elements / tensor->shape[0];
+  *length = is_image(tensor) ? cpu_layout_of(tensor)->plane : elements;
+  return elements / *length;
+}
+
+/* Returns where stretch `i` of sample `n` starts, and sets the step between its elements. */
+static int64_t sample_start(const petra_tensor *tensor, int64_t n, int64_t i, int64_t *step) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  *step = is_image(tensor) ? l->block : 1;
+  return is_image(tensor) ? cpu_channel_offset(l, n, i) : n * (tensor->elements / tensor->shape[0]);
+}
+
+static float element_at(const petra_tensor *tensor, int64_t offset) {
+  const void *element = cpu_element(tensor, offset);
+  return cpu_layout_of(tensor)->narrow ? cpu_from_bf16(*(const uint16_t *)element) : *(const float *)element;
+}
+
+static void give_sample(const petra_tensor *x, int64_t n, petra_quantiser *quantiser,
+                        void (*give)(petra_quantiser *quantiser, double x)) {
+  int64_t length, step;
+  const int64_t count = sample_stretches(x, &length);
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t start = sample_start(x, n, i, &step);
+    for (int64_t e = 0; e < length; e++)
+      give(quantiser, element_at(x, start + e * step));
+  }
+}
+
+petra_status cpu_quantise(petra_backend *backend, const petra_tensor *x, petra_format format, const petra_draws *draws,
+                          petra_tensor *y) {
+  const int64_t bytes = y->shape[1];
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
+  for (int64_t n = 0; n < x->shape[0]; n++) {
+    uint8_t *to = (uint8_t *)y->data + n * bytes;
+    petra_quantiser quantiser;
+    petra_quantiser_begin(&quantiser, format, draws, n, to);
+    if (petra_format_code_bits(format) > 0) {
+      give_sample(x, n, &quantiser, petra_quantiser_see);
+      petra_quantiser_set_scale(&quantiser);
+    }
+    give_sample(x, n, &quantiser, petra_quantiser_put);
+    petra_quantiser_end(&quantiser, to + bytes);
+  }
+  return PETRA_OK;
+}
+
+petra_status cpu_dequantise(petra_backend *backend, const petra_tensor *x, petra_format format, petra_tensor *y) {
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
+  for (int64_t n = 0; n < y->shape[0]; n++) {
+    int64_t length, step;
+    const int64_t count = sample_stretches(y, &length);
+    petra_dequantiser dequantiser;
+    petra_dequantiser_begin(&dequantiser, format, (const uint8_t *)x->data + n * x->shape[1]);
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t start = sample_start(y, n, i, &step);
+      for (int64_t e = 0; e < length; e++) {
+        const float value = (float)petra_dequantiser_next(&dequantiser);
+        void *element = cpu_write(y, start + e * step);
+        if (cpu_layout_of(y)->narrow)
+          *(uint16_t *)element = cpu_to_bf16(value);
+        else
+          *(float *)element = value;
+      }
+    }
+  }
+  cpu_clear_padding(y);
   return PETRA_OK;
 }

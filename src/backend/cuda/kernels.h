@@ -15,6 +15,7 @@
 #pragma once
 
 #include "backend/cuda/lane.h"
+#include "backend/quantise.h"
 #include "config/augmentation.h"
 #include "base/status.h"
 
@@ -104,6 +105,32 @@ typedef struct cuda_from_bf16_args {
   int64_t count;
 } cuda_from_bf16_args;
 petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- quantise.cu --- */
+
+/* quantise of backend.h: bytes[n] = the sample n of x in the format. x is (n, plane, c), and element c * plane + p of
+ * the logical order is at p * c_count + c; a sequence has c = 1. */
+typedef struct cuda_quantise_args {
+  const void *x;
+  const petra_draws *draws; /* on the device */
+  uint8_t *bytes;
+  int32_t n, c;
+  int64_t plane, row; /* row: bytes of a sample */
+  petra_format format;
+  bool narrow; /* x is bf16 */
+} cuda_quantise_args;
+petra_status cuda_quantise_launch(const cuda_lane *lane, const void *arguments);
+
+/* dequantise: the reverse. */
+typedef struct cuda_dequantise_args {
+  const uint8_t *bytes;
+  void *y;
+  int32_t n, c;
+  int64_t plane, row;
+  petra_format format;
+  bool narrow; /* y is bf16 */
+} cuda_dequantise_args;
+petra_status cuda_dequantise_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- shuffle.cu --- */
 

@@ -57,6 +57,7 @@ CUDA_CU_FILES = \
 	src/backend/cuda/norm.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/optim.cu \
+	src/backend/cuda/quantise.cu \
 	src/backend/cuda/shuffle.cu
 
 # In place of the above in a build without CUDA.

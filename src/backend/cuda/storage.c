@@ -43,7 +43,9 @@ static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, cons
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
   if (!planes) /* no narrow ones are among them */
-    return cuda_add_copy(cuda, x, y, (size_t)tensor->elements * sizeof(float));
+    return cuda_add_copy(cuda, x, y,
+                         tensor->kind == PETRA_TENSOR_QUANTISED ? tensor->bytes
+                                                                : (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
   a.y = y;
@@ -57,10 +59,10 @@ static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, cons
 
 petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
   cuda_backend *cuda = cuda_of(backend);
-  const size_t bytes = (size_t)tensor->elements * sizeof(float);
+  const size_t bytes = type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(float);
   void *pinned, *device;
   PETRA_TRY(cuda_begin_upload(cuda, bytes, &pinned, &device));
-  if (type == PETRA_HOST_F32)
+  if (type != PETRA_HOST_F64)
     memcpy(pinned, host, bytes);
   else
     for (int64_t i = 0; i < tensor->elements; i++)
@@ -95,17 +97,57 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
 
 petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   cuda_backend *cuda = cuda_of(backend);
-  const size_t bytes = (size_t)tensor->elements * sizeof(float);
+  const size_t bytes = type == PETRA_HOST_U8 ? tensor->bytes : (size_t)tensor->elements * sizeof(float);
   void *device;
   const void *pinned;
   PETRA_TRY(cuda_receive(cuda, bytes, &device));
   cuda_reads(cuda, tensor);
   PETRA_TRY(reorder(cuda, tensor, tensor->data, device, false));
   PETRA_TRY(cuda_fetch(cuda, device, bytes, &pinned));
-  if (type == PETRA_HOST_F32)
+  if (type != PETRA_HOST_F64)
     memcpy(host, pinned, bytes);
   else
     for (int64_t i = 0; i < tensor->elements; i++)
       ((double *)host)[i] = (double)((const float *)pinned)[i];
   return PETRA_OK;
+}
+
+/* --- number formats --- */
+
+/* Returns the channels that lie together, and sets the number of positions; sequences lie in the logical order. */
+static int32_t channels_of(const petra_tensor *tensor, int64_t *plane) {
+  const bool image = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER;
+  const int32_t c = image ? tensor->shape[1] : 1;
+  *plane = tensor->elements / tensor->shape[0] / c;
+  return c;
+}
+
+petra_status cuda_quantise(petra_backend *backend, const petra_tensor *x, petra_format format, const petra_draws *draws,
+                           petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  const void *values = NULL;
+  if (petra_format_is_random(format))
+    PETRA_TRY(cuda_value(cuda, draws, sizeof *draws, &values));
+  CUDA_ARGUMENTS(cuda_quantise_args, a);
+  a.x = cuda_read_either(cuda, x, &a.narrow);
+  a.draws = values;
+  a.bytes = (uint8_t *)cuda_write(cuda, y);
+  a.n = x->shape[0];
+  a.c = channels_of(x, &a.plane);
+  a.row = y->shape[1];
+  a.format = format;
+  return cuda_add_command(cuda, cuda_quantise_launch, &a, sizeof a);
+}
+
+petra_status cuda_dequantise(petra_backend *backend, const petra_tensor *x, petra_format format, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_dequantise_args, a);
+  a.bytes = (const uint8_t *)cuda_read(cuda, x);
+  a.y = cuda_write(cuda, y);
+  a.n = y->shape[0];
+  a.c = channels_of(y, &a.plane);
+  a.row = x->shape[1];
+  a.format = format;
+  a.narrow = cuda_is_narrow(y);
+  return cuda_add_command(cuda, cuda_dequantise_launch, &a, sizeof a);
 }

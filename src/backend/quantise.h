@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Number formats of messages and of what is kept between F and B: their sizes, and the order of their bytes. element.h
+ * has the arithmetic. A tensor is quantised sample by sample, in the logical order of its elements. Rules, and the
+ * sources: docs/semantics/quantisation.md.
+ *
+ * A sample of n elements has these bytes, little-endian:
+ *   fp32, bf16, fp16   n elements of IEEE's binary32, of bfloat16 or of binary16, rounded to nearest even;
+ *   int8, qsgd:BITS    the scale, a binary32; then n codes of 8 or BITS bits, the first in the lowest bits of the first
+ *                      byte; then zeros up to a multiple of 4 bytes.
+ * With L = 2^(bits - 1) - 1 levels, the scale s is the largest |x| of the sample, rounded up to a binary32, and the code
+ * of x is q + L, with q = x / s * L rounded to an integer: to nearest even (int8), or to one of its two neighbours, of
+ * which the farther from 0 has the probability of the distance to the nearer (qsgd). x is read as q / L * s. A sample
+ * with a NaN or an infinity is read as NaNs. All of this is computed in double and rounded once. */
+#pragma once
+
+#include "backend/tensors.h"
+#include "base/rng.h"
+#include "config/config.h"
+
+/* Names the random draws of one tensor: element i of sample n of microbatch m uses word i, times 2^-32, of the stream
+ * (seed, PETRA_RNG_ROUND, place, m * 2^20 + first_sample + n). */
+typedef struct petra_draws {
+  uint64_t seed;
+  uint32_t place;       /* of the tensor in the network (stage/quantisation.c) */
+  int64_t microbatch;   /* below 2^36 */
+  int64_t first_sample; /* of the tensor, within the microbatch of all replicas */
+} petra_draws;
+enum { PETRA_DRAWS_SAMPLES = 1 << 20 }; /* maximum number of samples of a microbatch */
+
+/* Returns the format to use: NATIVE if the elements of a backend with this precision have the format already. */
+petra_format petra_format_in(petra_format format, petra_precision precision);
+
+/* Returns the bits of a code; 0 for formats without codes and without a scale. */
+int petra_format_code_bits(petra_format format);
+
+bool petra_format_is_random(petra_format format);
+
+/* Returns the bytes of a quantised sample of `elements` elements; not for NATIVE. */
+int64_t petra_quantised_bytes(petra_format format, int64_t elements);
+
+/* Writes one sample. If the format has codes, every element goes to petra_quantiser_see first; then every element goes to
+ * petra_quantiser_put, in the logical order. */
+typedef struct petra_quantiser {
+  petra_format format;
+  double scale; /* the largest |x| so far; NaN after a NaN or an infinity */
+  uint8_t *bytes;
+  petra_rng draws;
+  uint32_t bits; /* codes that are not written yet, the oldest in the lowest bits */
+  int count;     /* of these bits */
+} petra_quantiser;
+
+/* Begins a sample; `sample` is its number within the tensor. */
+void petra_quantiser_begin(petra_quantiser *quantiser, petra_format format, const petra_draws *draws, int64_t sample,
+                           uint8_t *bytes);
+void petra_quantiser_see(petra_quantiser *quantiser, double x);
+/* After the last `see`. */
+void petra_quantiser_set_scale(petra_quantiser *quantiser);
+void petra_quantiser_put(petra_quantiser *quantiser, double x);
+/* After the last `put`; `end` is where the sample's bytes end. */
+void petra_quantiser_end(petra_quantiser *quantiser, const uint8_t *end);
+
+/* Reads the elements of one sample, in the logical order. */
+typedef struct petra_dequantiser {
+  petra_format format;
+  double scale;
+  const uint8_t *bytes;
+  uint32_t bits;
+  int count;
+} petra_dequantiser;
+
+void petra_dequantiser_begin(petra_dequantiser *dequantiser, petra_format format, const uint8_t *bytes);
+double petra_dequantiser_next(petra_dequantiser *dequantiser);

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of a stage, and the inputs that it keeps, in other number formats (backend/quantise.h). Source of the rules:
+ * docs/semantics/quantisation.md. */
+#include "backend/ops.h"
+#include "stage/archive.h"
+#include "stage/stage_private.h"
+
+/* Tensors that a block quantises have places of their own among the random draws: those of the message up after it, of
+ * the message down before it, and its kept inputs. */
+enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PARTS = 4 };
+
+static petra_draws draws_of(const petra_stage *stage, const petra_block *block, int place, int64_t microbatch) {
+  const petra_stage_formats *formats = &stage->options.formats;
+  return (petra_draws){.seed = formats->seed,
+                       .place = (uint32_t)(block->number * PLACES + place),
+                       .microbatch = microbatch,
+                       .first_sample = formats->first_sample};
+}
+
+/* Returns the quantised tensor. */
+static petra_status quantise(petra_stage *stage, const petra_tensor *x, petra_format format, const petra_draws *draws,
+                             petra_memory_category category, petra_tensor **out) {
+  const int32_t shape[4] = {x->shape[0], (int32_t)petra_quantised_bytes(format, x->elements / x->shape[0]), 1, 1};
+  PETRA_TRY(petra_compute_tensor(&stage->compute, PETRA_TENSOR_QUANTISED, shape, category, out));
+  petra_status status = petra_op_quantise(stage->compute.backend, x, format, draws, *out);
+  if (status != PETRA_OK)
+    petra_tensor_release(out);
+  return status;
+}
+
+/* Returns a stream of this shape from its quantised tensor. */
+static petra_status dequantise(petra_stage *stage, const petra_tensor *x, petra_format format,
+                               const petra_stream_shape *stream, petra_memory_category category, petra_tensor **out) {
+  int32_t shape[4];
+  petra_stream_tensor_shape(stream, x->shape[0], shape);
+  PETRA_TRY(petra_compute_tensor(&stage->compute, stream->kind, shape, category, out));
+  petra_status status = petra_op_dequantise(stage->compute.backend, x, format, *out);
+  if (status != PETRA_OK)
+    petra_tensor_release(out);
+  return status;
+}
+
+/* --- messages --- */
+
+static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
+  parts[0] = &message->streams.tensor[0];
+  parts[1] = &message->streams.tensor[1];
+  parts[2] = &message->gradients.tensor[0];
+  parts[3] = &message->gradients.tensor[1];
+}
+
+petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
+  const petra_format format = up ? stage->options.formats.up : stage->options.formats.down;
+  const petra_block *block = petra_stage_block(stage, up ? stage->blocks - 1 : 0);
+  petra_tensor **parts[PARTS];
+  parts_of(message, parts);
+  for (int i = 0; i < PARTS && format != PETRA_FORMAT_NATIVE; i++) {
+    const petra_draws draws = draws_of(stage, block, (up ? PLACE_UP : PLACE_DOWN) + i, microbatch);
+    petra_tensor *quantised;
+    if (!*parts[i])
+      continue;
+    PETRA_TRY(quantise(stage, *parts[i], format, &draws, PETRA_MEMORY_MESSAGES, &quantised));
+    petra_tensor_release(parts[i]);
+    *parts[i] = quantised;
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_message *message) {
+  const petra_format format = from_below ? stage->options.formats.up : stage->options.formats.down;
+  const petra_stream_shape *shape = from_below ? &petra_stage_block(stage, 0)->shape_in
+                                               : &petra_stage_block(stage, stage->blocks - 1)->shape_out;
+  petra_tensor **parts[PARTS];
+  parts_of(message, parts);
+  for (int i = 0; i < PARTS; i++) {
+    petra_tensor *whole;
+    if (!*parts[i] || (*parts[i])->kind != PETRA_TENSOR_QUANTISED)
+      continue;
+    PETRA_TRY(dequantise(stage, *parts[i], format, shape, PETRA_MEMORY_MESSAGES, &whole));
+    petra_tensor_release(parts[i]);
+    *parts[i] = whole;
+  }
+  return PETRA_OK;
+}
+
+void petra_message_forms(const petra_stage *stage, bool forward, bool exact, petra_tensor_form forms[4]) {
+  const petra_block *first = petra_stage_block(stage, 0), *last = petra_stage_block(stage, stage->blocks - 1);
+  const petra_stream_shape *shape = forward ? &first->shape_in : &last->shape_out;
+  const petra_format format = forward ? stage->options.formats.up : stage->options.formats.down;
+  const int streams = forward ? first->streams_in : last->streams_out;
+  petra_streams_forms(forward || stage->options.rule.invert ? streams : 0, shape, PETRA_PRESENT, forms);
+  petra_streams_forms(forward ? 0 : streams, shape, PETRA_PRESENT, forms + 2);
+  for (int i = 0; i < PARTS && !exact && format != PETRA_FORMAT_NATIVE; i++)
+    if (forms[i].presence == PETRA_PRESENT)
+      forms[i] = (petra_tensor_form){
+          PETRA_PRESENT,
+          PETRA_TENSOR_QUANTISED,
+          {0, (int32_t)petra_quantised_bytes(format, petra_stream_elements(shape)), 1, 1}};
+}
+
+/* --- kept inputs --- */
+
+/* Returns the stored tensor of block `b` - 1 whose stream is also stream x of block `b`; NULL if none is. */
+static petra_tensor *stored_before(const petra_record *record, int b, const petra_streams *before,
+                                   const petra_tensor *x) {
+  for (int i = 0; i < 2 && b > 0; i++)
+    if (before->tensor[i] == x && record->block[b - 1].input.tensor[i])
+      return record->block[b - 1].input.tensor[i];
+  return NULL;
+}
+
+petra_status petra_stage_keep_input(petra_stage *stage, petra_record *record, int b, const petra_streams *before,
+                                    const petra_streams *in) {
+  const petra_block *block = petra_stage_block(stage, b);
+  const petra_format format = stage->options.formats.keep;
+  petra_record_block *kept = &record->block[b];
+  if (format == PETRA_FORMAT_NATIVE || block->reads_data) {
+    kept->input = petra_streams_retain(in);
+    petra_streams_charge(&kept->input, &stage->account, PETRA_MEMORY_INPUT_BUFFER);
+    return PETRA_OK;
+  }
+  for (int i = 0; i < block->streams_in; i++) {
+    const petra_draws draws = draws_of(stage, block, PLACE_INPUT + i, record->microbatch);
+    kept->input.tensor[i] = petra_tensor_retain(stored_before(record, b, before, in->tensor[i]));
+    if (!kept->input.tensor[i])
+      PETRA_TRY(
+          quantise(stage, in->tensor[i], format, &draws, PETRA_MEMORY_INPUT_BUFFER, &kept->input.tensor[i]));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *record, int b, petra_streams *out) {
+  const petra_block *block = petra_stage_block(stage, b);
+  const petra_streams *kept = &record->block[b].input;
+  *out = (petra_streams){{NULL, NULL}};
+  if (kept->tensor[0]->kind != PETRA_TENSOR_QUANTISED) {
+    *out = petra_streams_retain(kept);
+    return PETRA_OK;
+  }
+  for (int i = 0; i < block->streams_in; i++) {
+    petra_status status = dequantise(stage, kept->tensor[i], stage->options.formats.keep, &block->shape_in,
+                                     PETRA_MEMORY_WORKSPACE, &out->tensor[i]);
+    if (status != PETRA_OK) {
+      petra_streams_release(out);
+      return status;
+    }
+  }
+  return PETRA_OK;
+}
