@@ -116,7 +116,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(method.backward_weights, "preset", PETRA_PASS_WEIGHTS, "weights that the backward reads; stashed: those that the forward of the microbatch read"),
     CHOICE(method.invert_weights, "preset", PETRA_INVERT_WEIGHTS, "weights that reconstruct an input that is not stored; none: no block is inverted"),
     CHOICE(method.keep, "preset", PETRA_KEEP_CHOICES, "data stored between forward and backward; graph: the graph; input: the input of each block; nothing: only what cannot be reconstructed by inversion"),
-    CHOICE(method.keep_precision, "native", PETRA_FORMAT_CHOICES, "number format of the activations that are stored between forward and backward, except samples of the data set; the formats are those of cluster.message.up"),
+    CHOICE(method.keep_precision, "native", PETRA_FORMAT_CHOICES, "number format of the inputs or graphs that are stored between forward and backward (samples of the data set, statistics and weights stay native); the formats are those of cluster.message.up"),
     INTEGER(method.sync_period, "0", 0, MANY_MICROBATCHES, "N > 0: the forward reads a copy of the weights that is refreshed every N microbatches; 0: it reads the weights themselves"),
     CHOICE(method.head, "preset", PETRA_HEAD_CHOICES, "last stage; fused: forward, loss and backward are one action; split: they are two actions; preset: the choice of the program"),
     INTEGER(method.chunks, "0", 0, 100000, "stages per device in programs with a loop (interleaved, looped-bfs, interleaved-zb); 0: 2 in these and in a V, 1 in others"),

@@ -189,10 +189,6 @@ static petra_status check_choices(const petra_config *config, const petra_method
     return petra_config_fail(config, "method.early_recompute",
                              "true with program %s and method.keep: %s; expected false, or method gpipe-checkpoint",
                              method->program->name, petra_keep_name(method->keep));
-  if (config->method.keep_precision != PETRA_FORMAT_NATIVE && method->keep == PETRA_KEEP_GRAPH)
-    return petra_config_fail(
-        config, "method.keep_precision", "%s with method.keep: graph; expected native, or method.keep: input or nothing",
-        petra_config_choice_name("method.keep_precision", (int)config->method.keep_precision));
   if (forward && method->sync_period > 0)
     return petra_config_fail(config, "method.sync_period",
                              "%lld with a double buffer, which has a rule of its own; expected 0",

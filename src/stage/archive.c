@@ -92,7 +92,7 @@ static void record_places(petra_record *record, int b, petra_tensor **places[REC
 }
 
 /* Gets what a record holds after its F, or after its B if `backward`; `fused`: F and B are one action. */
-static petra_status record_forms_of(const petra_stage *stage, bool backward, bool fused, record_forms *out) {
+static petra_status record_forms_of(petra_stage *stage, bool backward, bool fused, record_forms *out) {
   petra_stage_options options = stage->options;
   petra_stage *dry = NULL;
   petra_status status;
@@ -109,6 +109,8 @@ static petra_status record_forms_of(const petra_stage *stage, bool backward, boo
     for (int i = 0; i < RECORD_TENSORS; i++)
       out->block[b][i] = form_of(*places[i]);
   }
+  if (dry->graph_forms && !backward)
+    memcpy(stage->graph_forms, dry->graph_forms, (size_t)stage->blocks * sizeof *stage->graph_forms);
   out->labels = record->label_count / DRY_SAMPLES;
   out->holds = record->holds;
 done:
@@ -388,7 +390,7 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
 
 /* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
  * split, its record exists until W. */
-static petra_status make_forms(const petra_stage *stage, bool fused_head, record_forms forms[2]) {
+static petra_status make_forms(petra_stage *stage, bool fused_head, record_forms forms[2]) {
   bool fused = fused_head && petra_stage_has_loss(stage);
   if (!fused)
     PETRA_TRY(record_forms_of(stage, false, false, &forms[0]));

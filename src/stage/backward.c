@@ -152,6 +152,8 @@ static petra_status backward(petra_stage *stage, petra_record *record, bool rebu
     petra_block_graph *graph = &record->block[b].graph;
     if (rebuild)
       PETRA_TRY_GOTO(status, rebuild_graph(stage, b, record, &streams, graph), fail);
+    else
+      PETRA_TRY_GOTO(status, petra_stage_kept_graph(stage, record, b), fail);
     PETRA_TRY_GOTO(status, block_backward(stage, b, version, graph, &gradients), fail);
     if (stage->options.rule.split_backward)
       petra_block_graph_keep_deferred(graph);

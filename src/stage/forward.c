@@ -53,13 +53,15 @@ petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused,
     petra_streams next = {{NULL, NULL}};
     status = forward_block(stage, record, b, fused, &before, streams, target, &next);
     petra_streams_release(&before);
-    if (stage->options.formats.keep != PETRA_FORMAT_NATIVE)
+    if (stage->options.formats.keep != PETRA_FORMAT_NATIVE && stage->options.rule.keep != PETRA_KEEP_GRAPH)
       before = *streams;
     else
       petra_streams_release(streams);
     *streams = next;
   }
   petra_streams_release(&before);
+  if (status == PETRA_OK && !fused && stage->options.formats.keep != PETRA_FORMAT_NATIVE)
+    status = petra_stage_keep_graphs(stage, record);
   if (status != PETRA_OK)
     petra_stage_drop(stage, record);
   else

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of a stage, and the inputs that it keeps, in other number formats (backend/quantise.h). Source of the rules:
- * docs/semantics/quantisation.md. */
+/* Messages of a stage, and the inputs and graphs that it keeps, in other number formats (backend/quantise.h). Source of
+ * the rules: docs/semantics/quantisation.md. */
 #include "backend/ops.h"
+#include "base/mem.h"
 #include "stage/archive.h"
 #include "stage/stage_private.h"
 
 /* Tensors that a block quantises have places of their own among the random draws: those of the message up after it, of
- * the message down before it, and its kept inputs. */
-enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PARTS = 4 };
+ * the message down before it, its kept inputs, and its kept graph. */
+enum { PLACES = 64, PLACE_UP = 0, PLACE_DOWN = 4, PLACE_INPUT = 8, PLACE_GRAPH = 10, PARTS = 4 };
+_Static_assert(PLACE_GRAPH + PETRA_GRAPH_TENSORS <= PLACES, "the tensors of a block have different places");
 
 static petra_draws draws_of(const petra_stage *stage, const petra_block *block, int place, int64_t microbatch) {
   const petra_stage_formats *formats = &stage->options.formats;
@@ -146,4 +148,90 @@ petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *reco
     }
   }
   return PETRA_OK;
+}
+
+/* --- kept graphs --- */
+
+/* Returns true if a tensor of a block's graph is quantised: the inputs of convolutions, linear maps and norms, and the
+ * activation that a block keeps of its own. Statistics, masks, what a loss keeps and samples of the data set stay. */
+static bool is_quantised(const petra_block *block, const petra_block_graph *graph, petra_tensor *const *place) {
+  if (!*place || (*place)->kind == PETRA_TENSOR_MASK || (*place)->kind == PETRA_TENSOR_MATRIX)
+    return false;
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++)
+    if (place == &graph->units[u].conv || (place == &graph->units[u].x && !block->reads_data))
+      return true;
+  return place == &graph->own[0] && !block->reads_data && !block->is_loss;
+}
+
+/* A tensor and its quantised form, which replaces it at every place of the record. */
+typedef struct replacement {
+  petra_tensor *from; /* a reference of its own */
+  petra_tensor *to;   /* borrowed from the first place */
+} replacement;
+
+static petra_status replace(petra_stage *stage, const petra_draws *draws, petra_tensor **place, replacement *list,
+                            int *count) {
+  int i = 0;
+  while (i < *count && list[i].from != *place)
+    i++;
+  if (i < *count) {
+    petra_tensor_release(place);
+    *place = petra_tensor_retain(list[i].to);
+    return PETRA_OK;
+  }
+  petra_tensor *quantised;
+  PETRA_TRY(quantise(stage, *place, stage->options.formats.keep, draws, PETRA_MEMORY_GRAPH, &quantised));
+  list[(*count)++] = (replacement){*place, quantised};
+  *place = quantised;
+  return PETRA_OK;
+}
+
+petra_status petra_stage_keep_graphs(petra_stage *stage, petra_record *record) {
+  replacement *list;
+  petra_status status = PETRA_OK;
+  int count = 0;
+  PETRA_TRY(petra_allocate(&list, (size_t)stage->blocks * PETRA_GRAPH_TENSORS, sizeof *list));
+  for (int b = 0; b < stage->blocks; b++) {
+    const petra_block *block = petra_stage_block(stage, b);
+    petra_tensor **places[PETRA_GRAPH_TENSORS];
+    petra_block_graph_places(&record->block[b].graph, places);
+    for (int i = 0; i < PETRA_GRAPH_TENSORS; i++) {
+      const petra_draws draws = draws_of(stage, block, PLACE_GRAPH + i, record->microbatch);
+      if (!is_quantised(block, &record->block[b].graph, places[i]))
+        continue;
+      stage->graph_forms[b][i] = petra_tensor_form_of(*places[i]);
+      PETRA_TRY_GOTO(status, replace(stage, &draws, places[i], list, &count), done);
+    }
+  }
+done:
+  for (int i = 0; i < count; i++)
+    petra_tensor_release(&list[i].from);
+  petra_free(list);
+  return status;
+}
+
+petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, int b) {
+  petra_tensor **places[PETRA_GRAPH_TENSORS], *before[PETRA_GRAPH_TENSORS] = {NULL};
+  petra_status status = PETRA_OK;
+  petra_block_graph_places(&record->block[b].graph, places);
+  for (int i = 0; i < PETRA_GRAPH_TENSORS && status == PETRA_OK; i++) {
+    petra_tensor *whole = NULL;
+    if (!*places[i] || (*places[i])->kind != PETRA_TENSOR_QUANTISED)
+      continue;
+    for (int k = 0; k < i && !whole; k++)
+      if (before[k] == *places[i])
+        whole = petra_tensor_retain(*places[k]);
+    if (!whole) {
+      const petra_tensor_form *form = &stage->graph_forms[b][i];
+      const int32_t shape[4] = {(*places[i])->shape[0], form->shape[1], form->shape[2], form->shape[3]};
+      status = petra_compute_tensor(&stage->compute, form->kind, shape, PETRA_MEMORY_GRAPH, &whole);
+      if (status == PETRA_OK)
+        status = petra_op_dequantise(stage->compute.backend, *places[i], stage->options.formats.keep, whole);
+    }
+    before[i] = *places[i];
+    *places[i] = whole;
+  }
+  for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
+    petra_tensor_release(&before[i]);
+  return status;
 }

@@ -66,6 +66,8 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
   PETRA_TRY_GOTO(status, petra_allocate(&stage->present, (size_t)blocks, sizeof *stage->present), fail);
+  if (options->formats.keep != PETRA_FORMAT_NATIVE)
+    PETRA_TRY_GOTO(status, petra_allocate(&stage->graph_forms, (size_t)blocks, sizeof *stage->graph_forms), fail);
   for (int b = 0; b < blocks; b++)
     PETRA_TRY_GOTO(status, create_sets(stage, b), fail);
   *out = stage;
@@ -101,6 +103,7 @@ void petra_stage_destroy(petra_stage *stage) {
   }
   petra_stage_empty(stage);
   petra_free(stage->present);
+  petra_free(stage->graph_forms);
   /* A tensor that is still referenced elsewhere would return its bytes to freed memory. */
   assert(stage->account.total_bytes == 0);
   petra_free(stage);

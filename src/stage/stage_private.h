@@ -2,6 +2,7 @@
 /* The internals of a stage, shared by the files of src/stage. */
 #pragma once
 
+#include "backend/tensor_archive.h"
 #include "stage/stage.h"
 #include "nn/graph.h"
 
@@ -108,6 +109,8 @@ struct petra_stage {
   int blocks;
   const petra_tensor_set **present; /* per block: what U copies if an older version is still read */
   petra_records records;
+  /* Per block: what its quantised tensors were before, as of the last F (quantisation.c). */
+  petra_tensor_form (*graph_forms)[PETRA_GRAPH_TENSORS];
   petra_versions versions;
   int begun;               /* number of B since the last update */
   int counted;             /* number of these whose gradients are complete */
@@ -167,3 +170,8 @@ const petra_block *petra_stage_block(const petra_stage *stage, int b);
 petra_status petra_stage_keep_input(petra_stage *stage, petra_record *record, int b, const petra_streams *before,
                                     const petra_streams *in);
 petra_status petra_stage_kept_input(petra_stage *stage, const petra_record *record, int b, petra_streams *out);
+
+/* Quantises the graphs that F has stored in the record, if their format is not native; reads back the graph of block
+ * `b`. */
+petra_status petra_stage_keep_graphs(petra_stage *stage, petra_record *record);
+petra_status petra_stage_kept_graph(petra_stage *stage, petra_record *record, int b);
