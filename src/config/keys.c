@@ -189,7 +189,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "part of backward_s that a weight-gradient action takes if the program separates it"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
     CHOICE(cluster.cost.device, "a100", PETRA_COST_DEVICE_CHOICES, "roofline, kernels: device (table below) whose peak rates determine the costs of every stage"),
-    CHOICE(cluster.cost.arithmetic, "fp32", PETRA_COST_ARITHMETIC_CHOICES, "roofline, kernels: arithmetic of convolutions and matrix products, which determines their peak; tensors and messages have 4 bytes per element in each"),
+    CHOICE(cluster.cost.arithmetic, "fp32", PETRA_COST_ARITHMETIC_CHOICES, "roofline, kernels: arithmetic of convolutions and matrix products, which determines their peak; tensors have 4 bytes per element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: file that `petra profile` wrote for this model, batch and precision"),
     REAL(cluster.cost.launch_s, "0", 0, 1e6, NONE, "kernels: seconds that every kernel takes on its device before it does anything"),
     REAL(cluster.cost.efficiency.matrix_flops, "1", 1e-9, 1e9, NONE, "kernels: fraction of the device's peak FLOPs that convolutions and matrix products reach"),

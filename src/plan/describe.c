@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/describe.h"
 
+#include "backend/quantise.h"
 #include "config/config.h"
 #include "base/utf8.h"
 #include "nn/model.h"
@@ -95,25 +96,46 @@ static void print_nodes(const petra_config *config, FILE *out) {
   }
 }
 
-const char *petra_describe_message_precision(const petra_config *config) {
+static const char *message_format(const petra_config *config, petra_format choice) {
+  const petra_format format = petra_format_in(choice, config->device.precision);
   const bool wide = config->device.precision == PETRA_PRECISION_FP64;
-  if (config->cluster.stages > 0)
-    return NULL;
+  if (format != PETRA_FORMAT_NATIVE)
+    return petra_config_choice_name("cluster.message.up", (int)format);
   return petra_config_choice_name("device.precision", wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32);
 }
 
-const char *petra_describe_messages(const petra_config *config) {
+const char *petra_describe_message_precision(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]) {
+  const char *up = message_format(config, config->cluster.message.up);
+  const char *down = message_format(config, config->cluster.message.down);
+  if (config->cluster.stages > 0)
+    return NULL;
+  snprintf(text, PETRA_DESCRIBE_MESSAGES, strcmp(up, down) == 0 ? "%s" : "%s up, %s down", up, down);
+  return text;
+}
+
+/* Returns true if numbers inside blocks have 2 bytes, in the computation or in the costs. */
+static bool is_narrow(const petra_config *config) {
   const petra_cost_model model = config->cluster.cost.model;
   const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&
                       config->cluster.cost.arithmetic == PETRA_COST_BF16;
-  const bool narrow = priced || config->device.precision == PETRA_PRECISION_BF16;
-  return narrow && config->cluster.stages == 0 ? "messages fp32" : NULL;
+  return priced || config->device.precision == PETRA_PRECISION_BF16;
+}
+
+const char *petra_describe_messages(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]) {
+  const petra_precision precision = config->device.precision;
+  const bool native = petra_format_in(config->cluster.message.up, precision) == PETRA_FORMAT_NATIVE &&
+                      petra_format_in(config->cluster.message.down, precision) == PETRA_FORMAT_NATIVE;
+  return native && !is_narrow(config) ? NULL : petra_describe_message_precision(config, text);
 }
 
 void petra_describe_numbers(const petra_config *config, FILE *out) {
-  const char *messages = petra_describe_messages(config);
-  if (messages)
-    fprintf(out, "numbers  bf16 inside blocks, %s\n", messages);
+  char text[PETRA_DESCRIBE_MESSAGES];
+  const char *messages = petra_describe_messages(config, text);
+  if (messages && is_narrow(config))
+    fprintf(out, "numbers  bf16 inside blocks, messages %s\n", messages);
+  else if (messages)
+    fprintf(out, "numbers  %s, messages %s\n",
+            petra_config_choice_name("device.precision", (int)config->device.precision), messages);
 }
 
 static void print_links(const petra_config *config, FILE *out) {
@@ -124,13 +146,14 @@ static void print_links(const petra_config *config, FILE *out) {
 }
 
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
-  const char *messages = petra_describe_messages(config);
+  char text[PETRA_DESCRIBE_MESSAGES];
+  const char *messages = petra_describe_messages(config, text);
   if (measured)
     fputs("as the profile measured between processes", out);
   else
     print_links(config, out);
   if (messages)
-    fprintf(out, "; %s", messages);
+    fprintf(out, "; messages %s", messages);
 }
 
 void petra_describe_data(const petra_config *config, FILE *out) {
