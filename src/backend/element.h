@@ -143,9 +143,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_to_norm_1(double squares) {
 
 /* Returns the bits of a code; 0 for formats without codes. */
 PETRA_ELEMENT_FUNCTION int petra_element_code_bits(petra_format format) {
-  return format == PETRA_FORMAT_INT8    ? 8
-         : format >= PETRA_FORMAT_QSGD2 ? 2 + (int)format - (int)PETRA_FORMAT_QSGD2
-                                        : 0;
+  return format == PETRA_FORMAT_INT8 ? 8 : format >= PETRA_FORMAT_QSGD2 ? 2 + (int)format - (int)PETRA_FORMAT_QSGD2 : 0;
 }
 
 /* Returns the number of levels on each side of 0. */

@@ -18,9 +18,9 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",         "a matrix",
-                                                           "a vector",      "a mask",           "an inner tensor",
-                                                           "a sequence",    "an inner sequence", "quantised"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {
+    "an activation",   "a filter",   "a matrix",          "a vector", "a mask",
+    "an inner tensor", "a sequence", "an inner sequence", "quantised"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -101,8 +101,7 @@ static petra_status check_quantised(const checker *check, const petra_tensor *x,
                                     const petra_tensor *bytes) {
   PETRA_TRY(check_numbers(check, "x", x));
   if (!is_image(x->kind) && !petra_kind_is_sequence(x->kind))
-    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected an activation or a sequence", check->op,
-                      kind_names[x->kind]);
+    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected an activation or a sequence", check->op, kind_names[x->kind]);
   if (format == PETRA_FORMAT_NATIVE)
     return petra_fail(PETRA_INTERNAL, "%s: the format is native, expected another one", check->op);
   return check_tensor(check, "the quantised tensor", bytes, PETRA_TENSOR_QUANTISED, x->shape[0],

@@ -144,12 +144,13 @@ static petra_status print_json(const profiling *p, const petra_profile_about *ab
     petra_json_append(&link, message_json(&p->profile.message[i]));
   for (int j = 0; j < p->profile.stages; j++)
     petra_json_append(&stages, stage_json(p, j));
-  return petra_json_print_new(json_pack(
-      "{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s?, s:o, s:o, s:o}", "profile", petra_json_string(p->path),
-      "backend", petra_json_string(about->backend), "precision", p->profile.precision, "method", about->method,
-      "threads", (int)about->threads, "batch", (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions",
-      (int)about->repetitions, "ranks", (int)p->profile.ranks, "message_precision",
-      petra_describe_message_precision(p->config, format), "link", link, "kernels", fit_json(&p->fit), "stages", stages));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s?, s:o, s:o, s:o}", "profile",
+                petra_json_string(p->path), "backend", petra_json_string(about->backend), "precision",
+                p->profile.precision, "method", about->method, "threads", (int)about->threads, "batch",
+                (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions", (int)about->repetitions, "ranks",
+                (int)p->profile.ranks, "message_precision", petra_describe_message_precision(p->config, format), "link",
+                link, "kernels", fit_json(&p->fit), "stages", stages));
 }
 
 /* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */

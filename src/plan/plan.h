@@ -141,9 +141,9 @@ typedef struct petra_stage_summary {
   int64_t forward_flops;                 /* per sample */
   int64_t forward_bytes, backward_bytes; /* sizes of the messages that it sends up and down, per microbatch */
   int64_t forward_capacity; /* the largest message up: one of an evaluation is never quantised (cluster.message.up) */
-  int64_t gradient_bytes; /* bytes that its replicas average before an update: gradients and running statistics */
-  int64_t delay;          /* petra_method_distance; with a file, the largest */
-  int64_t lag;            /* largest number of updates between a microbatch's forward and its backward */
+  int64_t gradient_bytes;   /* bytes that its replicas average before an update: gradients and running statistics */
+  int64_t delay;            /* petra_method_distance; with a file, the largest */
+  int64_t lag;              /* largest number of updates between a microbatch's forward and its backward */
 } petra_stage_summary;
 
 /* Fills the row of stage `stage` (from 0). */
