@@ -128,7 +128,8 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
 /* Returns the size of an element of such a tensor, on the backend and in the precision of the config. */
 int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind);
 
-/* Lists the kernels of block `block` (from 0), for one microbatch. */
+/* Lists the kernels of block `block` (from 0), for one microbatch; those that quantise the messages of a stage belong to
+ * its first and its last block. */
 void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out);
 
 /* A row of the table of stages. */
