@@ -151,22 +151,27 @@ PETRA_ELEMENT_FUNCTION int petra_element_levels(petra_format format) {
   return (1 << (petra_element_code_bits(format) - 1)) - 1;
 }
 
-/* Returns the code of x = quotient * scale, -1 <= quotient <= 1. `draw` is a random word, which int8 ignores. */
-PETRA_ELEMENT_FUNCTION uint32_t petra_element_code(petra_format format, double quotient, uint32_t draw) {
+/* Returns the distance between two levels. */
+PETRA_ELEMENT_FUNCTION double petra_element_level_step(petra_format format, float scale) {
+  return (double)scale / petra_element_levels(format);
+}
+
+/* Returns the code of x with |x| <= scale; if the step is not above 0, that of 0. `draw` is a random word, which int8
+ * ignores. (No product is added to anything, so that no compiler can fuse the two.) */
+PETRA_ELEMENT_FUNCTION uint32_t petra_element_code(petra_format format, double x, double step, uint32_t draw) {
   const int levels = petra_element_levels(format);
-  const double exact = (quotient < 0 ? -quotient : quotient) * levels;
-  int whole = (int)exact;
-  const double rest = exact - whole;
+  const double exact = step > 0 ? (x < 0 ? -x : x) / step : 0;
+  int whole = exact < levels ? (int)exact : levels;
+  const double rest = exact < levels ? exact - whole : 0;
   if (format == PETRA_FORMAT_INT8)
     whole += rest > 0.5 || (rest == 0.5 && whole % 2 == 1);
   else
     whole += draw * (1.0 / 4294967296) < rest;
-  return (uint32_t)(quotient < 0 ? levels - whole : levels + whole);
+  return (uint32_t)(x < 0 ? levels - whole : levels + whole);
 }
 
-PETRA_ELEMENT_FUNCTION double petra_element_code_value(petra_format format, uint32_t code, double scale) {
-  const int levels = petra_element_levels(format);
-  return (double)((int)code - levels) / levels * scale;
+PETRA_ELEMENT_FUNCTION double petra_element_code_value(petra_format format, uint32_t code, double step) {
+  return ((int)code - petra_element_levels(format)) * step;
 }
 
 /* The bits of the fraction of a format of 16 bits; those of the exponent are the rest without the sign. */
