@@ -146,6 +146,10 @@ SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids te
 TESTS += $(LONG_C_TESTS) $(LONG_CLI_TESTS) $(CUDA_FAKE_TESTS) $(CUDA_PLANS_TESTS) $(SOURCE_TESTS) $(SCRIPTED_TESTS) $(CLI_TESTS) $(C_TESTS) \
   $(DEVICE_TESTS)
 
+# Each make makes git_commit.h again, and programs that contain it wait for it. Without this line the tests of such a program begin only
+# after the scripts, because make starts the tests that need not wait.
+$(TEST_LOGS): | git_commit.h
+
 # All that the tests read; scripts/missing-in-archive compares an archive with what git tracks.
 EXTRA_DIST += $(wildcard $(addprefix $(srcdir)/tests/,*.h *.def *.py *.sh *.supp check_* *_avx2 test_cuda_plans \
   cli/*.py cli/*.js cli/python cuda_host/*.h cuda_host/*.json cuda_host/*.md golden/*.h5 golden/*.txt reference/*.md reference/*.py \
