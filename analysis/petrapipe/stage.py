@@ -506,6 +506,8 @@ class Stage:
                 raise self.error(b, "computes something else when it is called again with the same input; expected random numbers of torch, random or "
                                     "numpy.random, which a recomputation repeats, and no state between calls")
             ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
+            if self.slots[b] and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
+                raise self.error(b, "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()")
             gradients = self._differentiate((b,), ys, ones, leaves, [*weights, *self.parameters])[1]
             for name, gradient in zip(self.names, gradients[len(weights):]):
                 if gradient is not None:

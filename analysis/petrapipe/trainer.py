@@ -18,6 +18,7 @@ import math
 import os
 import re
 import time
+import warnings
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -107,6 +108,8 @@ class Trainer:
         self._check_types(stages, config, loss, optimizer, data, scheduler, mitigations, plan, clip)
         self.data, self.evaluation, self.output, self.clip = data, evaluate, output, clip
         self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
+        if checkpoint_every and not output:
+            raise Error("checkpoint_every: a checkpoint needs a folder; expected output=")
         try:
             self.device = torch.device(device)
         except RuntimeError as error:
@@ -129,6 +132,8 @@ class Trainer:
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
         self._refuse(method)
+        if not len(self.plan.rows("U")):
+            warnings.warn(f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches", stacklevel=2)
         self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, self.seed, autocast, loss if number == len(modules) else None)
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()

@@ -148,6 +148,7 @@ class Training(ProgramTest):
         stage_2(Middle(lambda self, a, b: (self.linear(a), b), inputs=5), "shape (10, 4), (10, 4)", "expected outputs of stage 1")
         stage_2(Middle(lambda self, a, b: (self.linear(a) / 0 - self.linear(a) / 0, b)), "not finite")
         stage_2(Middle(lambda self, a, b: {"a": a}), "returns dict")
+        stage_2(Middle(lambda self, a, b: (self.linear(a).detach(), b.detach())), "without a gradient", "expected no detach()")
         stage_2(Chain(nn.Identity()), "no parameter")
         kept = Middle(lambda self, a, b: (setattr(self, "skip", a), (self.linear(a), b))[1])
         self.refused(StageError, ("stage 3 (", "left in an attribute", "part of the messages"),
@@ -162,6 +163,12 @@ class Training(ProgramTest):
         self.refused(Error, ("spectrain is not available",), config={"method.mitigation.weight_prediction": "spectrain"})
         self.refused(Error, ("stage_momentum", "a Mitigation of your own"), config={"method.mitigation.stage_momentum": 0.95})
         self.refused(Error, ("the length of the run",), microbatches=None)
+        self.refused(Error, ("checkpoint_every", "output="), checkpoint_every=5)
+        with self.assertWarnsRegex(UserWarning, "no stage makes an update: method.accumulate is 100, and the run has 40 microbatches"):
+            self.trainer(k=100)
+        with self.assertRaisesRegex(Error, '{"method.name": "petra"}'):
+            Plan.of_config("petra", petra=PETRA)
+        self.assertEqual(Plan.of_config("method: {name: dsp}", petra=PETRA, cluster__stages=2, run__max_microbatches=2).method["name"], "dsp")
         self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
         self.refused(Error, ("the weights of its forward",), method="pipedream", config={"method.backward_weights": "latest"})
         self.refused(Error, ("cluster.replicas",), config={"cluster.replicas": 2})
