@@ -346,7 +346,7 @@ START_TEST(bad_sets_give_one_line) {
       {"data.set=CIFAR-10", ": 'CIFAR-10' is unknown; expected cifar10, cifar100"},
       {"data.set=CIFAR-10", "tokens or grammar; did you mean cifar10?"},
       {"data.augment=[flp]", "; did you mean flip?"},
-      {"optim.name=adam", "; did you mean adamw?"},
+      {"optim.name=adamz", "; did you mean adamw?"},
       {"foo.bar=3", ": unknown key; expected one of run, data"},
       {"run={}", ": a section; expected a key in it"},
       {"=3", ": unknown key; expected one of run, data"},
