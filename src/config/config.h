@@ -238,7 +238,8 @@ typedef struct petra_config {
     double beta1, beta2, epsilon;
     double momentum_decay; /* nadamw */
     petra_muon_scale muon_scale;
-    double adam_lr_share; /* muon: share of the learning rate that applies to what AdamW updates */
+    double trust_coefficient; /* lars */
+    double adam_lr_share;     /* muon: share of the learning rate that applies to what AdamW updates */
     petra_rotation_sides rotation_sides;
     int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
     double weight_decay;
