@@ -19,7 +19,7 @@ semanticsdir = $(docdir)/semantics
 dist_semantics_DATA = docs/semantics/README.md docs/semantics/data.md docs/semantics/evaluation.md \
 	docs/semantics/gradient-fidelity.md docs/semantics/guarantees.md docs/semantics/memory.md \
 	docs/semantics/methods.md docs/semantics/mitigation.md docs/semantics/networks.md \
-	docs/semantics/optimiser.md docs/semantics/precision.md docs/semantics/replicas.md \
+	docs/semantics/optimiser.md docs/semantics/precision.md docs/semantics/quantisation.md docs/semantics/replicas.md \
 	docs/semantics/schedule.md docs/semantics/time.md docs/semantics/transformers.md
 EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 	docs/adr/0001-one-static-library.md \
