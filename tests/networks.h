@@ -30,10 +30,11 @@ static inline petra_model make_model(const char *family, int depth, int width, c
   return model;
 }
 
-/* The same with model.downsample: invertible. */
-static inline petra_model make_invertible(int depth, int width, const char *stem, int classes, int image) {
+/* A RevNet with one more setting, which make_model does not take. */
+static inline petra_model make_revnet(int depth, int width, const char *stem, int classes, int image,
+                                      const char *setting) {
   char text[4][64];
-  const char *const sets[] = {text[0], text[1], text[2], text[3], "model.downsample=invertible"};
+  const char *const sets[] = {text[0], text[1], text[2], text[3], setting};
   petra_model model;
   snprintf(text[0], 64, "model.depth=%d", depth);
   snprintf(text[1], 64, "model.width=%d", width);
@@ -44,6 +45,19 @@ static inline petra_model make_invertible(int depth, int width, const char *stem
   ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
+}
+
+/* The same with model.downsample: invertible. */
+static inline petra_model make_invertible(int depth, int width, const char *stem, int classes, int image) {
+  return make_revnet(depth, width, stem, classes, image, "model.downsample=invertible");
+}
+
+/* The same with model.bottleneck: variant, and with model.shape: constant. */
+static inline petra_model make_variant(int depth, int width, const char *stem, int classes, int image) {
+  return make_revnet(depth, width, stem, classes, image, "model.bottleneck=variant");
+}
+static inline petra_model make_constant(int depth, int width, const char *stem, int classes, int image) {
+  return make_revnet(depth, width, stem, classes, image, "model.shape=constant");
 }
 
 /* A transformer of 2 blocks, width 6, 3 heads: windows of 5 tokens with a vocabulary of 11, or images of 4 x 6 pixels in

@@ -96,17 +96,19 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
 }
 
 START_TEST(reversible_blocks_invert) {
-  const int expected[] = {5, 12, 4, 4};
+  const int expected[] = {5, 12, 12, 7, 4, 4};
   petra_rng rng;
   petra_rng_init(&rng, 11, PETRA_RNG_TEST, 0, 0);
-  for (int d = 0; d < 4; d++) {
+  for (int d = 0; d < HARNESS_COUNT(expected); d++) {
     petra_backend *backend;
     int count = 0;
     ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend), PETRA_OK);
     const petra_compute compute = {.backend = backend};
     petra_model model = d == 0   ? make_model("revnet", 18, 3, "cifar", 10, 16)
                         : d == 1 ? make_model("revnet", 50, 3, "cifar", 10, 16)
-                                 : make_transformer(d == 2 ? "revgpt" : "revvit");
+                        : d == 2 ? make_variant(50, 3, "cifar", 10, 16)
+                        : d == 3 ? make_constant(7, 3, "cifar", 10, 5)
+                                 : make_transformer(d == 4 ? "revgpt" : "revvit");
     for (int b = 0; b < model.block_count; b++)
       if (model.blocks[b].reversible) {
         invert_block(&compute, &model, &model.blocks[b], 0x1p-52, &rng);
@@ -158,11 +160,15 @@ static petra_model network(int i) {
     return make_transformer("revgpt");
   case 7:
     return make_transformer("vit");
+  case 8:
+    return make_variant(50, 2, "cifar", 10, 16);
+  case 9:
+    return make_constant(2, 3, "imagenet", 10, 16);
   default:
     return make_transformer("revvit");
   }
 }
-enum { NETWORKS = 9, SAMPLES = 3 };
+enum { NETWORKS = 11, SAMPLES = 3 };
 
 #define LISTED(kind) &petra_##kind##_ops,
 static const petra_block_ops *const kinds[] = {PETRA_BLOCK_LIST(LISTED)};

@@ -92,6 +92,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
   ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.new_head &&
             c->model.zero_init_residual && c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
+  ck_assert(c->model.shape == PETRA_SHAPE_CONSTANT && c->model.bottleneck == PETRA_BOTTLENECK_VARIANT);
   ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 && c->stages.blocks.count == 3);
   ck_assert(c->stages.blocks.values[0] == 2 && c->stages.blocks.values[2] == 5);
   ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 && strcmp(c->model.weights, "010") == 0);
@@ -661,7 +662,7 @@ START_TEST(help_lists_every_key) {
   stream = open_memstream(&markdown, &size);
   petra_config_help_markdown(stream);
   fclose(stream);
-  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers (18, 34 or 50); "));
+  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers (18, 34, 50 or 101); "));
   ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
   ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
   int rows = 0, keys = 0;

@@ -230,6 +230,14 @@ START_TEST(revnet50) {
   check_network("model.family=revnet", "model.depth=50", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
 }
 END_TEST
+START_TEST(revnet50_variant) {
+  check_network("model.bottleneck=variant", "model.depth=50", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
+}
+END_TEST
+START_TEST(revnet_constant) {
+  check_network("model.shape=constant", "model.depth=8", "model.width=2", "model.stem=cifar", TEN, 0);
+}
+END_TEST
 /* In batch 0 an activation lies within 1e-7 of its kink, which every entry of the stem moves across. */
 START_TEST(resnet18) {
   check_network("model.family=resnet", "model.depth=18", "model.width=2", "model.stem=cifar", TEN, 1);
@@ -260,6 +268,8 @@ int main(void) {
                                 revnet18_invertible,
                                 revnet34,
                                 revnet50,
+                                revnet50_variant,
+                                revnet_constant,
                                 resnet18,
                                 resnet18_imagenet_stem,
                                 resnet50,

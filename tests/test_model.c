@@ -23,7 +23,8 @@ START_TEST(parameter_counts) {
     int64_t parameters;
   } totals[] = {{"revnet", "cifar", 18, 10, 10, 11180938},      {"revnet", "imagenet", 18, 1000, 10, 12211048},
                 {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
-                {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
+                {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032},
+                {"resnet", "imagenet", 101, 1000, 35, 44549160}};
   for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
     petra_model_fini(&model);
     model = make_model(totals[i].family, totals[i].depth, 64, totals[i].stem, totals[i].classes, 224);
@@ -85,6 +86,74 @@ START_TEST(tensor_names) {
   ck_assert_str_eq(model.blocks[17].name, "head");
   for (int b = 0; b < 18; b++)
     ck_assert_int_eq(model.blocks[b].number, b + 1);
+  petra_model_fini(&model);
+}
+END_TEST
+
+/* The variant: in each of four groups one block, whose first convolution reads as many channels as it would in any other
+ * block of the group; all other tensors are those of the standard bottleneck. */
+START_TEST(variant_bottlenecks) {
+  const int depths[] = {50, 101}, groups[2][4] = {{3, 4, 6, 3}, {3, 4, 23, 3}};
+  for (int d = 0; d < 2; d++) {
+    petra_model model = make_variant(depths[d], 4, "cifar", 10, 32),
+                standard = make_model("revnet", depths[d], 4, "cifar", 10, 32);
+    int64_t wider = 0;
+    int b = 1;
+    ck_assert_int_eq(model.block_count, standard.block_count);
+    for (int group = 0; group < 4; group++)
+      for (int i = 0; i < groups[d][group]; i++, b++) {
+        const petra_block *block = &model.blocks[b], *other = &standard.blocks[b];
+        const int side = 32 >> group, planes = 4 << group;
+        ck_assert_str_eq(block->ops->name, i == 0 ? "variant" : "revblock");
+        ck_assert_int_eq(block->reversible, i > 0);
+        ck_assert_int_eq(block->shape_out.channels, 4 * planes);
+        ck_assert_int_eq(block->shape_out.height, side);
+        ck_assert_int_eq(block->shape_in.height, other->shape_in.height);
+        for (int u = 0; u < 3; u++) /* all of F works on the halved image */
+          ck_assert(block->units[u].height_in == side && block->units[u].geometry.stride == 1);
+        const int64_t more = i == 0 ? planes * (4 * planes - block->shape_in.channels) : 0;
+        ck_assert_int_eq(petra_block_parameters(&model, block), petra_block_parameters(&standard, other) + more);
+        const int64_t convolutions = 4 * planes * planes + 9 * planes * planes + 4 * planes * planes,
+                      shortcuts = i == 0 ? 2 * block->shape_in.channels * 4 * planes : 0;
+        ck_assert_int_eq(petra_block_flops(block), 2 * (convolutions + shortcuts) * side * side);
+        wider += more;
+      }
+    ck_assert_int_eq(b, model.block_count - 1);
+    ck_assert_int_eq(wider, 4 * (16 - 4) + 8 * (32 - 16) + 16 * (64 - 32) + 32 * (128 - 64));
+    ck_assert_int_eq(all_parameters(&model), all_parameters(&standard) + wider);
+    expect_names(&model, 1,
+                 UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
+                     "shortcut1/conv", "shortcut1/bn") " " UNIT("shortcut2/conv", "shortcut2/bn"),
+                 MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
+    petra_model_fini(&model);
+    petra_model_fini(&standard);
+  }
+}
+END_TEST
+
+/* Constant shape: every block between stem and head has 2 * 9 w^2 weights and 4 w scales and shifts. */
+START_TEST(constant_shape) {
+  const int depths[] = {1, 20, 101};
+  for (int d = 0; d < 3; d++) {
+    petra_model model = make_constant(depths[d], 128, "cifar", 10, 32);
+    ck_assert_int_eq(model.block_count, depths[d] + 2);
+    for (int b = 1; b <= depths[d]; b++) {
+      const petra_block *block = &model.blocks[b];
+      ck_assert_str_eq(block->ops->name, "revblock");
+      ck_assert(block->shape_in.channels == 128 && block->shape_out.channels == 128);
+      ck_assert(block->shape_in.height == 32 && block->shape_out.width == 32);
+      ck_assert_int_eq(petra_block_parameters(&model, block), 18 * 128 * 128 + 4 * 128);
+      ck_assert_int_eq(petra_block_flops(block), 2LL * 18 * 128 * 128 * 32 * 32);
+    }
+    ck_assert_int_eq(all_parameters(&model),
+                     27 * 256 + 2 * 256 + depths[d] * (18 * 128 * 128 + 4 * 128) + 256 * 10 + 10);
+    expect_names(&model, depths[d], UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
+    ck_assert_str_eq(model.blocks[1].name, "group1.block1");
+    petra_model_fini(&model);
+  }
+  /* The ImageNet stem divides the image by 4, the blocks do not. */
+  petra_model model = make_constant(3, 2, "imagenet", 10, 4);
+  ck_assert_int_eq(model.blocks[4].shape_in.height, 1);
   petra_model_fini(&model);
 }
 END_TEST
@@ -252,6 +321,90 @@ START_TEST(invertible_refused) {
 }
 END_TEST
 
+START_TEST(variant_and_constant_refused) {
+  const struct {
+    int side;
+    const char *key, *sets[2], *line;
+  } bad[] = {
+      {32,
+       "model.bottleneck",
+       {"model.bottleneck=variant", "model.depth=18"},
+       "needs model.depth 50 or 101: a network of depth 18"},
+      {32,
+       "model.bottleneck",
+       {"model.bottleneck=variant", "model.depth=34"},
+       "needs model.depth 50 or 101: a network of depth 34"},
+      {32,
+       "model.bottleneck",
+       {"model.bottleneck=variant", "model.family=resnet"},
+       "for model.family: revnet; expected standard"},
+      {32, "model.bottleneck", {"model.bottleneck=variant", "model.family=vit"}, "model.family: vit does not use it"},
+      {32,
+       "model.bottleneck",
+       {"model.bottleneck=variant", "model.shape=constant"},
+       "constant has no bottlenecks; expected standard"},
+      {32,
+       "model.shape",
+       {"model.shape=constant", "model.family=resnet"},
+       "for model.family: revnet; expected pyramid"},
+      {32, "model.shape", {"model.shape=constant", "model.family=vit"}, "model.family: vit does not use it"},
+      {32,
+       "model.downsample",
+       {"model.shape=constant", "model.downsample=invertible"},
+       "never halves its images; expected conv"},
+      {3, "model.stem", {"model.shape=constant", "model.stem=imagenet"}, "images of 3 x 3 are too small"},
+      {32,
+       "model.depth",
+       {"model.shape=pyramid", "model.depth=20"},
+       "no network of depth 20; expected 18, 34, 50 or 101"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    petra_config *config = load(bad[i].sets, 2);
+    petra_model model;
+    harness_clear();
+    ck_assert_int_eq(init(&model, config, bad[i].side, bad[i].side), PETRA_CONFIG);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged(bad[i].key);
+    ck_assert_logged(bad[i].line);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
+/* The network in words, for people and for weights files. */
+START_TEST(described) {
+  const struct {
+    const char *sets[2], *described, *label;
+  } all[] = {
+      {{"model.depth=18", "model.width=4"},
+       "RevNet-18, width 4, cifar stem",
+       "revnet-18 width 4, cifar stem, 10 classes"},
+      {{"model.depth=101", "model.bottleneck=variant"},
+       "RevNet-101, width 64, cifar stem, variant bottleneck",
+       "revnet-101 width 64, cifar stem, variant bottleneck, 10 classes"},
+      {{"model.depth=20", "model.shape=constant"},
+       "RevNet of 20 blocks, width 64, cifar stem, constant shape",
+       "revnet-20 width 64, cifar stem, constant shape, 10 classes"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    petra_config *config = load(all[i].sets, 2);
+    petra_model model;
+    char *text = NULL, label[128];
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    petra_model_describe(config, stream);
+    fclose(stream);
+    ck_assert_str_eq(text, all[i].described);
+    ck_assert_int_eq(init(&model, config, 32, 32), PETRA_OK);
+    petra_model_label(&model, config, label, sizeof label);
+    ck_assert_str_eq(label, all[i].label);
+    free(text);
+    petra_model_fini(&model);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
 START_TEST(zero_init_residual) {
   const int depths[] = {18, 50};
   for (int d = 0; d < 2; d++)
@@ -314,8 +467,18 @@ START_TEST(flops_of_transformers) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {parameter_counts,    tensor_names,       shapes,
-                                images_too_small,    flops_by_hand,      flops_of_transformers,
-                                invertible_networks, invertible_refused, zero_init_residual};
+  const TTest *const tests[] = {parameter_counts,
+                                tensor_names,
+                                shapes,
+                                images_too_small,
+                                flops_by_hand,
+                                flops_of_transformers,
+                                invertible_networks,
+                                invertible_refused,
+                                zero_init_residual,
+                                variant_bottlenecks,
+                                constant_shape,
+                                variant_and_constant_refused,
+                                described};
   return harness_run("model", tests, HARNESS_COUNT(tests));
 }

@@ -88,6 +88,19 @@ class RevBlock(Block):
         return self.downsample(x2) + F.relu(last), first
 
 
+class VariantBlock(RevBlock):
+    """A RevBlock of bottlenecks whose shortcuts, if it changes the shape, come first: y2 = shortcut of x1, y1 = shortcut of x2 + F(y2)."""
+
+    def __init__(self, inputs: int, planes: int, outputs: int, stride: int, bottleneck: bool) -> None:
+        super().__init__(inputs, planes, outputs, stride, bottleneck)
+        self.conv1, self.conv2 = conv(outputs, planes, 1), conv(planes, planes, 3)
+
+    def forward(self, x1: torch.Tensor, x2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.changes:
+            x1, x2 = self.downsample1(x1), self.downsample2(x2)
+        return x2 + F.relu(self.path(x1)[1]), x1
+
+
 class InvertibleBlock(Block):
     """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth if the block has stride 2, otherwise the identity."""
 
@@ -99,7 +112,7 @@ class InvertibleBlock(Block):
 
 
 class Net(nn.Module):
-    """Stem, four groups of blocks, fully connected layer: images (N, 3, H, W) to logits (N, classes)."""
+    """Stem, four groups of blocks (constant shape: one group), fully connected layer: images (N, 3, H, W) to logits (N, classes)."""
 
     def __init__(self, network: Network, kind: type[Block], streams: int, pool: nn.Module) -> None:
         super().__init__()
@@ -109,7 +122,7 @@ class Net(nn.Module):
         self.maxpool = pool if large else nn.Identity()
         groups, outputs = [[], [], [], []], network.width
         for group, _, stride, inputs, planes, outputs in network.blocks():
-            groups[group - 1].append(kind(inputs, planes, outputs, stride, network.depth == 50))
+            groups[group - 1].append(kind(inputs, planes, outputs, stride, network.has_bottlenecks()))
         self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in groups)
         self.fc = nn.Linear(streams * outputs, network.classes)
 
@@ -135,7 +148,8 @@ class RevNet(Net):
     """Two streams: the first and the second half of the stem's channels; the head takes the first stream's features, then the second's."""
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network, InvertibleBlock if network.downsample == "invertible" else RevBlock, 2, nn.MaxPool2d(2, 2))
+        kind = InvertibleBlock if network.downsample == "invertible" else VariantBlock if network.bottleneck == "variant" else RevBlock
+        super().__init__(network, kind, 2, nn.MaxPool2d(2, 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x1, x2 = self.stem(x).chunk(2, 1)

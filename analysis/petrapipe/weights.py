@@ -5,7 +5,7 @@
     to_petra("resnet18.pth", "weights.h5")         # for petra train --set model.weights=weights.h5
     to_petra("gpt2.safetensors", "gpt2.h5", heads=12)
 
-The network (family, depth, stem, width, classes) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
+The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
 has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs. Convolutions are (out, in, height,
 width), linear layers (out, in), everything of a batch norm (channels,)."""
 
@@ -19,7 +19,7 @@ import struct
 import warnings
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping
 
-from . import weights_transformers as transformers
+from . import weights_release as release, weights_transformers as transformers
 from .errors import Error, Unwritable
 from .modules import modules
 from .text import shown
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # of a tensor
 
-DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; petra has no other depths
-BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # by group; petra has no other depths of this shape
+DEPTHS = {(BLOCKS[depth], depth >= 50): depth for depth in BLOCKS}  # by these numbers and whether blocks are bottlenecks
 NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
 ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
 # Wrappers add these parts of names: torch.compile, FSDP and checkpointed activations anywhere, DataParallel at the front.
@@ -46,28 +46,34 @@ class Network:
     revnet-18 width 64, cifar stem, 10 classes
     """
 
-    def __init__(self, family: str, depth: int, width: int, stem: str, classes: int, downsample: str) -> None:
+    def __init__(self, family: str, depth: int, width: int, stem: str, classes: int, downsample: str, shape: str = "pyramid",
+                 bottleneck: str = "standard") -> None:
         self.family, self.depth, self.width = family, depth, width
-        self.stem, self.classes, self.downsample = stem, classes, downsample
+        self.stem, self.classes, self.downsample, self.shape, self.bottleneck = stem, classes, downsample, shape, bottleneck
 
     def __str__(self) -> str:
-        return f"{self.family}-{self.depth} width {self.width}, {self.stem} stem, {self.classes} classes"
+        words = [f"{self.family}-{self.depth} width {self.width}", f"{self.stem} stem"]
+        words += ["constant shape"] if self.shape == "constant" else ["variant bottleneck"] if self.bottleneck == "variant" else []
+        return ", ".join(words + [f"{self.classes} classes"])
+
+    def has_bottlenecks(self) -> bool:
+        return self.shape == "pyramid" and self.depth >= 50
 
     def settings(self) -> str:
         """Returns the options of petra that make this network."""
         values = {"family": self.family, "depth": self.depth, "width": self.width, "stem": self.stem, "classes": self.classes}
-        if self.downsample != "conv":
-            values["downsample"] = self.downsample
+        defaults = {"downsample": "conv", "shape": "pyramid", "bottleneck": "standard"}
+        values |= {key: getattr(self, key) for key, default in defaults.items() if getattr(self, key) != default}
         return " ".join(f"--set model.{key}={value}" for key, value in values.items())
 
     def blocks(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yields (group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs are those of a
         stream."""
         inputs = self.width
-        for group, count in enumerate(BLOCKS[self.depth]):
+        for group, count in enumerate(BLOCKS[self.depth] if self.shape == "pyramid" else (self.depth,)):
             for index in range(count):
                 planes = self.width if self.downsample == "invertible" else self.width << group
-                outputs = self.width << 2 * group if self.downsample == "invertible" else planes * (4 if self.depth == 50 else 1)
+                outputs = self.width << 2 * group if self.downsample == "invertible" else planes * (4 if self.has_bottlenecks() else 1)
                 yield group + 1, index, 2 if group and not index else 1, inputs, planes, outputs
                 inputs = outputs
 
@@ -93,13 +99,14 @@ def tensors(network: Network | transformers.Transformer) -> Iterator[tuple[str, 
     for group, index, stride, inputs, planes, outputs in network.blocks():
         number += 1
         petra, torch = f"{number:02d}", f"layer{group}.{index}"
-        sides = [(planes, inputs, 1), (planes, planes, 3), (outputs, planes, 1)] if network.depth == 50 else [
+        read = outputs if network.bottleneck == "variant" else inputs  # by the first convolution
+        sides = [(planes, read, 1), (planes, planes, 3), (outputs, planes, 1)] if network.has_bottlenecks() else [
             (planes, inputs, 3), (outputs, planes, 3)]
         for i, (out, into, kernel) in enumerate(sides, 1):
             yield from unit(f"{petra}/conv{i}", f"{torch}.conv{i}", f"{torch}.bn{i}", out, into, kernel)
         if (stride == 1 and inputs == outputs) or network.downsample == "invertible":
             continue
-        for stream in ("1", "2") if streams == 2 and network.depth == 50 else ("",):
+        for stream in ("1", "2") if streams == 2 and network.has_bottlenecks() else ("",):
             shortcut = f"{torch}.downsample{stream}"
             yield from unit(f"{petra}/shortcut{stream}", f"{shortcut}.0", f"{shortcut}.1", outputs, inputs, 1)
     yield f"{number + 1:02d}/fc/weight", "fc.weight", (network.classes, streams * outputs)
@@ -108,15 +115,21 @@ def tensors(network: Network | transformers.Transformer) -> Iterator[tuple[str, 
 
 def network_of(path: str, counts: tuple[int, ...], shape: Callable[[str], Shape], has_conv3: bool, has_shortcut: bool, head: str) -> Network:
     """Returns the network with these numbers of blocks by group; shape(name) is the shape of a tensor by its name in the state_dict."""
-    if counts not in DEPTHS or (has_conv3 and counts == (2, 2, 2, 2)):
-        raise Error(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18) or 3, 4, 6, 3 (34 or 50)")
+    constant = counts[1:] == (0, 0, 0) and counts[0] > 0 and not has_conv3 and not has_shortcut
+    if not constant and (counts, has_conv3) not in DEPTHS:
+        raise Error(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18), 3, 4, 6, 3 (34 or 50), "
+                    "3, 4, 23, 3 (101) or a single group without shortcuts (constant shape)")
     stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
-    if len(stem) != 4 or stem[2] not in (3, 7) or len(first) != 4 or len(fc) != 2 or stem[0] not in (first[1], 2 * first[1]):
+    if len(stem) != 4 or stem[2] not in (3, 7) or len(first) != 4 or len(fc) != 2 or stem[0] not in (first[0], 2 * first[0]) or (
+            constant and stem[0] == first[0]):
         raise Error(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra has these; expected "
                     "7x7 or 3x3 and one or two streams")
-    family = "revnet" if stem[0] == 2 * first[1] else "resnet"
-    return Network(family, 50 if has_conv3 else DEPTHS[counts][0], first[1], "imagenet" if stem[2] == 7 else "cifar", fc[0],
-                   "invertible" if family == "revnet" and not has_shortcut and not has_conv3 else "conv")
+    family, stem_name = "revnet" if stem[0] == 2 * first[0] else "resnet", "imagenet" if stem[2] == 7 else "cifar"
+    if constant:
+        return Network(family, counts[0], first[0], stem_name, fc[0], "conv", shape="constant")
+    return Network(family, DEPTHS[counts, has_conv3], first[0], stem_name, fc[0],
+                   "invertible" if family == "revnet" and not has_shortcut and not has_conv3 else "conv",
+                   bottleneck="variant" if family == "revnet" and has_conv3 and first[1] != first[0] else "standard")
 
 
 def network_of_petra(path: str, label: str, shapes: Mapping[str, Shape]) -> Network | transformers.Transformer:
@@ -124,9 +137,12 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, Shape]) -> Netw
     if (found := transformers.network_of_petra(path, label, shapes)) is not None:
         return found
     blocks = {name.split("/")[0] for name in shapes}
-    counts = {10: (2, 2, 2, 2), 18: (3, 4, 6, 3)}.get(len(blocks))
+    fc, first = shapes.get(f"{len(blocks):02d}/fc/weight", ()), shapes.get("02/conv1/weight", ())
+    # In a network of constant shape, and only there, the head has two features for each channel of the first block.
+    constant = len(fc) == 2 and len(first) == 4 and fc[1] == 2 * first[0]
+    counts = (len(blocks) - 2, 0, 0, 0) if constant else {sum(groups) + 2: groups for groups in BLOCKS.values()}.get(len(blocks))
     if not counts:
-        raise Error(f"{path}: {len(blocks)} blocks; expected the 10 of depth 18 or the 18 of depth 34 and 50")
+        raise Error(f"{path}: {len(blocks)} blocks; expected the 10 of depth 18, the 18 of depths 34 and 50, the 35 of depth 101, or constant shape")
     names = {"conv1.weight": "01/conv/weight", "layer1.0.conv1.weight": "02/conv1/weight", "fc.weight": f"{len(blocks):02d}/fc/weight"}
 
     def shape(name):
@@ -267,7 +283,7 @@ def read_torch(path: str, key: str | None) -> dict[str, numpy.ndarray]:
     if key:
         if not isinstance(found, dict) or key not in found:
             raise Error(f"{path}: has no '{key}'")
-        found = found[key]
+        found = release.state_of(found[key]) if release.is_state_list(found[key]) else found[key]
     if not isinstance(found, dict) or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
         names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
         raise Error(f"{path}: no state_dict" + (f"; one may be under --key {' or '.join(names)}" if names else ""))

@@ -35,6 +35,10 @@ PETRA_CHOICE(petra_family, PETRA_FAMILY_CHOICES);
 PETRA_CHOICE(petra_stem, PETRA_STEM_CHOICES);
 #define PETRA_DOWNSAMPLE_CHOICES(X) X(PETRA_DOWNSAMPLE_CONV, "conv") X(PETRA_DOWNSAMPLE_INVERTIBLE, "invertible")
 PETRA_CHOICE(petra_downsample, PETRA_DOWNSAMPLE_CHOICES);
+#define PETRA_SHAPE_CHOICES(X) X(PETRA_SHAPE_PYRAMID, "pyramid") X(PETRA_SHAPE_CONSTANT, "constant")
+PETRA_CHOICE(petra_model_shape, PETRA_SHAPE_CHOICES);
+#define PETRA_BOTTLENECK_CHOICES(X) X(PETRA_BOTTLENECK_STANDARD, "standard") X(PETRA_BOTTLENECK_VARIANT, "variant")
+PETRA_CHOICE(petra_bottleneck, PETRA_BOTTLENECK_CHOICES);
 #define PETRA_PARTITION_CHOICES(X) \
   X(PETRA_PARTITION_BLOCK, "block") X(PETRA_PARTITION_BALANCED, "balanced") X(PETRA_PARTITION_LIST, "list")
 PETRA_CHOICE(petra_partition_kind, PETRA_PARTITION_CHOICES);
@@ -194,9 +198,11 @@ typedef struct petra_config {
   } data;
   struct {
     petra_family family;
-    int64_t depth; /* 18, 34, 50; transformers: number of blocks */
+    int64_t depth; /* 18, 34, 50, 101; transformers and networks of constant shape: number of blocks */
     int64_t width; /* channels of one stream in the first group (64 in the paper); transformers: number of features */
     petra_stem stem;
+    petra_model_shape shape;
+    petra_bottleneck bottleneck;
     petra_downsample downsample;
     int64_t classes;
     int64_t context;         /* token sets: positions of a window */

@@ -92,9 +92,11 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(data.vocabulary, "0", 0, 65536, "number of possible tokens in a .bin file, which does not contain this number (GPT-2: 50257); a simulation with this number needs no file; 0: the number that the data set states"),
 
     CHOICE(model.family, "revnet", PETRA_FAMILY_CHOICES, "network; reversible: revnet and the transformers revgpt (tokens) and revvit (images); ordinary, for comparison: resnet, gpt, vit"),
-    INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers (18, 34 or 50); transformers: blocks, each with attention and an MLP, which can be stages of their own"),
+    INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers (18, 34, 50 or 101); with model.shape: constant: blocks, each of two convolutions; transformers: blocks, each with attention and an MLP, which can be stages of their own"),
     INTEGER(model.width, "64", 1, 4096, "revnet, resnet: channels of one stream in the first group of blocks (64 in the paper); transformers: features of a stream"),
     CHOICE(model.stem, "cifar", PETRA_STEM_CHOICES, "first layers; cifar: for small images (3x3); imagenet: for large images (7x7 and pooling)"),
+    CHOICE(model.shape, "pyramid", PETRA_SHAPE_CHOICES, "shape of the streams of a revnet or resnet; pyramid: each further group of blocks halves the image and doubles the width; constant (revnet): no block changes the image or the width, so that all blocks are reversible"),
+    CHOICE(model.bottleneck, "standard", PETRA_BOTTLENECK_CHOICES, "first block of a group of a revnet of depth 50 or 101; standard: its three convolutions read the input, and the second one halves the image; variant: a strided 1x1 convolution halves the image first, and the three convolutions read the result"),
     CHOICE(model.downsample, "conv", PETRA_DOWNSAMPLE_CHOICES, "how a RevNet halves its images; conv: strided convolutions; invertible: space to depth, which makes these blocks reversible (depth 18, 34)"),
     INTEGER(model.classes, "10", 2, 100000, "number of classes; gpt and revgpt use the vocabulary of data.set instead"),
     INTEGER(model.context, "128", 1, 65536, "sets of tokens: tokens per window; the label of each token is the token after it"),

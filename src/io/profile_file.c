@@ -37,6 +37,12 @@ static const attribute names[] = {{"family", offsetof(petra_profile, family)},
                                   {"stem", offsetof(petra_profile, stem)},
                                   {"downsample", offsetof(petra_profile, downsample)},
                                   {"precision", offsetof(petra_profile, precision)}};
+/* Older files lack these: their networks have the defaults of the config. */
+static const struct {
+  attribute name;
+  const char *missing;
+} newer_names[] = {{{"shape", offsetof(petra_profile, shape)}, "pyramid"},
+                   {{"bottleneck", offsetof(petra_profile, bottleneck)}, "standard"}};
 
 /* A data set of one value, or of a few statistics, for each stage or each size of a message. */
 typedef struct column {
@@ -158,6 +164,8 @@ static bool put_texts(hid_t file, const petra_profile *profile, const petra_prof
       {"method", about->method},
       {"family", profile->family},
       {"stem", profile->stem},
+      {"shape", profile->shape},
+      {"bottleneck", profile->bottleneck},
       {"downsample", profile->downsample},
       {"precision", profile->precision},
       {"clock", "CLOCK_MONOTONIC"},
@@ -267,6 +275,14 @@ typedef struct reader {
   void *values; /* room for those of a data set */
 } reader;
 
+static petra_status read_name(const reader *r, const attribute *name) {
+  char *text = NULL;
+  PETRA_TRY(petra_hdf5_get_text(r->file, name->name, &text));
+  snprintf((char *)r->profile + name->offset, sizeof r->profile->family, "%s", text);
+  petra_free(text);
+  return PETRA_OK;
+}
+
 static petra_status read_attributes(const reader *r) {
   char *at = (char *)r->profile;
   int32_t version;
@@ -278,12 +294,13 @@ static petra_status read_attributes(const reader *r) {
   for (size_t i = 0; i < COUNT(transformers); i++)
     if (H5Aexists(r->file->id, transformers[i].name) > 0)
       PETRA_TRY(petra_hdf5_get_i32(r->file, transformers[i].name, (int32_t *)(at + transformers[i].offset)));
-  for (size_t i = 0; i < COUNT(names); i++) {
-    char *text = NULL;
-    PETRA_TRY(petra_hdf5_get_text(r->file, names[i].name, &text));
-    snprintf(at + names[i].offset, sizeof r->profile->family, "%s", text);
-    petra_free(text);
-  }
+  for (size_t i = 0; i < COUNT(names); i++)
+    PETRA_TRY(read_name(r, &names[i]));
+  for (size_t i = 0; i < COUNT(newer_names); i++)
+    if (H5Aexists(r->file->id, newer_names[i].name.name) > 0)
+      PETRA_TRY(read_name(r, &newer_names[i].name));
+    else
+      snprintf(at + newer_names[i].name.offset, sizeof r->profile->family, "%s", newer_names[i].missing);
   return PETRA_OK;
 }
 

@@ -46,7 +46,7 @@ typedef struct petra_profile_message {
 enum { PETRA_PROFILE_MESSAGES = 32 };
 
 typedef struct petra_profile {
-  char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
+  char family[16], stem[16], shape[16], bottleneck[16], downsample[16], precision[16]; /* as the config names them */
   int32_t depth, width, classes, batch;
   int32_t image_height, image_width; /* 0 of tokens */
   /* for transformers: context for tokens, patch for images; else 0, and not in the file */

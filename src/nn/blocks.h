@@ -7,7 +7,9 @@
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X)                                                                                            \
-  X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head) X(embedding) X(patches) X(residual) X(sequence_head)
+  X(stem)                                                                                                              \
+  X(revblock)                                                                                                          \
+  X(downsample) X(variant) X(shuffle) X(resblock) X(head) X(embedding) X(patches) X(residual) X(sequence_head)
 
 #define PETRA_BLOCK_DECLARE(kind) extern const petra_block_ops petra_##kind##_ops;
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)

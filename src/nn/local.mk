@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	src/nn/block.c src/nn/block.h \
 	src/nn/block_attention.c \
 	src/nn/block_downsample.c \
+	src/nn/block_downsample_variant.c \
 	src/nn/block_embedding.c \
 	src/nn/block_head.c \
 	src/nn/block_invertible_downsample.c \

@@ -26,7 +26,9 @@ static char *details(const petra_config *config, char *text, size_t size) {
   const petra_family family = config->model.family;
   const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
   if (!families[family].transformer)
-    snprintf(text, size, "%s stem", petra_config_choice_name("model.stem", (int)config->model.stem));
+    snprintf(text, size, "%s stem%s%s", petra_config_choice_name("model.stem", (int)config->model.stem),
+             config->model.shape == PETRA_SHAPE_CONSTANT ? ", constant shape" : "",
+             config->model.bottleneck == PETRA_BOTTLENECK_VARIANT ? ", variant bottleneck" : "");
   else if (families[family].tokens)
     snprintf(text, size, "%lld heads, context %lld", heads, (long long)config->model.context);
   else
@@ -36,10 +38,10 @@ static char *details(const petra_config *config, char *text, size_t size) {
 
 void petra_model_describe(const petra_config *config, FILE *out) {
   const petra_family family = config->model.family;
+  const bool blocks = families[family].transformer || config->model.shape == PETRA_SHAPE_CONSTANT;
   char text[96];
-  fprintf(out, families[family].transformer ? "%s of %lld blocks, width %lld, %s" : "%s-%lld, width %lld, %s",
-          families[family].title, (long long)config->model.depth, (long long)config->model.width,
-          details(config, text, sizeof text));
+  fprintf(out, blocks ? "%s of %lld blocks, width %lld, %s" : "%s-%lld, width %lld, %s", families[family].title,
+          (long long)config->model.depth, (long long)config->model.width, details(config, text, sizeof text));
 }
 
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {

@@ -100,6 +100,8 @@ typedef struct petra_model {
   int32_t classes; /* logits per label: model.classes; of tokens the vocabulary */
   petra_stem stem;
   petra_downsample downsample;
+  petra_bottleneck bottleneck;
+  petra_model_shape shape;
   bool zero_init_residual;
   int32_t heads, patch;     /* transformers; patch: images; else 0 */
   petra_stream_shape input; /* shape of a sample of the data set */

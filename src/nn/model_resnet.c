@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RevNet and ResNet: depths 18, 34, 50, any width, CIFAR or ImageNet stem. */
+/* RevNet and ResNet: depths 18, 34, 50, 101, any width, CIFAR or ImageNet stem; RevNets of constant shape and any
+ * number of blocks. */
 #include "base/mem.h"
 #include "nn/blocks.h"
 #include "nn/model_private.h"
@@ -16,6 +17,7 @@ static const depth_table depths[] = {
     {18, false, {2, 2, 2, 2}},
     {34, false, {3, 4, 6, 3}},
     {50, true, {3, 4, 6, 3}},
+    {101, true, {3, 4, 23, 3}},
 };
 
 /* Returns the extent of the output of a window that slides over the images. */
@@ -63,9 +65,10 @@ static void make_stem(const petra_model *model, petra_block *block) {
   block->shape_out.channels = model->width;
 }
 
-/* F of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3; `planes` channels inside. */
-static void make_path(petra_block *block, bool bottleneck, int32_t planes, int32_t out, int stride) {
-  petra_stream_shape shape = block->shape_in;
+/* F of a block, which reads a stream of this shape: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3;
+ * `planes` channels inside. */
+static void make_path(petra_block *block, petra_stream_shape shape, bool bottleneck, int32_t planes, int32_t out,
+                      int stride) {
   if (bottleneck) {
     shape = add_unit(block, "conv1", "bn1", shape, planes, 1, 1, true);
     shape = add_unit(block, "conv2", "bn2", shape, planes, 3, stride, true);
@@ -86,14 +89,14 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
  * within F, and no ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of values
  * that are never negative would make every feature large. */
 static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
-  make_path(block, false, model->width, model->width << 2 * group, stride);
+  make_path(block, block->shape_in, false, model->width, model->width << 2 * group, stride);
   block->units[1].relu = false;
   petra_block_set_kind(block, stride != 1 ? &petra_shuffle_ops : &petra_revblock_ops);
 }
 
 static void make_group_block(const petra_model *model, petra_block *block, petra_stream_shape in, bool bottleneck,
                              int group, int index) {
-  int32_t planes = model->width << group;
+  int32_t planes = model->width << group, channels = bottleneck ? 4 * planes : planes;
   int stride = index == 0 && group > 0 ? 2 : 1;
   bool revnet = model->family == PETRA_FAMILY_REVNET;
   snprintf(block->name, sizeof block->name, "group%d.block%d", group + 1, index + 1);
@@ -103,9 +106,16 @@ static void make_group_block(const petra_model *model, petra_block *block, petra
     make_invertible_block(model, block, group, stride);
     return;
   }
-  make_path(block, bottleneck, planes, bottleneck ? 4 * planes : planes, stride);
-  bool changes = stride != 1 || block->shape_out.channels != in.channels;
-  petra_block_set_kind(block, !revnet ? &petra_resblock_ops : changes ? &petra_downsample_ops : &petra_revblock_ops);
+  bool changes = stride != 1 || channels != in.channels;
+  bool variant = changes && model->bottleneck == PETRA_BOTTLENECK_VARIANT;
+  if (variant) /* F reads the output of a shortcut. */
+    make_path(block, slide(in, channels, 1, stride, 0), bottleneck, planes, channels, 1);
+  else
+    make_path(block, in, bottleneck, planes, channels, stride);
+  petra_block_set_kind(block, !revnet   ? &petra_resblock_ops
+                              : variant ? &petra_variant_ops
+                              : changes ? &petra_downsample_ops
+                                        : &petra_revblock_ops);
   if (!changes)
     return;
   if (revnet && bottleneck) {
@@ -131,8 +141,8 @@ static void make_head(const petra_model *model, petra_block *block, petra_stream
 }
 
 /* Returns the factor by which the sides of images are divided on the way to the head. */
-static int smallest_image(petra_stem stem) {
-  return stem == PETRA_STEM_IMAGENET ? 32 : 8;
+static int smallest_image(const petra_model *model) {
+  return (model->stem == PETRA_STEM_IMAGENET ? 4 : 1) * (model->shape == PETRA_SHAPE_CONSTANT ? 1 : 8);
 }
 
 /* Checks the requirements of model.downsample: invertible, such as images that can be halved evenly at every
@@ -146,7 +156,7 @@ static petra_status check_invertible(const petra_config *config, const petra_mod
                              "invertible needs model.depth 18 or 34: the first block of depth %d changes its width at "
                              "stride 1, which no space to depth can do",
                              model->depth);
-  int shrink = smallest_image(model->stem);
+  int shrink = smallest_image(model);
   if (model->input.height % shrink || model->input.width % shrink)
     return petra_config_fail(config, "model.downsample",
                              "images of %d x %d cannot be halved evenly for invertible; expected multiples of %d",
@@ -154,36 +164,74 @@ static petra_status check_invertible(const petra_config *config, const petra_mod
   return PETRA_OK;
 }
 
+/* Checks the requirements of model.shape: constant. */
+static petra_status check_constant(const petra_config *config, const petra_model *model) {
+  if (model->family != PETRA_FAMILY_REVNET)
+    return petra_config_fail(config, "model.shape", "constant is for model.family: revnet; expected pyramid");
+  if (model->downsample != PETRA_DOWNSAMPLE_CONV)
+    return petra_config_fail(config, "model.downsample",
+                             "invertible, but model.shape: constant never halves its images; expected conv");
+  return PETRA_OK;
+}
+
+/* Checks the requirements of model.bottleneck: variant. */
+static petra_status check_variant(const petra_config *config, const petra_model *model, bool bottleneck) {
+  if (model->family != PETRA_FAMILY_REVNET)
+    return petra_config_fail(config, "model.bottleneck", "variant is for model.family: revnet; expected standard");
+  if (model->shape == PETRA_SHAPE_CONSTANT)
+    return petra_config_fail(config, "model.bottleneck",
+                             "variant, but model.shape: constant has no bottlenecks; expected standard");
+  if (!bottleneck)
+    return petra_config_fail(config, "model.bottleneck",
+                             "variant needs model.depth 50 or 101: a network of depth %d has no bottlenecks",
+                             model->depth);
+  return PETRA_OK;
+}
+
+/* Gets the blocks of each group. */
+static petra_status find_depth(const petra_config *config, const petra_model *model, depth_table *out) {
+  if (model->shape == PETRA_SHAPE_CONSTANT) {
+    *out = (depth_table){model->depth, false, {model->depth}};
+    return check_constant(config, model);
+  }
+  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+    if (depths[i].depth == model->depth) {
+      *out = depths[i];
+      return PETRA_OK;
+    }
+  return petra_config_fail(config, "model.depth", "no network of depth %d; expected 18, 34, 50 or 101", model->depth);
+}
+
 petra_status petra_resnet_make(petra_model *model, const petra_config *config) {
   static const char *const others[] = {"model.heads", "model.context", "model.patch", NULL};
-  const depth_table *table = NULL;
-  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
-    if (depths[i].depth == model->depth)
-      table = &depths[i];
-  if (!table)
-    return petra_config_fail(config, "model.depth", "no network of depth %d; expected 18, 34 or 50", model->depth);
+  depth_table table;
+  model->shape = config->model.shape;
+  model->bottleneck = config->model.bottleneck;
+  model->downsample = config->model.downsample;
+  PETRA_TRY(find_depth(config, model, &table));
   PETRA_TRY(petra_model_refuse_keys(config, others));
   model->classes = (int32_t)config->model.classes;
   model->stem = config->model.stem;
-  model->downsample = config->model.downsample;
   model->zero_init_residual = config->model.zero_init_residual;
-  int shrink = smallest_image(model->stem);
+  int shrink = smallest_image(model);
   if (model->input.height < shrink || model->input.width < shrink)
     return petra_config_fail(config, "model.stem",
                              "images of %d x %d are too small for this stem; expected at least %d x %d",
                              model->input.width, model->input.height, shrink, shrink);
   if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
-    PETRA_TRY(check_invertible(config, model, table->bottleneck));
-  const int *blocks = table->blocks;
+    PETRA_TRY(check_invertible(config, model, table.bottleneck));
+  if (model->bottleneck == PETRA_BOTTLENECK_VARIANT)
+    PETRA_TRY(check_variant(config, model, table.bottleneck));
+  const int *blocks = table.blocks;
   PETRA_TRY(petra_allocate(&model->blocks, (size_t)(blocks[0] + blocks[1] + blocks[2] + blocks[3] + 2),
                            sizeof *model->blocks));
   petra_block *block = petra_model_next_block(model);
   make_stem(model, block);
   petra_stream_shape shape = block->shape_out;
   for (int group = 0; group < 4; group++)
-    for (int index = 0; index < table->blocks[group]; index++) {
+    for (int index = 0; index < table.blocks[group]; index++) {
       block = petra_model_next_block(model);
-      make_group_block(model, block, shape, table->bottleneck, group, index);
+      make_group_block(model, block, shape, table.bottleneck, group, index);
       shape = block->shape_out;
     }
   make_head(model, petra_model_next_block(model), shape);

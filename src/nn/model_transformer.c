@@ -113,7 +113,8 @@ static petra_status check_precision(const petra_config *config, const petra_mode
 }
 
 static petra_status check(const petra_config *config, const petra_model *model, int32_t vocabulary) {
-  static const char *const others[] = {"model.stem", "model.downsample", "model.zero_init_residual", NULL};
+  static const char *const others[] = {
+      "model.stem", "model.shape", "model.bottleneck", "model.downsample", "model.zero_init_residual", NULL};
   static const char *const of_tokens[] = {"model.classes", "model.patch", NULL}, *const of_images[] = {"model.context",
                                                                                                        NULL};
   PETRA_TRY(petra_model_refuse_keys(config, others));

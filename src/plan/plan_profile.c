@@ -17,6 +17,9 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
   snprintf(out->family, sizeof out->family, "%s", petra_config_choice_name("model.family", (int)config->model.family));
   snprintf(out->downsample, sizeof out->downsample, "%s",
            petra_config_choice_name("model.downsample", (int)config->model.downsample));
+  snprintf(out->shape, sizeof out->shape, "%s", petra_config_choice_name("model.shape", (int)config->model.shape));
+  snprintf(out->bottleneck, sizeof out->bottleneck, "%s",
+           petra_config_choice_name("model.bottleneck", (int)config->model.bottleneck));
   snprintf(out->stem, sizeof out->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
   snprintf(out->precision, sizeof out->precision, "%s",
            petra_config_choice_name("device.precision", (int)config->device.precision));
@@ -45,6 +48,8 @@ static petra_status check_network(const petra_plan *plan) {
              {"model.depth", NULL, NULL, profile->depth, own.depth},
              {"model.width", NULL, NULL, profile->width, own.width},
              {"model.stem", profile->stem, own.stem, 0, 0},
+             {"model.shape", profile->shape, own.shape, 0, 0},
+             {"model.bottleneck", profile->bottleneck, own.bottleneck, 0, 0},
              {"model.downsample", profile->downsample, own.downsample, 0, 0},
              {"model.classes", NULL, NULL, profile->classes, own.classes},
              {"model.context", NULL, NULL, profile->context, own.context},

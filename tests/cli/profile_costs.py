@@ -168,7 +168,8 @@ class Profile(ProgramTest):
 
     def test_other_networks_are_refused(self):
         self.profile()
-        for key, value, found in (("model.downsample", "invertible", "model.downsample: conv"), ("model.width", 2, "model.width: 1"), ("model.depth", 34, "model.depth: 18"),
+        for key, value, found in (("model.downsample", "invertible", "model.downsample: conv"), ("model.shape", "constant", "model.shape: pyramid"),
+                                  ("model.width", 2, "model.width: 1"), ("model.depth", 34, "model.depth: 18"),
                                   ("model.family", "resnet", "model.family: revnet"), ("model.classes", 11, "model.classes: 10"),
                                   ("model.stem", "imagenet", "model.stem: cifar"), ("data.batch", 9, "data.batch: 8"),
                                   ("device.precision", "fp64", "device.precision: fp32")):

@@ -35,7 +35,8 @@ def draw_model(r):
         return {"data.set": "shapes", "model.family": "revvit", "model.depth": 2, "model.width": 8, "model.heads": 2, "model.patch": 8}
     found = {"data.set": "shapes", "model.family": r.choice(["revnet", "revnet", "resnet"]), "model.width": r.choice([1, 2]),
              "data.augment": r.choice(["[]", "[crop, flip]"]), "data.recalibrate": r.choice([0, 2])}
-    return {**found, "model.downsample": "invertible"} if found["model.family"] == "revnet" and r.random() < 0.3 else found
+    others = [{"model.downsample": "invertible"}, {"model.depth": 50, "model.bottleneck": "variant"}, {"model.depth": r.choice([1, 3, 5]), "model.shape": "constant"}]
+    return {**found, **r.choice(others)} if found["model.family"] == "revnet" and r.random() < 0.4 else found
 
 
 def draw_method(r):

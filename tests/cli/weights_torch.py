@@ -17,18 +17,19 @@ ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis
 sys.path.insert(0, ANALYSIS)
 import entry  # noqa: E402: from the folder of the scripts
 import petrapipe  # noqa: E402
-from petrapipe import modules, weights  # noqa: E402
+from petrapipe import modules, weights, weights_release  # noqa: E402
 
 NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"), ("revnet", 50, "cifar", "conv"),
             ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
-            ("resnet", 50, "imagenet", "conv")]
+            ("resnet", 50, "imagenet", "conv"), ("revnet", 50, "cifar", "conv", 2, "pyramid", "variant"), ("revnet", 101, "imagenet", "conv", 1),
+            ("revnet", 3, "cifar", "conv", 2, "constant"), ("revnet", 8, "imagenet", "conv", 2, "constant")]
 MORE = [("revnet", 50, "imagenet", "conv"), ("revnet", 34, "imagenet", "invertible"), ("resnet", 18, "imagenet", "conv")]
 LOGITS = os.path.join(os.path.dirname(ANALYSIS), "tests/reference/torch_logits.py")
 TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")
 
 
-def of_network(family, depth, stem, downsample, width=2):
-    values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width}
+def of_network(family, depth, stem, downsample, width=2, shape="pyramid", bottleneck="standard"):
+    values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width, "shape": shape, "bottleneck": bottleneck}
     return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
 
 
@@ -162,6 +163,20 @@ class Conversion(Weights):
             for name in ("conv1.weight", "bn1.bias", "layer2.0.downsample.0.weight", "layer3.1.bn2.running_mean", "fc.bias", *names):
                 self.assertIn(name, state)
 
+    def test_old_files_name_their_network(self):
+        """The label of a network of an older petra is the same as before; those of the newer networks differ, and petra compares them."""
+        for network, label in ((("revnet", 18, "cifar", "conv"), "revnet-18 width 2, cifar stem, 10 classes"),
+                               (("revnet", 50, "cifar", "conv", 2, "pyramid", "variant"), "revnet-50 width 2, cifar stem, variant bottleneck, 10 classes"),
+                               (("revnet", 3, "cifar", "conv", 2, "constant"), "revnet-3 width 2, cifar stem, constant shape, 10 classes")):
+            self.initial("a.h5", *of_network(*network))
+            self.convert("a.h5", "model.npz")
+            self.convert("model.npz", "b.h5")
+            for name in "a.h5", "b.h5":
+                with h5py.File(self.path(name), "r") as file:
+                    self.assertEqual(file.attrs["model"], label)
+        self.bad(2, ["a.h5: weights of revnet-3 width 2, cifar stem, constant shape", "expected those of revnet-18"], "init", "small.yaml",
+                 "--set", "model.width=2", "--set", "model.weights=a.h5", "--output", "out")
+
     def test_script(self):
         self.initial("a.h5")
         run = subprocess.run([sys.executable, os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "b.npz"], cwd=self.folder,
@@ -261,6 +276,152 @@ class Conversion(Weights):
                 call[0](*call[1:])
         before = "import signal, sys; sys.path.insert(0, sys.argv[1]); import entry, petrapipe.weights; print(signal.getsignal(signal.SIGPIPE).name)"
         self.assertEqual(subprocess.run([sys.executable, "-B", "-c", before, ANALYSIS], capture_output=True, text=True, check=True).stdout, "SIG_IGN\n")
+
+
+# The layers of the release of PETRA's authors (github.com/stephane-rivaud/PETRA, async_torch/models/models_RevNet.py), by name and shape, with the
+# channels of one stream: a convolution has a bias, and every layer names its shortcuts.
+def release_conv(suffix, outputs, inputs, kernel):
+    return {f"weight_conv{suffix}": (outputs, inputs, kernel, kernel), f"bias_conv{suffix}": (outputs,), f"weight_bn{suffix}": (outputs,),
+            f"bias_bn{suffix}": (outputs,)}
+
+
+def release_layer(convs, shortcuts):
+    parameters = {}
+    for suffix, sizes in [*convs.items(), *shortcuts.items()]:
+        parameters |= release_conv(suffix, *sizes) if sizes else {name: (0,) for name in release_conv(suffix, 1, 1, 1)}
+    return parameters
+
+
+def release_basic(inputs, outputs, downsample):
+    return release_layer({"_1": (outputs, inputs, 3), "_2": (outputs, outputs, 3)}, {"_ds": (outputs, inputs, 1) if downsample else None})
+
+
+def release_bottleneck(inputs, hidden, outputs, downsample, variant):
+    shortcut = (outputs, inputs, 1) if downsample else None
+    return release_layer({"_1": (hidden, outputs if variant else inputs, 1), "_2": (hidden, hidden, 3), "_3": (outputs, hidden, 1)},
+                         {"_ds": shortcut, "_tilde_ds": shortcut})
+
+
+def release_network(depth, variant, blocks, classes, kernel):
+    """[parameters of each layer] of make_layers_revnetDEPTH, or of make_layers_revnet_fixed_size with so many blocks of 128 channels a stream."""
+    if blocks:
+        inner, first, inputs = [release_basic(128, 128, False)] * blocks, 128, 128
+    else:
+        groups, inner, first, inputs = {18: (2, 2, 2, 2), 101: (3, 4, 23, 3)}.get(depth, (3, 4, 6, 3)), [], 64, 64
+        for group, count in enumerate(groups):
+            for _ in range(count):
+                hidden = 64 << group
+                outputs = hidden if depth < 50 else 4 * hidden
+                inner.append(release_basic(inputs, outputs, inputs != outputs) if depth < 50 else
+                             release_bottleneck(inputs, hidden, outputs, inputs != outputs, variant))
+                inputs = outputs
+    return [release_conv("", 2 * first, 3, kernel), *inner, {"weight": (classes, 2 * inputs), "bias": (classes,)}]
+
+
+def release_statistics(layer):
+    """{name: shape}; a basic block calls its first running mean running_mean, its variance running_var_1."""
+    found = {f"running_{kind}{name.removeprefix('weight_bn')}": shape for kind in ("mean", "var") for name, shape in layer.items() if "weight_bn" in name}
+    if "weight_bn_2" in layer and "weight_bn_3" not in layer:
+        found["running_mean"] = found.pop("running_mean_1")
+    return found
+
+
+RELEASE = [("revnet18", 18, False, 0), ("revnet34", 34, False, 0), ("revnet50", 50, False, 0), ("revnet50_variant", 50, True, 0),
+           ("revnet101", 101, False, 0), ("revnet101_variant", 101, True, 0), ("fixed_size", 0, False, 20)]
+
+
+class Release(Weights):
+    def options(self, depth, variant, blocks, classes, stem):
+        return of_network("revnet", depth or blocks, stem, "conv", 128 if blocks else 64, "constant" if blocks else "pyramid",
+                          "variant" if variant else "standard") + ["--set", f"model.classes={classes}"]
+
+    def test_parameter_counts(self):
+        """petra's parameters and the biases of the release's convolutions are the parameters of the release."""
+        for name, depth, variant, blocks in RELEASE:
+            for stem, classes, kernel in (("cifar", 10, 3), ("imagenet", 1000, 7)):
+                layers = release_network(depth, variant, blocks, classes, kernel)
+                sizes = [(key, int(numpy.prod(shape))) for layer in layers for key, shape in layer.items()]
+                total, biases = sum(size for _, size in sizes), sum(size for key, size in sizes if key.startswith("bias_conv"))
+                found = self.good_json("inspect", "small.yaml", *self.options(depth, variant, blocks, classes, stem))["parameters"]
+                print(f"{name}, {stem}, {classes} classes: {total} parameters in the release, {biases} of them biases of convolutions, {found} in petra")
+                self.assertEqual(found + biases, total, name)
+
+    def test_names(self):
+        """A state_list becomes a state_dict with all names of the network and the biases."""
+        for name, depth, variant, blocks in RELEASE:
+            layers = release_network(depth, variant, blocks, 10, 3)
+            state = [({key: numpy.empty(shape, "V0") for key, shape in layer.items()}, {}, {key: numpy.empty(shape, "V0") for key, shape in
+                      release_statistics(layer).items()}, {}, []) for layer in layers]
+            self.assertTrue(weights_release.is_state_list(state))
+            shapes = {key: value.shape for key, value in weights_release.state_of(state).items()}
+            network = weights.network_of_state(name, shapes)
+            self.assertEqual((network.family, network.depth, network.bottleneck, network.shape), (
+                "revnet", depth or blocks, "variant" if variant else "standard", "constant" if blocks else "pyramid"))
+            wanted = {key: shape for _, key, shape in weights.tensors(network)}
+            biases = {key.removesuffix("weight") + "bias": shape[:1] for key, shape in wanted.items() if len(shape) == 4}
+            self.assertEqual(shapes, wanted | biases, name)
+
+    def test_checkpoint(self):
+        """A file as the release writes it, and the logits of the same network with its biases, for constant shape."""
+        if not TORCH:
+            self.skipTest("PETRA_TEST_TORCH_PYTHON is not set: no Python with torch, numpy and h5py")
+        self.write("make.py", """
+import torch
+from torch.nn import functional as F
+torch.manual_seed(1)
+
+def statistics(n, mean, variance):
+    return {mean: torch.randn(n), variance: torch.rand(n) + 0.5}
+
+def conv(o, i, suffix):
+    return {f"weight_conv{suffix}": torch.randn(o, i, 3, 3) / 4, f"bias_conv{suffix}": torch.randn(o), f"weight_bn{suffix}": torch.rand(o) + 0.5,
+            f"bias_bn{suffix}": torch.randn(o)}
+
+def block():
+    empty = {f"{kind}_ds": torch.empty(0) for kind in ("weight_conv", "bias_conv", "weight_bn", "bias_bn")}
+    return (conv(2, 2, "_1") | empty | conv(2, 2, "_2"), {}, statistics(2, "running_mean", "running_var_1") |
+            {"running_mean_ds": torch.empty(0), "running_var_ds": torch.empty(0)} | statistics(2, "running_mean_2", "running_var_2"), {}, [])
+
+layers = [(conv(4, 3, ""), {}, statistics(4, "running_mean", "running_var"), {}, []), block(), block(),
+          ({"weight": torch.randn(10, 4), "bias": torch.randn(10)}, {}, {}, {}, [])]
+torch.save({"epoch": 3, "state_list": layers, "best_acc": torch.tensor(0.5), "run_id": None}, "release.pth")
+
+def unit(x, layer, suffix, mean, variance):
+    p, s = layer[0], layer[2]
+    y = F.conv2d(x, p[f"weight_conv{suffix}"], p[f"bias_conv{suffix}"], 1, 1)
+    return F.relu(F.batch_norm(y, s[mean], s[variance], p[f"weight_bn{suffix}"], p[f"bias_bn{suffix}"]))
+
+images = torch.randn(2, 3, 8, 8)
+a, b = unit(images, layers[0], "", "running_mean", "running_var").chunk(2, 1)
+for layer in layers[1:-1]:
+    first = unit(a, layer, "_1", "running_mean", "running_var_1")
+    a, b = b + unit(first, layer, "_2", "running_mean_2", "running_var_2"), a
+logits = F.linear(torch.cat([a, b], 1).mean((2, 3)), layers[-1][0]["weight"], layers[-1][0]["bias"])
+torch.save([images, logits], "logits.pth")
+""")
+        self.write("compare.py", """
+import sys
+import torch
+sys.path.insert(0, sys.argv[1])
+import petrapipe
+images, logits = torch.load("logits.pth")
+model = petrapipe.of_state_dict(torch.load("a.pt")).eval()
+print(float((model(images) - logits).abs().max() / logits.abs().max()))
+""")
+        self.assertEqual(self.torch_run("make.py").stderr, "")
+        run = self.torch_run(os.path.join(ANALYSIS, "weights_pytorch.py"), "release.pth", "a.h5", "--key", "state_list")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertEqual(run.stdout, "a.h5: 27 tensors; 5 biases of convolutions are now in the running means\nits network: --set model.family=revnet "
+                         "--set model.depth=2 --set model.width=2 --set model.stem=cifar --set model.classes=10 --set model.shape=constant\n")
+        self.assertEqual(self.torch_run(os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "a.pt").stderr, "")
+        run = self.torch_run("compare.py", ANALYSIS)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertLess(float(run.stdout), 1e-5)  # single precision
+        settings = ["--set", "model.shape=constant", "--set", "model.depth=2", "--set", "model.width=2", "--set", "model.weights=a.h5"]
+        self.assertEqual(len(self.initial("b.h5", *settings)), 27)
+
+    def torch_run(self, *arguments):
+        return subprocess.run([TORCH, "-B", *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
 
 
 class FineTuning(Weights):

@@ -51,6 +51,10 @@ RUNS = {
     "backprop-resnet18-k1": ("resnet", 18, 2, "backprop", 1, 6, 16, 0.02, 1e-9),
     "backprop-resnet50-k1": ("resnet", 50, 2, "backprop", 1, 2, 32, 0.005, 1e-9),
     "petra-revnet18-invertible-k1": ("revnet", 18, 2, "petra", 1, 60, 16, 0.005, 1e-9),
+    "petra-revnet50-variant-k1": ("revnet", 50, 2, "petra", 1, 40, 16, 0.02, 1e-9),
+    "backprop-revnet50-variant-k3": ("revnet", 50, 2, "backprop", 3, 6, 16, 0.005, 1e-9),
+    "petra-revnet4-constant-k1": ("revnet", 4, 2, "petra", 1, 24, 8, 0.02, 1e-10),
+    "petra-revnet4-constant-k3": ("revnet", 4, 2, "petra", 3, 24, 8, 0.02, 1e-10),
     "petra-revnet18-narrow-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
     "petra-revnet18-narrow-late-k3": ("revnet", 18, 2, "petra", 3, 40, 16, 0.02, 1e-10),
     "petra-revnet18-narrow-one-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
@@ -80,12 +84,18 @@ LATE = {
     "petra-revnet18-narrow-one-late-k1": {"extra_delay": 4, "stages": 1},
     "approximate-input-revnet18-narrow-one-late-k3": {"extra_delay": 7, "stages": 1},
 }
-DOWNSAMPLE = {"petra-revnet18-invertible-k1": "invertible"}  # an attribute of these runs alone; the others have "conv"
+# The word of a name and the attribute that the runs with this word have.
+OTHER_REVNETS = {"invertible": {"downsample": "invertible"}, "variant": {"bottleneck": "variant"}, "constant": {"shape": "constant"}}
+
+
+def word_of(name):
+    """The word of OTHER_REVNETS in the name of a run, or ""."""
+    return next((word for word in OTHER_REVNETS if word in name.split("-")), "")
 
 
 def init_of(name):
     family, depth = RUNS[name][:2]
-    kind = DOWNSAMPLE.get(name, "narrow" if name in LATE else "")
+    kind = word_of(name) or ("narrow" if name in LATE else "")
     return f"init-{family}{depth if family.endswith('net') else ''}{'-' + kind if kind else ''}.h5"
 
 
@@ -94,7 +104,7 @@ def settings_of(name):
     return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
             "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
-                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {}) | LATE.get(name, {}) | (
+                OTHER_REVNETS.get(word_of(name), {})) | LATE.get(name, {}) | (
                 TOKENS if "gpt" in family else IMAGES if "vit" in family else {})
 
 
@@ -154,7 +164,7 @@ def make(name, folder, data, fnv1a):
     path = os.path.join(folder, init)
     if not os.path.exists(path):
         store.write(path, store.initial(blocks, SEED),
-                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", "downsample") + run.TRANSFORMER if n in settings} | {"seed": SEED})
+                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", *run.OF_REVNETS) + run.TRANSFORMER if n in settings} | {"seed": SEED})
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
     drift, left_out = drift_of(settings, data, start, final)

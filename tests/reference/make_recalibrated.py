@@ -20,6 +20,7 @@ import torch.nn.functional as F
 import make_data
 import make_golden
 import nets
+import run
 import store
 
 NAMES = ("petra-revnet18-k1", "petra-revnet50-k1", "backprop-resnet18-k1")
@@ -69,7 +70,7 @@ def main():
             file.write(make_data.records(make_data.RECORDS)[:RECORDS].tobytes())
         for name in NAMES:
             s = make_golden.settings_of(name)
-            blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
+            blocks = run.build(s)
             weights = store.to_torch(store.read(os.path.join(sys.argv[1], f"{name}.h5"), blocks), torch.float64)
             batches = store.Records(data, s["batch"], torch.float64)
             everything = store.Records(data, RECORDS, torch.float64)(0)

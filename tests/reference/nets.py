@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RevNet and ResNet of depth 18, 34 and 50 as lists of blocks (stem, residual blocks, head), written as pure functions.
+"""RevNet and ResNet of depth 18, 34, 50 and 101, and RevNets of constant shape, as lists of blocks (stem, residual blocks, head), written as pure functions.
 
 A block knows the names and shapes of its tensors and computes its outputs from a dictionary of tensors and its input
 streams. It holds no tensor and knows no schedule. Batch norm always normalises with the statistics of the batch; where a
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 BN_EPS = 1e-5
 BN_MOMENTUM = 0.1
 
-BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 def conv_tensors(prefix, outputs, inputs, kernel):
@@ -138,6 +138,28 @@ class RevBlock(Block):
         return y
 
 
+class VariantBlock(RevBlock):
+    """A bottleneck of the second kind. Where it is not reversible its shortcuts come first: with u = shortcut1(x1), y1 =
+    shortcut2(x2) + f(u), y2 = u; all three convolutions of f have stride 1."""
+
+    def __init__(self, bottleneck, inputs, planes, stride):
+        super().__init__(bottleneck, inputs, planes, stride)
+        if not self.reversible:
+            self.tensors = [(n, (planes, self.outputs, 1, 1) if n == "conv1/weight" else shape) for n, shape in self.tensors]
+
+    def branch(self, p, x, stats=None):
+        h = x
+        for i, padding in ((1, 0), (2, 1), (3, 0)):
+            h = F.relu(batch_norm(p, f"bn{i}", conv(p, f"conv{i}", h, 1, padding), stats))
+        return h, None
+
+    def forward(self, p, xs, stats=None):
+        x1, x2 = xs
+        if not self.reversible:
+            x1, x2 = self.shortcut(p, "shortcut1", x1, stats), self.shortcut(p, "shortcut2", x2, stats)
+        return x2 + self.branch(p, x1, stats)[0], x1
+
+
 class InvertibleBlock(Block):
     """A block of a network without strided shortcuts: `planes` channels inside f, which ends in its batch norm. Where it
     downsamples, s makes four channels of every 2 x 2 pixels: y1 = s(x2) + f(x1), y2 = s(x1)."""
@@ -200,13 +222,17 @@ class ResBlock(Block):
         return (F.relu(h + x),)
 
 
-def build(family, depth, width=64, stem="cifar", classes=10, downsample="conv"):
+def build(family, depth, width=64, stem="cifar", classes=10, downsample="conv", shape="pyramid", bottleneck="standard"):
     """The list of blocks, stem and head included."""
+    if shape == "constant":
+        return ([Stem(2 * width, stem == "imagenet", 2)] + [RevBlock(False, width, width, 1) for _ in range(depth)]
+                + [Head(2 * width, classes)])
     if downsample == "invertible":
         return build_invertible(family, depth, width, stem, classes)
     if family not in ("revnet", "resnet") or depth not in BLOCKS or stem not in ("cifar", "imagenet"):
         raise ValueError(f"no network {family}-{depth} with stem {stem}")
     streams, kind = (2, RevBlock) if family == "revnet" else (1, ResBlock)
+    kind = VariantBlock if bottleneck == "variant" else kind
     bottleneck = depth >= 50
     blocks = [Stem(width * streams, stem == "imagenet", streams)]
     channels = width

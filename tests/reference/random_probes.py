@@ -134,7 +134,7 @@ def train(program, folder, network, settings):
                  "model.weights": f"{folder}/init.h5", "data.set": "text" if "context" in network else "cifar10", "data.path": f"{folder}/data.bin",
                  "data.shuffle": "false", "data.augment": "[]", "run.epochs": 1000, "run.eval_every": 0, "optim.lr_scaling": "none",
                  "lr.warmup_epochs": 0, "lr.milestones": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
-    settings |= {f"model.{key}": network[key] for key in ("heads", "context", "patch", "downsample") if key in network}
+    settings |= {f"model.{key}": network[key] for key in ("heads", "context", "patch", *run.OF_REVNETS) if key in network}
     settings |= {"data.eval_share": 0} if "context" in network else {}
     with open(f"{folder}/config.yaml", "w", encoding="ascii") as file:
         file.write("run: {seed: 1}\n")

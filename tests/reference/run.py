@@ -23,6 +23,8 @@ def arguments():
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--stem", choices=("cifar", "imagenet"), default="cifar")
     p.add_argument("--downsample", choices=("conv", "invertible"), default="conv")
+    p.add_argument("--shape", choices=("pyramid", "constant"), default="pyramid")
+    p.add_argument("--bottleneck", choices=("standard", "variant"), default="standard")
     p.add_argument("--classes", type=int, help="default: 10; gpt, revgpt: 256, one for each byte")
     p.add_argument("--heads", type=int, default=0, help="transformers: of attention")
     p.add_argument("--context", type=int, default=0, help="gpt, revgpt: tokens of a window")
@@ -67,17 +69,19 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
 
 
 TRANSFORMER = ("heads", "context", "patch")
+# Settings of RevNets that are there only where they differ from these.
+OF_REVNETS = {"downsample": "conv", "shape": "pyramid", "bottleneck": "standard"}
 
 
 def build(s):
     """The blocks of the network of some settings."""
     if s["family"] in transformers.FAMILIES:
         return transformers.build(s["family"], s["depth"], s["width"], s["classes"], *(s.get(n, 0) for n in TRANSFORMER))
-    return nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
+    return nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], **{n: s[n] for n in OF_REVNETS if n in s})
 
 
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, downsample, TRANSFORMER, lag_error, extra_delay, stages); returns
+    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, OF_REVNETS, TRANSFORMER, lag_error, extra_delay, stages); returns
     (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
@@ -103,8 +107,7 @@ def main():
     if a.perturb:
         weights = perturbed(weights, a.perturb)
     settings = {name: getattr(a, name) for name in SETTINGS}
-    if a.downsample != "conv":
-        settings["downsample"] = a.downsample
+    settings |= {name: getattr(a, name) for name, default in OF_REVNETS.items() if getattr(a, name) != default}
     if a.optimiser != "sgd":
         settings["optimiser"] = a.optimiser
     settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
