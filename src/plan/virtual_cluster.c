@@ -87,6 +87,15 @@ static petra_status check_cluster(const petra_config *config, const petra_method
     return petra_config_fail(
         config, "cluster.stages",
         "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
+  if (method->program->local && config->cluster.message.backward_bytes > 0)
+    return petra_config_fail(config, "cluster.message.backward_bytes",
+                             "%lld with method %s, which sends nothing down; expected 0",
+                             (long long)config->cluster.message.backward_bytes, method->name);
+  if (method->program->local && config->cluster.cost.model == PETRA_COST_PROFILE)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "profile with method %s, of whose auxiliary heads no profile has the times; expected "
+                             "roofline, kernels or constant",
+                             method->name);
   if (counts_kernels(config))
     PETRA_TRY(check_kernels(config));
   if (has_host(config))
@@ -118,9 +127,9 @@ static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_c
   PETRA_TRY(petra_device_peaks_find(device, &peaks));
   if (config->cluster.cost.model == PETRA_COST_KERNELS)
     rates = petra_cluster_rates(config);
-  for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
+  for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
     petra_kernel_list list;
-    petra_plan_kernels(plan, b, &list);
+    petra_plan_kernels(plan, petra_plan_stage_block(plan, stage, i), &list);
     PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, &rates, list.kernel, list.count, &sum));
   }
   petra_roofline_cost(&sum, out);
@@ -150,9 +159,9 @@ static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   PETRA_TRY(petra_allocate(&cluster->host_costs, (size_t)plan->stages, sizeof *cluster->host_costs));
   for (int j = 0; j < plan->stages; j++) {
     petra_roofline_seconds sum = {0};
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
       petra_kernel_list list;
-      petra_plan_kernels(plan, b, &list);
+      petra_plan_kernels(plan, petra_plan_stage_block(plan, j, i), &list);
       petra_roofline_add_each(config->cluster.host.kernel_s, list.kernel, list.count, &sum);
     }
     petra_roofline_cost(&sum, &cluster->host_costs[j]);
