@@ -119,24 +119,27 @@ class LocalLearning(ProgramTest):
         self.good("train", "c.yaml", "--set", "stages.blocks=[3,7]", "--output", "two")
         self.equal(own("three"), own("two"))
         self.good("init", "c.yaml", "--output", "start")
-        with h5py.File(self.path("start/weights.h5"), "r+") as file:
+        with h5py.File(self.path("start/weights.h5"), "r") as old, h5py.File(self.path("moved.h5"), "w") as file:
+            file.attrs["model"] = old.attrs["model"]
+            old.copy("parameters", file)
             file["parameters/07/conv1/weight"][...] *= 2
             file["parameters/10/fc/weight"][...] += 0.125
-        self.good("train", "c.yaml", "--set", "model.weights=start/weights.h5", "--output", "moved")
+        self.good("train", "c.yaml", "--set", "model.weights=moved.h5", "--output", "moved")
         self.equal(own("three"), own("moved"))
         self.assertNotEqual(self.weights("three")["10/fc/weight"].tobytes(), self.weights("moved")["10/fc/weight"].tobytes())
         # With backprop stage 1 depends on the weights above, so that the test can fail.
         self.good("train", "c.yaml", "--set", "method.name=backprop", "--output", "a")
-        self.good("train", "c.yaml", "--set", "method.name=backprop", "--set", "model.weights=start/weights.h5", "--output", "b")
+        self.good("train", "c.yaml", "--set", "method.name=backprop", "--set", "model.weights=moved.h5", "--output", "b")
         self.assertNotEqual(self.weights("a")["02/conv1/weight"].tobytes(), self.weights("b")["02/conv1/weight"].tobytes())
 
     def test_resumed(self):
         for keep in "graph", "input", "nothing":
-            options = ["--set", f"method.keep={keep}", "--set", "method.accumulate=2", "--set", "run.checkpoint_every=5 microbatches"]
+            options = ["--set", f"method.keep={keep}", "--set", "method.accumulate=2", "--set", "run.checkpoint_every=5 microbatches", "--set",
+                       "run.keep_checkpoint=true", "--set", "data.limit=24"]
             self.good("train", "c.yaml", *options, "--output", "whole")
             shutil.rmtree(self.path("part"), ignore_errors=True)
-            self.good("train", "c.yaml", *options, "--set", "run.max_microbatches=5", "--output", "part")
-            self.good("train", "--resume", "part", "--set", "run.max_microbatches=0")
+            self.good("train", "c.yaml", *options, "--set", "run.epochs=1", "--output", "part")
+            self.good("train", "c.yaml", *options, "--output", "part", "--resume")
             self.equal(self.weights("whole"), self.weights("part"))
             with h5py.File(self.path("whole/run.h5"), "r") as a, h5py.File(self.path("part/run.h5"), "r") as b:
                 self.assertEqual(a["local/train_loss"][()].tobytes(), b["local/train_loss"][()].tobytes())
