@@ -305,16 +305,9 @@ START_TEST(transformers) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {revnet18,
-                                revnet18_imagenet_stem,
-                                revnet18_invertible,
-                                revnet34,
-                                revnet50,
-                                resnet18,
-                                resnet18_imagenet_stem,
-                                resnet50,
-                                transformers,
-                                auxiliary_heads};
+  const TTest *const tests[] = {
+      revnet18, revnet18_imagenet_stem, revnet18_invertible, revnet34, revnet50, resnet18, resnet18_imagenet_stem,
+      resnet50, transformers,           auxiliary_heads};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("gradients", tests, HARNESS_COUNT(tests));

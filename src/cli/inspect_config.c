@@ -312,9 +312,8 @@ static petra_status resize(petra_plan *plan, const char *text) {
   petra_model_fini(&plan->model);
   PETRA_TRY(petra_model_init(&plan->model, plan->config, &input, 0));
   PETRA_TRY(petra_partition_init(&plan->partition, plan->config, &plan->model));
-  return plan->method.program->local
-             ? petra_model_add_auxiliary(&plan->model, plan->stages, plan->partition.first)
-             : PETRA_OK;
+  return plan->method.program->local ? petra_model_add_auxiliary(&plan->model, plan->stages, plan->partition.first)
+                                     : PETRA_OK;
 }
 
 /* Returns true if its memory can be counted. */

@@ -88,8 +88,7 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   petra_status status = petra_group_init(worker);
   worker->epochs = (options->program_options->microbatches - 1) / options->program_options->batches + 1;
   if (status == PETRA_OK && options->program_options->local)
-    status =
-        petra_allocate(&worker->local, (size_t)(options->stages.count * worker->epochs), sizeof *worker->local);
+    status = petra_allocate(&worker->local, (size_t)(options->stages.count * worker->epochs), sizeof *worker->local);
   if (status != PETRA_OK)
     petra_worker_stage_destroy(&worker->base);
   else

@@ -49,8 +49,8 @@ typedef struct petra_worker_stage {
   petra_worker_stage_options options;
   petra_feed feed;
   petra_pending *evaluations;
-  petra_stage_losses *local; /* in a local program: of every stage, from 0, in every epoch; else NULL */
-  int64_t epochs;            /* with a training loss */
+  petra_stage_losses *local;      /* in a local program: of every stage, from 0, in every epoch; else NULL */
+  int64_t epochs;                 /* with a training loss */
   petra_late_loss late, new_late; /* the last loss, which the device may still compute; that of the present action */
   /* For groups (worker_group.c): */
   petra_thread_pool *pool; /* NULL: one action at a time */

@@ -109,7 +109,8 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_status status;
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
   PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[linear], dfeatures), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_backward_weights(backend, features, dlogits, gradients[linear], gradients[linear + 1]),
+  PETRA_TRY_GOTO(status,
+                 petra_op_linear_backward_weights(backend, features, dlogits, gradients[linear], gradients[linear + 1]),
                  done);
   for (int i = 0; i < pass->block->streams_in; i++)
     PETRA_TRY_GOTO(status, pool_backward(pass, i, dfeatures, gradients, &din->tensor[i]), done);

@@ -72,10 +72,10 @@ int64_t petra_stream_elements(const petra_stream_shape *stream);
 
 typedef struct petra_block {
   const petra_block_ops *ops;
-  bool reversible, reads_data, is_loss;   /* facts of its kind: rebuilds its input from its output, ... */
+  bool reversible, reads_data, is_loss; /* facts of its kind: rebuilds its input from its output, ... */
   bool auxiliary; /* a head of a stage below the last: its output streams are its input streams, unchanged */
-  int32_t number;                         /* from 1 */
-  char name[32];                          /* "stem", "group1.block2", "block3.attention", "head" */
+  int32_t number; /* from 1 */
+  char name[32];  /* "stem", "group1.block2", "block3.attention", "head" */
   int streams_in, streams_out;            /* 1 or 2; a block with a loss has 0 output streams */
   petra_stream_shape shape_in, shape_out; /* of each stream */
   int unit_count, path_count;             /* the first path_count units are F, in order */

@@ -71,8 +71,8 @@ static void free_list(tensor_list *list) {
 /* Call free_list even on failure; `list` has snapshots and room. */
 static petra_status make_list(const petra_network *network, tensor_list *list) {
   const petra_plan *plan = network->plan;
-  const size_t maximum = (size_t)(plan->model.block_count + plan->model.auxiliary_count) *
-                         (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  const size_t maximum =
+      (size_t)(plan->model.block_count + plan->model.auxiliary_count) * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
   PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
   for (int j = 0; j < plan->stages; j++)

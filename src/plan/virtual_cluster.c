@@ -87,10 +87,6 @@ static petra_status check_cluster(const petra_config *config, const petra_method
     return petra_config_fail(
         config, "cluster.stages",
         "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
-  if (method->program->local && config->cluster.message.backward_bytes > 0)
-    return petra_config_fail(config, "cluster.message.backward_bytes",
-                             "%lld with method %s, which sends nothing down; expected 0",
-                             (long long)config->cluster.message.backward_bytes, method->name);
   if (method->program->local && config->cluster.cost.model == PETRA_COST_PROFILE)
     return petra_config_fail(config, "cluster.cost.model",
                              "profile with method %s, of whose auxiliary heads no profile has the times; expected "
@@ -203,7 +199,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
     else
       *cost = stage_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
-    cost->backward_bytes = config->cluster.message.backward_bytes;
+    cost->backward_bytes = program->local ? 0 : config->cluster.message.backward_bytes;
     cost->gradient_bytes = config->cluster.message.gradient_bytes;
     if (model) {
       petra_plan_stage_summary(plan, r, &summary);

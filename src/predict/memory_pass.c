@@ -229,10 +229,9 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_samples(p, &p->forward[0]));
   const bool head = petra_program_has_loss(p->program, stage + 1), last = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status =
-      head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, p->label_count, &out,
-                                      &loss)
-           : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
+                                                        p->label_count, &out, &loss)
+                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!last)

@@ -16,9 +16,5 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-const petra_program_ops petra_program_local = {.name = "local",
-                                               .repeats = true,
-                                               .moment = PETRA_MOMENT_WINDOW,
-                                               .split_head = true,
-                                               .local = true,
-                                               .next = next};
+const petra_program_ops petra_program_local = {
+    .name = "local", .repeats = true, .moment = PETRA_MOMENT_WINDOW, .split_head = true, .local = true, .next = next};

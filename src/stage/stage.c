@@ -61,7 +61,8 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage + (size_t)blocks * sizeof *stage->sets));
   stage->options = *options;
   stage->blocks = blocks;
-  stage->compute = (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = options->auxiliary == 0};
+  stage->compute =
+      (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = options->auxiliary == 0};
   stage->records.blocks = stage->versions.blocks = blocks;
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */

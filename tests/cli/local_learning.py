@@ -57,6 +57,8 @@ class LocalLearning(ProgramTest):
         self.assertEqual([stage["bytes_down"] for stage in found["stages"]], [0, 0, 0])
         self.assertGreater(min(stage["bytes_up"] for stage in found["stages"][:2]), 0)
         self.assertEqual([stage["lag_max"] for stage in found["stages"]], [0, 0, 0])
+        self.write("equal.yaml", "cluster: {stages: 4, message: {forward_bytes: 8, backward_bytes: 8}}\nmethod: {name: dgl}\n")
+        self.assertEqual([stage["bytes_down"] for stage in self.good_json("simulate", "equal.yaml")["stages"]], [0] * 4)
         backprop = self.good_json("simulate", "c.yaml", "--set", "method.name=backprop")
         self.assertGreater(min(stage["bytes_down"] for stage in backprop["stages"][1:]), 0)
         self.assertEqual([stage["backward_bytes"] for stage in self.good_json("inspect", "c.yaml")["stages"]], [0, 0, 0])
@@ -102,6 +104,9 @@ class LocalLearning(ProgramTest):
             self.assertEqual(file["local/train_loss"][:, 2].tolist(), file["epoch/train_loss"][()].tolist())
             self.assertEqual(file["local/train_top1"][:, 2].tolist(), file["epoch/train_top1"][()].tolist())
             self.assertTrue(numpy.isfinite(file["local/train_loss"][()]).all())
+            losses = file["local/train_loss"][1].tolist()
+        self.assertEqual([stage["train_loss"] for stage in self.good_json("inspect", "one")["stages"]], losses)
+        self.assertIn("heads of the stages in epoch 2:", self.good("inspect", "one"))
         self.good("train", "c.yaml", "--set", "cluster.replicas=2", "--set", "data.batch=3", "--output", "two")
         with h5py.File(self.path("two/run.h5"), "r") as file:
             numpy.testing.assert_allclose(file["local/train_loss"][:, 2], file["epoch/train_loss"], rtol=1e-12)
@@ -165,8 +170,7 @@ class LocalLearning(ProgramTest):
         for sets, word in (["method.extra_delay=1"], "has no delay"), (["method.mitigation.weight_prediction=difference"], "has no delay"), \
                 (["method.mitigation.sync_warmup_epochs=1"], "has no delay"), (["cluster.cost.model=profile", "cluster.cost.profile=x.h5"], "x.h5"):
             self.bad(2 if word != "x.h5" else 1, word, "simulate", "c.yaml", *(w for s in sets for w in ("--set", s)))
-        self.write("equal.yaml", "cluster: {stages: 4, message: {forward_bytes: 8, backward_bytes: 8}}\nmethod: {name: dgl}\n")
-        self.bad(2, "sends nothing down", "simulate", "equal.yaml")
+        self.bad(2, "auxiliary heads", "profile", "c.yaml")
         self.write("s.schedule", "1: 1F0 1B0 1U0\n2: 2F0 2B0 2U0\n3: 3F0 3B0 3U0\n")
         self.bad(2, "losses of their own", "train", "c.yaml", "--set", "method.schedule=s.schedule")
 
