@@ -56,7 +56,7 @@ EXTRA_DIST += docs/manual.awk docs/optimiser-and-delay.png \
 # A page for each method, and the configs of its commands.
 EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/methods/train.yaml scripts/method_table \
 	docs/methods/1f1b.md docs/methods/README.md docs/methods/approximate-input.md docs/methods/backprop.md \
-	docs/methods/checkpoint.md docs/methods/ddg.md docs/methods/delayed-reversible.md docs/methods/delayed.md \
+	docs/methods/checkpoint.md docs/methods/ddg.md docs/methods/delayed-reversible.md docs/methods/delayed.md docs/methods/dgl.md \
 	docs/methods/dsp.md docs/methods/dualpipe-v.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
 	docs/methods/interleaved-zb.md docs/methods/interleaved.md docs/methods/looped-bfs.md docs/methods/petra-arrival.md docs/methods/petra.md \
 	docs/methods/pipedream-2bw.md docs/methods/pipedream.md docs/methods/reversible.md docs/methods/v-half.md docs/methods/v-min.md \

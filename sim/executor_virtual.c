@@ -241,11 +241,11 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
 static petra_status send_results(petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD && stage < executor->options->stages)
-    return send(executor, action, stage + 1, stage_cost(executor, stage)->forward_bytes);
-  if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
+    PETRA_TRY(send(executor, action, stage + 1, stage_cost(executor, stage)->forward_bytes));
+  if (action->kind == PETRA_ACTION_BACKWARD && petra_program_sends_down(executor->options, stage))
     return send(executor, action, stage - 1, stage_cost(executor, stage)->backward_bytes);
-  /* The B of a split head waits for its own loss. */
-  if (action->kind == PETRA_ACTION_FORWARD) {
+  /* The B of a split head, or of a stage with a head of its own, waits for its own loss. */
+  if (action->kind == PETRA_ACTION_FORWARD && petra_program_has_loss(executor->options, stage)) {
     const petra_packet own = {.stage = stage, .backward = true, .microbatch = action->microbatch};
     return deliver(executor, &own);
   }

@@ -212,6 +212,8 @@ static bool input_of(const petra_critical *critical, const record *action, int32
   *from = action->stage + (*kind == LINE_BACKWARD) - (*kind == LINE_FORWARD);
   if (*kind == LINE_EXCHANGE)
     return critical->options->replicas > 1;
+  if (*kind == LINE_BACKWARD && petra_program_has_loss(critical->program, action->stage))
+    return false;
   return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 &&
          *from <= stages;
 }

@@ -207,6 +207,51 @@ static void check_transformer(const char *family, const char *set) {
   training_close(&n.run);
 }
 
+/* The gradient of a tensor and its values, downloaded. */
+static void check_set_tensor(network *n, int b, int i, tally *result) {
+  petra_backend *backend = n->run.network->backend;
+  const petra_stage_sets *sets = &n->stage->sets[b];
+  petra_tensor *weight = sets->parameters.tensor[i];
+  training_tensor gradient = {.elements = weight->elements};
+  petra_tensor_spec spec;
+  double *values;
+  petra_block_parameter(&n->run.plan->model, petra_stage_block(n->stage, b), i, &spec);
+  snprintf(gradient.name, sizeof gradient.name, "%d/%s", b, spec.name);
+  must(petra_allocate(&values, (size_t)weight->elements, sizeof *values));
+  must(petra_allocate(&gradient.values, (size_t)weight->elements, sizeof *gradient.values));
+  must(petra_op_download(backend, weight, values, PETRA_HOST_F64));
+  must(petra_op_download(backend, sets->gradients.tensor[i], gradient.values, PETRA_HOST_F64));
+  check_tensor(n, weight, &gradient, values, result);
+  petra_free(gradient.values);
+  petra_free(values);
+}
+
+/* The gradients of the first stage of an open network with local learning, its auxiliary head included. */
+static void check_local(network *n, const char *what) {
+  const int32_t labels = BATCH * petra_model_labels(&n->run.plan->model);
+  petra_message out, down, none = {0};
+  petra_loss loss;
+  tally result = {0};
+  n->stage = n->run.network->stage[0];
+  must(training_batch(&n->run, 0, &n->images, n->labels));
+  must(petra_stage_forward_loss(n->stage, 0, &n->images, n->labels, labels, &out, &loss));
+  ck_assert_ptr_nonnull(out.streams.tensor[0]);
+  must(petra_stage_backward(n->stage, 0, &none, &down));
+  ck_assert_double_eq(loss_of(n), loss.loss);
+  for (int b = 0; b < n->stage->blocks; b++)
+    for (int i = 0; i < n->stage->sets[b].parameters.count; i++)
+      check_set_tensor(n, b, i, &result);
+  printf("%s: %d entries, worst %.3e (%s), %d passed over at kinks\n", what, result.checked, result.worst,
+         result.worst_name, result.kinks);
+  petra_message_release(&out);
+  petra_message_release(&down);
+  petra_message_release(&n->images);
+}
+
+#define LOCAL                                                                                                          \
+  "stages.partition=list", "method.name=dgl", "data.batch=3", "device.backend=ref", "device.precision=fp64",           \
+      "device.threads=1"
+
 #define TEN "stages.blocks=[10]"
 #define EIGHTEEN "stages.blocks=[18]"
 
@@ -252,6 +297,31 @@ START_TEST(resnet50) {
 }
 END_TEST
 
+START_TEST(auxiliary_heads) {
+  static const char *const of_images[][4] = {
+      {"model.family=revnet", "model.depth=18", "model.width=2", "stages.blocks=[4, 6]"},
+      {"model.family=revnet", "model.depth=50", "model.width=4", "stages.blocks=[2, 16]"},
+      {"model.family=resnet", "model.depth=18", "model.width=2", "stages.blocks=[1, 9]"}};
+  static const char *const of_layers[][3] = {{"model.family=revgpt", "data.set=grammar", "model.context=5"},
+                                             {"model.family=gpt", "data.set=grammar", "model.context=5"},
+                                             {"model.family=vit", "data.set=cifar10", "model.patch=16"}};
+  for (int i = 0; i < HARNESS_COUNT(of_images); i++) {
+    network n = {0};
+    must(TRAINING_OPEN(&n.run, of_images[i][0], of_images[i][1], of_images[i][2], of_images[i][3], LOCAL));
+    check_local(&n, of_images[i][3]);
+    training_close(&n.run);
+  }
+  for (int i = 0; i < HARNESS_COUNT(of_layers); i++) {
+    network n = {0};
+    must(TRAINING_OPEN(&n.run, of_layers[i][0], of_layers[i][1], of_layers[i][2], "model.depth=2", "model.width=6",
+                       "model.heads=3", "stages.blocks=[3, 3]", LOCAL));
+    draw_weights(&n.run);
+    check_local(&n, of_layers[i][0]);
+    training_close(&n.run);
+  }
+}
+END_TEST
+
 START_TEST(transformers) {
   static const char *const of_tokens[] = {"model.family=gpt", "model.family=revgpt"};
   static const char *const of_images[] = {"model.family=vit", "model.family=revvit"};
@@ -273,7 +343,8 @@ int main(void) {
                                 resnet18,
                                 resnet18_imagenet_stem,
                                 resnet50,
-                                transformers};
+                                transformers,
+                                auxiliary_heads};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("gradients", tests, HARNESS_COUNT(tests));

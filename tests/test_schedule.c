@@ -70,8 +70,8 @@ static const petra_program_options chunk_cases[] = {
      .eval_every = 0,
      .split_head = true},
 };
-static const char *const programs[] = {"sequential", "lockstep",       "gpipe",       "1f1b",
-                                       "1f1b-async", "forward-locked", "interleaved", "zb-h1"};
+static const char *const programs[] = {"sequential",     "lockstep",    "gpipe", "1f1b", "1f1b-async",
+                                       "forward-locked", "interleaved", "zb-h1", "local"};
 
 /* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch) and || that of one of
  * the whole network, of which a stage may have several in a row. */

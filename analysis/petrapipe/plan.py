@@ -87,6 +87,8 @@ class Plan:
             raise Error(f"{name}: not a plan; expected what `petra schedule CONFIG --json` prints for a config")
         if header.get("version") != VERSION:
             raise Error(f"{name}: a plan of version {header.get('version')}; expected version {VERSION}")
+        if header.get("method", {}).get("program") == "local":
+            raise Error(f"{name}: method {header['method'].get('name')} has a loss at every stage, which petrapipe does not run; expected another method")
         names = header.pop("columns")
         missing = [column for column in COLUMNS if column not in names]
         if missing:

@@ -12,7 +12,7 @@
 
 static petra_status report(const petra_arguments *arguments, const petra_plan *plan, const char *path) {
   int64_t parameters = 0;
-  for (int b = 0; b < plan->model.block_count; b++)
+  for (int b = 0; b < plan->model.block_count + plan->model.auxiliary_count; b++)
     parameters += petra_block_parameters(&plan->model, &plan->model.blocks[b]);
   if (!arguments->json) {
     if (!arguments->quiet)

@@ -36,10 +36,10 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
   for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
     petra_plan_stage_summary(plan, j, &stage);
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
       petra_ledger_block block;
       petra_ledger_bytes bytes;
-      petra_ledger_block_of(plan, b, stage.delay, &block);
+      petra_ledger_block_of(plan, petra_plan_stage_block(plan, j, i), stage.delay, &block);
       PETRA_TRY(petra_ledger_block_bytes(rule, &block, &bytes));
       PETRA_TRY(petra_ledger_add(&row->stage[j], &bytes));
     }
@@ -314,7 +314,9 @@ static petra_status resize(petra_plan *plan, const char *text) {
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
   PETRA_TRY(petra_model_init(&plan->model, plan->config, &input, 0));
-  return petra_partition_init(&plan->partition, plan->config, &plan->model);
+  PETRA_TRY(petra_partition_init(&plan->partition, plan->config, &plan->model));
+  return plan->method.program->local ? petra_model_add_auxiliary(&plan->model, plan->stages, plan->partition.first)
+                                     : PETRA_OK;
 }
 
 /* Returns true if its memory can be counted. */
@@ -347,7 +349,7 @@ petra_status petra_inspect_config(const petra_arguments *arguments) {
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;
-  for (int b = 0; b < plan.model.block_count; b++) {
+  for (int b = 0; b < plan.model.block_count + plan.model.auxiliary_count; b++) {
     parameters += petra_block_parameters(&plan.model, &plan.model.blocks[b]);
     flops += petra_block_flops(&plan.model.blocks[b]);
   }

@@ -90,6 +90,11 @@ static json_t *stage_row_json(const petra_run_h5_summary *summary, int j) {
       json_pack("{s:i, s:o, s:b, s:I, s:I, s:i}", "stage", (int)row->stage, "name", petra_json_string(row->name),
                 "reversible", row->reversible, "parameters", (json_int_t)row->parameters, "forward_flops",
                 (json_int_t)row->forward_flops, "delay", (int)row->delay);
+  if (summary->local_epochs > 0) {
+    const int64_t last = (summary->local_epochs - 1) * summary->stages + j;
+    petra_json_set(&object, "train_loss", petra_json_real(summary->local_loss[last]));
+    petra_json_set(&object, "train_top1", petra_json_real(summary->local_top1[last]));
+  }
   if (j < summary->memory_stages)
     petra_json_set(&object, "peak_bytes",
                    petra_peaks_json(&summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES], summary->total_peak_bytes[j]));
@@ -152,6 +157,25 @@ static petra_status print_epochs(const petra_run_h5_summary *summary) {
       real_cell(table, 4, row->eval_loss / M_LN2);
     }
   }
+  return petra_table_print(table, stdout);
+}
+
+/* Prints the training loss and accuracy of every stage of a run with local losses in its last epoch. */
+static petra_status print_local(const petra_run_h5_summary *summary) {
+  static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},
+                                               {"blocks", PETRA_TABLE_LEFT},
+                                               {"train loss", PETRA_TABLE_RIGHT},
+                                               {"train top-1 %", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int j = 0; j < summary->stages; j++) {
+    const int64_t last = (summary->local_epochs - 1) * summary->stages + j;
+    petra_table_cell(table, "%d", j + 1);
+    petra_table_cell(table, "%s", summary->stage[j].name);
+    real_cell(table, 4, summary->local_loss[last]);
+    real_cell(table, 2, 100 * summary->local_top1[last]);
+  }
+  printf("\nheads of the stages in epoch %lld:\n", (long long)summary->local_epochs);
   return petra_table_print(table, stdout);
 }
 
@@ -284,6 +308,8 @@ static petra_status print_run(const petra_run_h5_summary *summary, const char *p
     putchar('\n');
     PETRA_TRY(print_epochs(summary));
   }
+  if (summary->local_epochs)
+    PETRA_TRY(print_local(summary));
   if (summary->memory_stages)
     PETRA_TRY(print_memory(summary));
   if (summary->ranks)

@@ -105,7 +105,7 @@ static void add_figures(petra_table *table, const petra_method_figures *f) {
     petra_table_cell(table, "%lld", (long long)f->found.lag_max);
   }
   petra_table_cell(table, "%s", petra_keep_name(f->method.keep));
-  petra_table_cell(table, "%s", f->exact ? "exact" : "delayed");
+  petra_table_cell(table, "%s", f->exact ? "exact" : f->method.program->local ? "local" : "delayed");
   add_reason(table, f);
 }
 

@@ -79,6 +79,10 @@ static void describe(profiling *p) {
 static petra_status prepare(profiling *p) {
   p->config->cluster.cost.model = PETRA_COST_UNIT; /* the measurement must not depend on a profile */
   PETRA_TRY(petra_plan_init(&p->plan, p->config));
+  if (p->plan.method.program->local)
+    return petra_config_fail(p->config, "method.name",
+                             "%s, whose auxiliary heads petra profile does not measure; expected another method",
+                             p->plan.method.name);
   PETRA_TRY(petra_plan_check_norms(&p->plan));
   if (writes(p))
     PETRA_TRY(find_path(p));

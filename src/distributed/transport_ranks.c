@@ -263,9 +263,9 @@ petra_status petra_transport_ranks_count(petra_transport *base, const petra_prog
     boundary_of(t, stage, PETRA_MESSAGE_FORWARD)->taken++;
   if (forward && stage < last)
     PETRA_TRY(count_sent(t, stage, stage + 1, PETRA_MESSAGE_FORWARD, action->microbatch, before));
-  if (backward && stage < last)
+  if (backward && !petra_program_has_loss(program, stage))
     boundary_of(t, stage, PETRA_MESSAGE_BACKWARD)->taken++;
-  if (backward && stage > 1)
+  if (backward && petra_program_sends_down(program, stage))
     PETRA_TRY(count_sent(t, stage, stage - 1, PETRA_MESSAGE_BACKWARD, action->microbatch, before));
   return PETRA_OK;
 }

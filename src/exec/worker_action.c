@@ -26,7 +26,7 @@ static bool is_forward(const petra_worker_stage *worker, const petra_action *act
 }
 
 static bool has_loss(const petra_worker_stage *worker, const petra_action *action) {
-  return petra_worker_stage_is_last(worker, action->stage) && is_forward(worker, action);
+  return petra_program_has_loss(worker->options.program_options, action->stage) && is_forward(worker, action);
 }
 
 /* --- prepare --- */
@@ -60,14 +60,15 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
   }
   if (!has_loss(worker, a))
     return PETRA_OK;
-  PETRA_TRY(petra_feed_labels(&worker->feed, a->microbatch, &row));
+  PETRA_TRY(petra_feed_labels(&worker->feed, a->stage, a->microbatch, &row));
   task->labels = *row;
   return PETRA_OK;
 }
 
 static petra_status prepare_backward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  return petra_worker_stage_is_last(worker, a->stage) ? PETRA_OK : take(worker, a, false, &task->in);
+  return petra_program_has_loss(worker->options.program_options, a->stage) ? PETRA_OK
+                                                                           : take(worker, a, false, &task->in);
 }
 
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
@@ -96,8 +97,8 @@ static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
     status = forward ? petra_stage_forward(stage, a->microbatch, &task->in, &task->out)
                      : petra_stage_backward(stage, a->microbatch, &task->in, &task->out);
   else if (forward)
-    status =
-        petra_stage_forward_loss(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count, &task->loss);
+    status = petra_stage_forward_loss(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count,
+                                      &task->out, &task->loss);
   else
     status = petra_stage_loss(stage, a->microbatch, &task->in, task->labels.labels, &task->out, &task->loss);
   petra_message_release(&task->in);
@@ -139,7 +140,7 @@ petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task) {
 /* --- conclude --- */
 
 static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
-  petra_feed_drop_labels(&worker->feed, task->action.microbatch);
+  petra_feed_drop_labels(&worker->feed, task->action.stage, task->action.microbatch);
   return petra_losses_report(worker, task);
 }
 
@@ -148,7 +149,7 @@ static petra_status conclude_backward(petra_worker_stage *worker, petra_task *ta
   if (!is_forward(worker, a))
     PETRA_NOTIFY(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
                  &task->out.streams);
-  if (a->stage > 1)
+  if (petra_program_sends_down(worker->options.program_options, a->stage))
     return post(worker, a, false, &task->out);
   petra_message_release(&task->out);
   return PETRA_OK;
@@ -160,7 +161,7 @@ petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
     return petra_evaluations_reach(worker, a->stage, a->microbatch);
   if (has_loss(worker, a))
     PETRA_TRY(conclude_loss(worker, task));
-  else if (a->kind == PETRA_ACTION_FORWARD)
+  if (a->kind == PETRA_ACTION_FORWARD && !petra_worker_stage_is_last(worker, a->stage))
     PETRA_TRY(post(worker, a, true, &task->out));
   if (a->kind == PETRA_ACTION_BACKWARD)
     PETRA_TRY(conclude_backward(worker, task));

@@ -83,8 +83,12 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
       .loader = options->loader,
       .classes = petra_stage_model(petra_stages_get(&options->stages, petra_stages_first(&options->stages)))->classes,
       .input = petra_stages_has(&options->stages, 1),
-      .labels = petra_stages_has(&options->stages, options->stages.count)};
+      .stages = options->stages,
+      .local = options->program_options->local};
   petra_status status = petra_group_init(worker);
+  worker->epochs = (options->program_options->microbatches - 1) / options->program_options->batches + 1;
+  if (status == PETRA_OK && options->program_options->local)
+    status = petra_allocate(&worker->local, (size_t)(options->stages.count * worker->epochs), sizeof *worker->local);
   if (status != PETRA_OK)
     petra_worker_stage_destroy(&worker->base);
   else
@@ -99,10 +103,28 @@ void petra_worker_stage_destroy(petra_worker *base) {
   petra_feed_fini(&worker->feed);
   petra_evaluations_destroy(worker);
   petra_group_fini(worker);
+  petra_free(worker->local);
   petra_free(worker);
 }
 
+const double *petra_worker_stage_losses(const petra_worker *base, int32_t stage, int64_t *epochs) {
+  const petra_worker_stage *worker = (const petra_worker_stage *)base;
+  *epochs = worker->local ? worker->epochs : 0;
+  return worker->local ? &worker->local[(stage - 1) * worker->epochs].loss : NULL;
+}
+
 /* --- checkpoints --- */
+
+/* Reads or writes the losses of a stage in a local program; a resumed run may have more epochs. */
+static petra_status archive_losses(petra_worker_stage *worker, int32_t stage, petra_archive *archive) {
+  enum { VALUES = sizeof(petra_stage_losses) / sizeof(double) };
+  int64_t epochs = worker->epochs;
+  if (!worker->local)
+    return PETRA_OK;
+  PETRA_TRY(petra_archive_integer(archive, "losses/epochs", "epochs", &epochs, 1, worker->epochs));
+  return petra_archive_reals(archive, "losses/sums", &worker->local[(stage - 1) * worker->epochs].loss,
+                             VALUES * epochs);
+}
 
 petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive, int64_t read) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
@@ -117,5 +139,6 @@ petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage,
   PETRA_TRY(petra_stage_archive(petra_worker_stage_of(worker, stage), tensors));
   PETRA_TRY(options->transport->ops->archive(options->transport, stage, tensors));
   PETRA_TRY(petra_evaluations_archive_stage(worker, stage, tensors));
-  return petra_worker_stage_is_last(worker, stage) ? petra_feed_archive(&worker->feed, tensors) : PETRA_OK;
+  PETRA_TRY(petra_feed_archive(&worker->feed, stage, tensors));
+  return archive_losses(worker, stage, tensors->archive);
 }

@@ -17,6 +17,11 @@ typedef struct petra_late_loss {
 /* An evaluation that waits until every stage of the network has reached it. */
 typedef struct petra_pending petra_pending;
 
+/* Sums over the labels of the microbatches of an epoch. */
+typedef struct petra_stage_losses {
+  double loss, top1, labels;
+} petra_stage_losses;
+
 /* An action in progress. */
 typedef struct petra_task {
   petra_action action;
@@ -44,6 +49,8 @@ typedef struct petra_worker_stage {
   petra_worker_stage_options options;
   petra_feed feed;
   petra_pending *evaluations;
+  petra_stage_losses *local;      /* in a local program: of every stage, from 0, in every epoch; else NULL */
+  int64_t epochs;                 /* with a training loss */
   petra_late_loss late, new_late; /* the last loss, which the device may still compute; that of the present action */
   /* For groups (worker_group.c): */
   petra_thread_pool *pool; /* NULL: one action at a time */
@@ -80,7 +87,8 @@ void petra_task_release(petra_task *task);
 
 /* --- worker_losses.c --- */
 
-/* Notifies the observers of the loss, or keeps it if the device still computes it. */
+/* Notifies the observers of the network's loss, or keeps it if the device still computes it. The loss of a stage below
+ * the last one counts in `local`. */
 petra_status petra_losses_report(petra_worker_stage *worker, const petra_task *task);
 
 /* Reports the loss that waits, if there is one. */

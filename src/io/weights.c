@@ -15,7 +15,7 @@
 
 enum { SCHEMA_VERSION = 1 };
 
-static const char GROUP[] = "/parameters";
+static const char GROUP[] = "/parameters", AUXILIARY[] = "/auxiliary";
 static const char EVAL_LOSS[] = "eval_loss", EVAL_TOP1[] = "eval_top1"; /* petra_weights_moment.value */
 
 /* --- writing --- */
@@ -34,7 +34,7 @@ static bool put_tensor(hid_t file, const petra_weight *weight, const double *val
   static const char *const vector[] = {"channel"}, *const convolution[] = {"out", "in", "kh", "kw"},
                            *const cube[] = {"out", "in", "k"};
   char name[sizeof weight->name + sizeof GROUP];
-  snprintf(name, sizeof name, "%s/%s", GROUP, weight->name);
+  snprintf(name, sizeof name, "%s/%s", weight->auxiliary ? AUXILIARY : GROUP, weight->name);
   petra_hdf5_set set = {.name = name,
                         .type = as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE,
                         .memory = H5T_NATIVE_DOUBLE,
@@ -49,10 +49,17 @@ static bool put_tensor(hid_t file, const petra_weight *weight, const double *val
   return petra_hdf5_put_set(file, &set);
 }
 
+static bool has_auxiliary(const writing *w) {
+  bool found = false;
+  for (int i = 0; i < w->count; i++)
+    found = found || w->weights[i].auxiliary;
+  return found;
+}
+
 static bool put_head(hid_t file, const writing *w) {
   const char *const texts[][2] = {{"petra_version", PACKAGE_VERSION}, {"model", w->model}};
   if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 || petra_hdf5_put_all(file, texts, 2) < 0 ||
-      !petra_hdf5_put_group(file, GROUP))
+      !petra_hdf5_put_group(file, GROUP) || (has_auxiliary(w) && !petra_hdf5_put_group(file, AUXILIARY)))
     return false;
   return !w->moment ||
          (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) >= 0 &&
@@ -153,7 +160,7 @@ static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void 
   if (info->type != H5O_TYPE_DATASET)
     return 0;
   for (int i = 0; i < r->count; i++) {
-    if (strcmp(name, r->weights[i].name) == 0)
+    if (!r->weights[i].auxiliary && strcmp(name, r->weights[i].name) == 0)
       return 0;
   }
   r->status = petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor of this model", r->path, GROUP, name);

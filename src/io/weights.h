@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in memory by
+/* weights.h5: named tensors as data sets /parameters/SS/NAME, and /auxiliary/SS/NAME of the auxiliary heads, in an HDF5 file that is written whole (built in memory by
  * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
 #pragma once
 
@@ -15,6 +15,7 @@ typedef struct petra_weight {
   int32_t shape[4]; /* (O, I, KH, KW), (O, I) or (n) */
   int64_t elements;
   double *values; /* dense, row-major; owned by the caller */
+  bool auxiliary; /* it is below /auxiliary instead: SS is the stage of the head */
   bool skipped;   /* of a reader: not read; a file may lack it or have it in any shape */
 } petra_weight;
 

@@ -22,7 +22,10 @@ petra_status petra_block_forward(const petra_compute *compute, const petra_block
   assert(out || graph);
   if (out)
     *out = (petra_streams){{NULL, NULL}};
-  return finish(block->ops->forward(&pass, in, out), graph, out);
+  PETRA_TRY(finish(block->ops->forward(&pass, in, out), graph, out));
+  if (out && block->auxiliary)
+    *out = petra_streams_retain(in);
+  return PETRA_OK;
 }
 
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,

@@ -23,7 +23,7 @@ typedef struct petra_target {
 } petra_target;
 
 /* Computes out = block(in) with the statistics of the batch. Fills `graph`, which is empty, or NULL if no backward will
- * follow. A block with a loss leaves `out` empty; for others `target` may be NULL. If `out` is NULL, only the graph is
+ * follow. A block with a loss leaves `out` empty, an auxiliary head makes it `in`; for others `target` may be NULL. If `out` is NULL, only the graph is
  * filled, with the same numbers; what is needed for the output alone is not computed. */
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,

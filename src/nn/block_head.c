@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The head: the streams side by side along channels, global average pool, fully connected layer, softmax
- * cross-entropy. */
+ * cross-entropy. An auxiliary head has a unit for each stream, which comes before the pool. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -31,7 +31,24 @@ petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits,
   return PETRA_OK;
 }
 
-/* The head has no batch norm, so that training and evaluation compute the same. */
+/* Writes the means over the pixels of stream `i`, after its unit if there is one. */
+static petra_status pool(const petra_pass *pass, int i, petra_tensor *in, petra_tensor *features) {
+  const petra_block *block = pass->block;
+  petra_tensor *x = NULL;
+  petra_status status;
+  if (block->unit_count > 0)
+    PETRA_TRY_GOTO(status, petra_pass_unit(pass, i, in, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &x), done);
+  else
+    x = petra_tensor_retain(in);
+  if (block->unit_count > 0)
+    petra_tensor_charge(x, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
+  status = petra_op_average_pool_forward(pass->compute->backend, x, features, i * x->shape[1]);
+done:
+  petra_tensor_release(&x);
+  return status;
+}
+
+/* The network's head has no batch norm, so that training and evaluation compute the same. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_compute *compute = pass->compute;
@@ -44,9 +61,10 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->features, category, &features), done);
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits), done);
   for (int i = 0; i < block->streams_in; i++)
-    PETRA_TRY_GOTO(status,
-                   petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
-  const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
+    PETRA_TRY_GOTO(status, pool(pass, i, in->tensor[i], features), done);
+  petra_tensor *const *linear_parameters = pass->parameters + petra_layer_first(block, 0);
+  const petra_linear_forward linear = {
+      .x = features, .w = linear_parameters[0], .b = linear_parameters[1], .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
   PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, pass->graph ? &pass->graph->own[DLOGITS] : NULL), done);
   if (pass->graph)
@@ -57,33 +75,58 @@ done:
   return status;
 }
 
+/* Computes *dx, the gradient of stream `i`, from that of the features. */
+static petra_status pool_backward(const petra_pass *pass, int i, const petra_tensor *dfeatures,
+                                  petra_tensor *const *gradients, petra_tensor **dx) {
+  const petra_block *block = pass->block;
+  petra_stream_shape shape = block->shape_in;
+  petra_tensor *dy = NULL;
+  petra_status status;
+  if (block->unit_count > 0) {
+    shape.channels = block->units[i].out;
+    shape.height = block->units[i].height_out;
+    shape.width = block->units[i].width_out;
+  }
+  PETRA_TRY_GOTO(status, petra_pass_stream(pass, dfeatures->shape[0], &shape, &dy), done);
+  PETRA_TRY_GOTO(status, petra_op_average_pool_backward(pass->compute->backend, dfeatures, i * shape.channels, dy),
+                 done);
+  if (block->unit_count > 0)
+    status = petra_unit_backward(pass, i, true, dy, gradients, PETRA_UNIT_STREAM, NULL, dx);
+  else
+    *dx = petra_tensor_retain(dy);
+done:
+  petra_tensor_release(&dy);
+  return status;
+}
+
 /* The graph holds the gradient with which the backward begins. */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)dout;
-  const petra_stream_shape *shape = &pass->block->shape_in;
+  const int linear = petra_layer_first(pass->block, 0);
   petra_backend *backend = pass->compute->backend;
   petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS], *dfeatures = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[0], dfeatures), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_backward_weights(backend, features, dlogits, gradients[0], gradients[1]),
+  PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[linear], dfeatures), done);
+  PETRA_TRY_GOTO(status,
+                 petra_op_linear_backward_weights(backend, features, dlogits, gradients[linear], gradients[linear + 1]),
                  done);
-  for (int i = 0; i < pass->block->streams_in; i++) {
-    PETRA_TRY_GOTO(status, petra_pass_stream(pass, features->shape[0], shape, &din->tensor[i]), done);
-    PETRA_TRY_GOTO(status, petra_op_average_pool_backward(backend, dfeatures, i * shape->channels, din->tensor[i]),
-                   done);
-  }
+  for (int i = 0; i < pass->block->streams_in; i++)
+    PETRA_TRY_GOTO(status, pool_backward(pass, i, dfeatures, gradients, &din->tensor[i]), done);
 done:
   petra_tensor_release(&dfeatures);
   return status;
 }
 
-/* Average pool and matrix product. */
+/* Average pool and matrix product, after the units of an auxiliary head. */
 static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   double samples = (double)kernels->samples, features = samples * block->features, logits = samples * block->classes;
-  double x = features * ((double)block->shape_in.height * block->shape_in.width);
+  const petra_unit *unit = block->unit_count > 0 ? &block->units[0] : NULL;
+  double x = features * (unit ? (double)unit->height_out * unit->width_out
+                              : (double)block->shape_in.height * block->shape_in.width);
   double w = (double)block->features * block->classes, flops = 2 * samples * w;
+  petra_units_kernels(block, kernels);
   petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, x, x + features);
   petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, true, flops, features + w + logits);
   petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, true, flops, features + w + logits);

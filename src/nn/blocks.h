@@ -21,7 +21,7 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
 
 /* Returns the kind of the tensor that the block computes for `output` if its streams are of kind `stream`. All tensors
- * of a head, and tensors that are neither activations nor sequences, have the kind of its streams. */
+ * of a head without units, and tensors that are neither activations nor sequences, have the kind of its streams. */
 petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stream, petra_unit_output output);
 
 /* Gets x as a convolution or a linear map of the block reads it: x itself, or a rounded copy if x is a stream and inner

@@ -66,7 +66,8 @@ void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels) 
 
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out) {
-  *out = (petra_kernel_list){.samples = samples, .element_bytes = element_bytes, .again = !block->is_loss};
+  *out = (petra_kernel_list){
+      .samples = samples, .element_bytes = element_bytes, .again = !block->is_loss || block->auxiliary};
   block->ops->kernels(block, out);
   petra_optim_kernels(optim, model, block, out);
 }

@@ -4,6 +4,8 @@
 #include "nn/block.h" /* circle: a model is a table of blocks */
 #include "nn/model_private.h"
 
+#include <string.h>
+
 /* The families: the name of a network, and whether it reads tokens or consists of layers. */
 static const struct {
   const char *title;
@@ -110,6 +112,29 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
   for (int b = 0; b < model->block_count; b++)
     model->reversible = model->reversible || model->blocks[b].reversible;
   return status;
+}
+
+petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int *first) {
+  const int own = model->block_count;
+  petra_block *blocks;
+  PETRA_TRY(petra_allocate(&blocks, (size_t)(own + stages - 1), sizeof *blocks));
+  memcpy(blocks, model->blocks, (size_t)own * sizeof *blocks);
+  petra_free(model->blocks);
+  model->blocks = blocks;
+  model->auxiliary_count = stages - 1;
+  for (int j = 0; j + 1 < stages; j++) {
+    const petra_block *last = &blocks[first[j + 1] - 1];
+    petra_block *block = &blocks[own + j];
+    *block = (petra_block){.number = own + j + 1, .auxiliary = true, .shortcut1 = -1, .shortcut2 = -1};
+    if (families[model->family].transformer)
+      petra_transformer_make_auxiliary(model, block, last);
+    else
+      petra_resnet_make_auxiliary(model, block, last);
+    snprintf(block->name, sizeof block->name, "auxiliary%d", j + 1);
+    block->streams_out = block->streams_in;
+    block->shape_out = block->shape_in;
+  }
+  return PETRA_OK;
 }
 
 void petra_model_fini(petra_model *model) {

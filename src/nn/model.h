@@ -72,9 +72,10 @@ int64_t petra_stream_elements(const petra_stream_shape *stream);
 
 typedef struct petra_block {
   const petra_block_ops *ops;
-  bool reversible, reads_data, is_loss;   /* facts of its kind: rebuilds its input from its output, ... */
-  int32_t number;                         /* from 1 */
-  char name[32];                          /* "stem", "group1.block2", "block3.attention", "head" */
+  bool reversible, reads_data, is_loss; /* facts of its kind: rebuilds its input from its output, ... */
+  bool auxiliary; /* a head of a stage below the last: its output streams are its input streams, unchanged */
+  int32_t number; /* from 1 */
+  char name[32];  /* "stem", "group1.block2", "block3.attention", "head" */
   int streams_in, streams_out;            /* 1 or 2; a block with a loss has 0 output streams */
   petra_stream_shape shape_in, shape_out; /* of each stream */
   int unit_count, path_count;             /* the first path_count units are F, in order */
@@ -106,7 +107,8 @@ typedef struct petra_model {
   int32_t heads, patch;     /* transformers; patch: images; else 0 */
   petra_stream_shape input; /* shape of a sample of the data set */
   bool reversible;          /* it has reversible blocks */
-  int block_count;
+  int block_count;          /* blocks of the network */
+  int auxiliary_count;      /* auxiliary heads; they come after the blocks of the network */
   petra_block *blocks;
 } petra_model;
 
@@ -117,6 +119,13 @@ typedef struct petra_model {
 petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
                               int32_t vocabulary);
 void petra_model_fini(petra_model *model);
+
+/* Adds the auxiliary heads of local learning: blocks[block_count + j] reads the output streams of the last block of
+ * stage j, from 0, for every stage except the last. `first` is that of a partition into `stages` stages
+ * (nn/partition.h). Pointers to blocks become invalid. A head of images has a convolution (3x3, stride 2, as many
+ * outputs as the stage's last block has channels within F), a batch norm and a ReLU for each stream, then average pool
+ * and linear map; one of sequences is a copy of the network's head. Errors: PETRA_NO_MEMORY. */
+petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int *first);
 
 /* Describes the network of a config: "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context
  * 128". */
@@ -179,7 +188,8 @@ typedef struct petra_kernel_list {
  *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
- *   head                   average pool, then a matrix product as a convolution of one pixel
+ *   head                   average pool, then a matrix product as a convolution of one pixel; an auxiliary head of
+ *                          images does its convolutions, batch norms and ReLUs before
  *   linear map             as a convolution of one pixel, of which a sample has as many as rows
  *   layer norm             forward 1 read, 1 write, 8 FLOPs an element; backward 2 reads, 1 write, 12 FLOPs
  *   GELU                   forward 1 read, 1 write, 10 FLOPs an element; backward 2 reads, 1 write, 16 FLOPs

@@ -9,6 +9,10 @@
 petra_status petra_resnet_make(petra_model *model, const petra_config *config);
 petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
 
+/* Make the auxiliary head that reads the output of `last`; number and name are set. */
+void petra_resnet_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+void petra_transformer_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
+
 /* Returns the next block of the table, which has room for it. */
 petra_block *petra_model_next_block(petra_model *model);
 

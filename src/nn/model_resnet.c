@@ -126,18 +126,28 @@ static void make_group_block(const petra_model *model, petra_block *block, petra
   }
 }
 
-static void make_head(const petra_model *model, petra_block *block, petra_stream_shape in) {
+/* Makes a head whose linear map reads `channels` channels of each stream. */
+static void make_head(const petra_model *model, petra_block *block, petra_stream_shape in, int32_t channels) {
   petra_block_set_kind(block, &petra_head_ops);
   snprintf(block->name, sizeof block->name, "head");
   block->streams_in = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
   block->shape_in = in;
   block->shape_out = (petra_stream_shape){.channels = model->classes, .height = 1, .width = 1};
-  block->features = block->streams_in * in.channels;
+  block->features = block->streams_in * channels;
   block->classes = model->classes;
   block->labels = 1;
   block->layer_count = 1;
   block->layers[0] = (petra_layer){
       .linear = "fc", .in = block->features, .out = model->classes, .rows = 1, .bias = true, .deferred = false};
+}
+
+void petra_resnet_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last) {
+  static const char *const conv[] = {"conv1", "conv2"}, *const norm[] = {"bn1", "bn2"};
+  const int32_t inside = last->units[0].out, channels = last->shape_out.channels;
+  const int32_t planes = inside < channels ? inside : channels;
+  make_head(model, block, last->shape_out, planes);
+  for (int i = 0; i < block->streams_in; i++)
+    add_unit(block, conv[i], norm[i], block->shape_in, planes, 3, 2, true);
 }
 
 /* Returns the factor by which the sides of images are divided on the way to the head. */
@@ -234,6 +244,6 @@ petra_status petra_resnet_make(petra_model *model, const petra_config *config) {
       make_group_block(model, block, shape, table.bottleneck, group, index);
       shape = block->shape_out;
     }
-  make_head(model, petra_model_next_block(model), shape);
+  make_head(model, petra_model_next_block(model), shape, shape.channels);
   return PETRA_OK;
 }

@@ -70,8 +70,7 @@ static void make_half(petra_model *model, const petra_stream_shape *stream, int 
   add_layer(block, "", "proj", attention ? width : inner, width, smaller);
 }
 
-static void make_head(petra_model *model, const petra_stream_shape *stream) {
-  petra_block *block = petra_model_next_block(model);
+static void make_head(const petra_model *model, petra_block *block, const petra_stream_shape *stream) {
   petra_block_set_kind(block, &petra_sequence_head_ops);
   snprintf(block->name, sizeof block->name, "head");
   block->streams_in = is_reversible(model) ? 2 : 1;
@@ -143,6 +142,10 @@ petra_status petra_transformer_make(petra_model *model, const petra_config *conf
   for (int number = 1; number <= model->depth; number++)
     for (int half = 0; half < 2; half++)
       make_half(model, &stream, number, half == 0);
-  make_head(model, &stream);
+  make_head(model, petra_model_next_block(model), &stream);
   return PETRA_OK;
+}
+
+void petra_transformer_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last) {
+  make_head(model, block, &last->shape_out);
 }

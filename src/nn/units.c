@@ -15,8 +15,8 @@ petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const pe
 }
 
 petra_tensor_kind petra_pass_kind(const petra_pass *pass, petra_tensor_kind stream, petra_unit_output output) {
-  return output == PETRA_UNIT_STREAM || pass->block->is_loss ? stream
-                                                             : petra_tensor_inner_kind(pass->compute->backend, stream);
+  const bool head = pass->block->is_loss && pass->block->unit_count == 0;
+  return output == PETRA_UNIT_STREAM || head ? stream : petra_tensor_inner_kind(pass->compute->backend, stream);
 }
 
 petra_status petra_pass_read(const petra_pass *pass, petra_tensor *x, petra_memory_category category,

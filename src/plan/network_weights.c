@@ -20,10 +20,12 @@ typedef struct tensor_list {
   petra_tensor **tensors;
 } tensor_list;
 
-static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec,
+/* The number in the name is that of the block or, of an auxiliary head, that of stage `j` + 1. */
+static petra_status add_tensor(tensor_list *list, int j, const petra_block *block, const petra_tensor_spec *spec,
                                petra_tensor *tensor) {
   petra_weight *weight = &list->weights[list->count];
-  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->number, spec->name);
+  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->auxiliary ? j + 1 : block->number, spec->name);
+  weight->auxiliary = block->auxiliary;
   weight->rank = spec->rank;
   for (int i = 0; i < 4; i++)
     weight->shape[i] = spec->shape[i];
@@ -50,11 +52,11 @@ static petra_status add_block(tensor_list *list, const petra_network *network, i
   petra_tensor_spec spec;
   for (int i = 0; i < petra_block_parameter_count(block); i++) {
     petra_block_parameter(&network->plan->model, block, i, &spec);
-    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, false, i)));
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, false, i)));
   }
   for (int i = 0; i < petra_block_statistic_count(block); i++) {
     petra_block_statistic(block, i, &spec);
-    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, true, i)));
+    PETRA_TRY(add_tensor(list, j, block, &spec, tensor_of(list, network, j, b, true, i)));
   }
   return PETRA_OK;
 }
@@ -68,13 +70,14 @@ static void free_list(tensor_list *list) {
 
 /* Call free_list even on failure; `list` has snapshots and room. */
 static petra_status make_list(const petra_network *network, tensor_list *list) {
-  const petra_partition *partition = &network->plan->partition;
-  const size_t maximum = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  const petra_plan *plan = network->plan;
+  const size_t maximum =
+      (size_t)(plan->model.block_count + plan->model.auxiliary_count) * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
   PETRA_TRY(petra_allocate(&list->weights, maximum, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, maximum, sizeof *list->tensors));
-  for (int j = 0; j < partition->stages; j++)
-    for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
-      PETRA_TRY(add_block(list, network, j, b));
+  for (int j = 0; j < plan->stages; j++)
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      PETRA_TRY(add_block(list, network, j, petra_plan_stage_block(plan, j, i)));
   return PETRA_OK;
 }
 
@@ -126,8 +129,8 @@ static petra_status take_values(void *context, int rank, const void *data, size_
   petra_weight *weight = all->list->weights;
   const char *at = data, *end = at + size;
   for (int j = 0; j < plan->stages; j++)
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
-      const petra_block *block = &plan->model.blocks[b];
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
+      const petra_block *block = &plan->model.blocks[petra_plan_stage_block(plan, j, i)];
       const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
       for (const petra_weight *next = weight + count; weight < next; weight++) {
         const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
@@ -282,6 +285,8 @@ petra_status petra_network_read_weights(petra_network *network, const char *path
   PETRA_TRY_GOTO(status, make_list(network, &list), done);
   if (network->plan->config->model.new_head)
     pass_by_head(network, &list);
+  for (int i = 0; i < list.count; i++) /* auxiliary heads keep their initial weights */
+    list.weights[i].skipped = list.weights[i].skipped || list.weights[i].auxiliary;
   PETRA_TRY_GOTO(status, check_model(network, path), done);
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);

@@ -9,7 +9,7 @@ petra_status petra_pipeline_start(petra_pipeline *p, const petra_pipeline_option
   petra_loader_options loader = petra_network_loader(&p->network, options->first, plan->program.microbatches);
   p->transport = options->transport;
   loader.labels = !petra_stages_has(&stages, 1);
-  if (petra_stages_read_data(&stages))
+  if (plan->program.local || petra_stages_read_data(&stages))
     PETRA_TRY(petra_loader_create(options->train, &loader, &p->loader));
   if (!p->transport)
     PETRA_TRY(petra_transport_local_create(&stages, &p->transport));

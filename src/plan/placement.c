@@ -18,8 +18,8 @@ static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
       PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
     }
-    for (int b = plan->partition.first[j]; !plan->profile && b < plan->partition.first[j + 1]; b++)
-      costs[j] += petra_block_work(&plan->model.blocks[b], NULL);
+    for (int i = 0; !plan->profile && i < petra_plan_stage_blocks(plan, j); i++)
+      costs[j] += petra_block_work(&plan->model.blocks[petra_plan_stage_block(plan, j, i)], NULL);
   }
   return PETRA_OK;
 }

@@ -168,8 +168,8 @@ static petra_status check_norms(const petra_config *config, const petra_model *m
 
 petra_status petra_plan_check_norms(const petra_plan *plan) {
   for (int j = 0; plan->model.block_count > 0 && j < plan->stages; j++)
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      PETRA_TRY(check_norms(plan->config, &plan->model, b, j + 1));
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      PETRA_TRY(check_norms(plan->config, &plan->model, petra_plan_stage_block(plan, j, i), j + 1));
   return PETRA_OK;
 }
 
@@ -206,6 +206,8 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(cut(plan));
   plan->stages = plan->partition.stages;
+  if (plan->method.program->local)
+    PETRA_TRY(petra_model_add_auxiliary(&plan->model, plan->stages, plan->partition.first));
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
   PETRA_TRY(petra_mitigation_check_delays(config, &plan->method, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
@@ -276,8 +278,10 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
     snprintf(out->name, sizeof out->name, "%s", first->name);
   else
     snprintf(out->name, sizeof out->name, "%s .. %s", first->name, last->name);
-  for (const petra_block *block = first; block <= last; block++) {
+  for (const petra_block *block = first; block <= last; block++)
     out->reversible = out->reversible && block->reversible;
+  for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
+    const petra_block *block = &plan->model.blocks[petra_plan_stage_block(plan, stage, i)];
     out->parameters += petra_block_parameters(&plan->model, block);
     shared += petra_block_parameters(&plan->model, block) + statistics_of(block);
     out->forward_flops += petra_block_flops(block);
@@ -285,7 +289,7 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   /* The size in a message (exec/tensor_bytes.h). */
   const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
   out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
-  if (stage > 0)
+  if (stage > 0 && !plan->method.program->local)
     out->backward_bytes = message_bytes(plan, config->cluster.message.down, &first->shape_in,
                                         first->streams_in * (plan->inverts ? 2 : 1));
   int32_t stages = plan->stages;

@@ -28,6 +28,22 @@ typedef struct petra_plan {
   petra_program_options program; /* valid after petra_plan_program */
 } petra_plan;
 
+/* Returns the index in the model of the auxiliary head of stage `stage`, from 0; 0: it has none. */
+static inline int petra_plan_auxiliary(const petra_plan *plan, int stage) {
+  return stage < plan->model.auxiliary_count ? plan->model.block_count + stage : 0;
+}
+
+/* Returns the number of blocks of a stage, with its auxiliary head, and the index in the model of block `place`, from 0,
+ * of them; the auxiliary head is the last. */
+static inline int petra_plan_stage_blocks(const petra_plan *plan, int stage) {
+  return plan->partition.first[stage + 1] - plan->partition.first[stage] + (petra_plan_auxiliary(plan, stage) > 0);
+}
+
+static inline int petra_plan_stage_block(const petra_plan *plan, int stage, int place) {
+  const int block = plan->partition.first[stage] + place;
+  return block < plan->partition.first[stage + 1] ? block : petra_plan_auxiliary(plan, stage);
+}
+
 /* Creates network, partition and method. Checks them against each other and, if they are known before the data set is
  * opened (petra_dataset_shape_of), against its classes. Call petra_plan_fini even on failure. */
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config);

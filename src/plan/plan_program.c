@@ -185,6 +185,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .batches = batches,
                                           .eval_every = config->run.eval_every,
                                           .split_head = method->split_head,
+                                          .local = method->program->local,
                                           .credit = config->method.credit,
                                           .warmup = config->method.mitigation.sync_warmup_epochs * batches,
                                           .extra_delay = method->extra_delay.values,

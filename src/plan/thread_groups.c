@@ -113,8 +113,8 @@ petra_status petra_groups_choose(const petra_plan *plan, int threads, int *group
   c.busy = c.length + 2 * stages;
   c.sum = c.busy + maximum;
   for (int j = 0; j < stages; j++)
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      c.flops[j] += (double)petra_block_work(&plan->model.blocks[b], NULL);
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      c.flops[j] += (double)petra_block_work(&plan->model.blocks[petra_plan_stage_block(plan, j, i)], NULL);
   status = run(&c);
   if (status == PETRA_OK)
     *groups = fastest(&c, threads);

@@ -107,6 +107,11 @@ static petra_status check_cluster(const petra_config *config, const petra_method
         "0, but cluster.message sets bytes, which belong to cluster.stages; expected 1 .. 100000 stages");
   if (config->cluster.stages > 0)
     PETRA_TRY(check_formats(config));
+  if (method->program->local && config->cluster.cost.model == PETRA_COST_PROFILE)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "profile with method %s, of whose auxiliary heads no profile has the times; expected "
+                             "roofline, kernels or constant",
+                             method->name);
   if (counts_kernels(config))
     PETRA_TRY(check_kernels(config));
   if (has_host(config))
@@ -138,9 +143,9 @@ static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_c
   PETRA_TRY(petra_device_peaks_find(device, &peaks));
   if (config->cluster.cost.model == PETRA_COST_KERNELS)
     rates = petra_cluster_rates(config);
-  for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
+  for (int i = 0; i < petra_plan_stage_blocks(plan, stage); i++) {
     petra_kernel_list list;
-    petra_plan_kernels(plan, b, &list);
+    petra_plan_kernels(plan, petra_plan_stage_block(plan, stage, i), &list);
     PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, &rates, list.kernel, list.count, &sum));
   }
   petra_roofline_cost(&sum, out);
@@ -170,9 +175,9 @@ static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
   PETRA_TRY(petra_allocate(&cluster->host_costs, (size_t)plan->stages, sizeof *cluster->host_costs));
   for (int j = 0; j < plan->stages; j++) {
     petra_roofline_seconds sum = {0};
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++) {
       petra_kernel_list list;
-      petra_plan_kernels(plan, b, &list);
+      petra_plan_kernels(plan, petra_plan_stage_block(plan, j, i), &list);
       petra_roofline_add_each(config->cluster.host.kernel_s, list.kernel, list.count, &sum);
     }
     petra_roofline_cost(&sum, &cluster->host_costs[j]);
@@ -214,7 +219,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
     else
       *cost = stage_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
-    cost->backward_bytes = config->cluster.message.backward_bytes;
+    cost->backward_bytes = program->local ? 0 : config->cluster.message.backward_bytes;
     cost->gradient_bytes = config->cluster.message.gradient_bytes;
     if (model) {
       petra_plan_stage_summary(plan, r, &summary);

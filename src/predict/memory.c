@@ -124,7 +124,7 @@ petra_status petra_predict_memory_counted(const petra_plan *plan, petra_accounti
                                           petra_memory_stage *out) {
   memset(out, 0, (size_t)plan->partition.stages * sizeof *out);
   for (int j = 0; j < plan->partition.stages; j++)
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      PETRA_TRY(count_block(plan, accounting, b, &out[j]));
+    for (int i = 0; i < petra_plan_stage_blocks(plan, j); i++)
+      PETRA_TRY(count_block(plan, accounting, petra_plan_stage_block(plan, j, i), &out[j]));
   return PETRA_OK;
 }

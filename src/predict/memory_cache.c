@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The facts of a plan that a prediction depends on. They are followed by the number of blocks of each stage. */
-enum { FACTS = 13, ENTRIES = 4096 };
+enum { FACTS = 14, ENTRIES = 4096 };
 static const size_t BYTES_MAX = (size_t)64 << 20;
 
 typedef struct entry {
@@ -50,6 +50,7 @@ static petra_status make_key(const petra_plan *plan, int64_t **out) {
                                 plan->inverts,
                                 m->sync_period,
                                 plan->program.split_head,
+                                plan->program.local,
                                 m->program->split_backward,
                                 plan->config->cluster.message.up,
                                 plan->config->cluster.message.down,

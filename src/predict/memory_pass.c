@@ -230,14 +230,14 @@ static petra_status pass_forward(passage *p, int stage) {
   if (stage == 0)
     PETRA_TRY(take_samples(p, &p->forward[0]));
   PETRA_TRY(petra_stage_receive(p->network.stage[stage], true, &p->forward[stage]));
-  bool head = stage == p->program->stages - 1;
+  const bool head = petra_program_has_loss(p->program, stage + 1), last = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status =
-      head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, p->label_count, &loss)
-           : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
+                                                        p->label_count, &out, &loss)
+                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
-  if (!head)
+  if (!last)
     PETRA_TRY(post(p, stage, stage + 1, &p->forward[stage + 1], &out));
   return end(p, stage, PETRA_ACTION_FORWARD);
 }
@@ -258,7 +258,7 @@ static petra_status pass_backward(passage *p, int stage) {
   }
   petra_message_release(in);
   PETRA_TRY(status);
-  if (stage > 0)
+  if (petra_program_sends_down(p->program, stage + 1))
     PETRA_TRY(post(p, stage, stage - 1, &p->backward[stage - 1], &out));
   else
     petra_message_release(&out);

@@ -201,7 +201,7 @@ static bool does_forward(const merge *m, const petra_action *a) {
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
     return a->stage == 1 || !has(m->forward, place(m, a->stage - 1, a->microbatch));
-  if (a->kind == PETRA_ACTION_BACKWARD && a->stage < m->program->stages)
+  if (a->kind == PETRA_ACTION_BACKWARD && !petra_program_has_loss(m->program, a->stage))
     return !has(m->backward, place(m, a->stage + 1, a->microbatch));
   return true;
 }

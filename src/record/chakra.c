@@ -184,12 +184,12 @@ static int64_t credit_of(const chakra *c, int32_t stage) {
 
 /* Adds the data that an action waits for to its node, which has the order of the device so far. */
 static petra_status add_data(chakra *c, const petra_action *action, bool fused, petra_chakra_node *compute) {
-  const int32_t stage = action->stage, stages = c->options.program_options->stages;
+  const int32_t stage = action->stage;
   const bool up = action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused),
              down = action->kind == PETRA_ACTION_BACKWARD && !fused;
   const int32_t from = stage + (up ? -1 : 1);
   result found = {-1, -1, -1};
-  if ((up && stage > 1) || (down && stage < stages)) {
+  if ((up && stage > 1) || (down && !petra_program_has_loss(c->options.program_options, stage))) {
     PETRA_TRY(take(c, stage, up ? INPUT_FORWARD : INPUT_BACKWARD, action->microbatch, &found));
     if (device_of(c, from) == device_of(c, stage))
       add_after(compute, found.end);
@@ -228,7 +228,7 @@ static petra_status keep_output(chakra *c, const petra_action *action, int64_t n
   const int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD && stage < c->options.program_options->stages)
     return keep(c, stage + 1, INPUT_FORWARD, action->microbatch, node, end);
-  if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
+  if (action->kind == PETRA_ACTION_BACKWARD && petra_program_sends_down(c->options.program_options, stage))
     return keep(c, stage - 1, INPUT_BACKWARD, action->microbatch, node, end);
   return PETRA_OK;
 }

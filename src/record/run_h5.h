@@ -90,6 +90,13 @@ petra_status petra_run_h5_action_row(petra_run_h5 *log, const petra_run_h5_actio
  * that of stage j + 1. */
 petra_status petra_run_h5_memory(petra_run_h5 *log, const petra_account *accounts, int32_t stages);
 
+/* Writes /local, once per run of a local program: the mean training loss and the fraction of correct labels of every
+ * stage in every epoch, by epoch and stage; NaN if an epoch has no loss. */
+typedef struct petra_run_h5_local {
+  const double *train_loss, *train_top1;
+} petra_run_h5_local;
+petra_status petra_run_h5_locals(petra_run_h5 *log, const petra_run_h5_local *values, int64_t epochs, int32_t stages);
+
 /* Writes /memory/backend_bytes (R, 3): the memory of each process's backend at the end, as in petra_backend_memory.
  * Call it once per run. */
 enum { PETRA_RUN_H5_BACKEND_PARTS = 3 };

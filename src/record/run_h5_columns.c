@@ -118,6 +118,10 @@ static const petra_column probe_peak_columns[] = {
     {"peak_bytes", PETRA_COLUMN_I64, "byte", 0, "maximum memory of the probes, written at the end of the run; with `run.mode: execute` the sum of the maxima of all processes", OF(PETRA_DIMENSION_CATEGORY)},
 };
 
+static const petra_column local_columns[] = {
+    COLUMN(petra_run_h5_local, train_loss, F64, "nat", "mean training loss of each stage over the images (or tokens) of the epoch: that of its auxiliary head, for the last stage that of the network's head; NaN if there was none", OF(PETRA_DIMENSION_EPOCH, PETRA_DIMENSION_STAGE)),
+    COLUMN(petra_run_h5_local, train_top1, F64, "1", "fraction of them that this head classified correctly", OF(PETRA_DIMENSION_EPOCH, PETRA_DIMENSION_STAGE)),
+};
 static const petra_column memory_columns[] = {
     COLUMN(petra_run_h5_peaks, peak_bytes, I64, "byte", "maximum memory in each category", OF(PETRA_DIMENSION_STAGE, PETRA_DIMENSION_CATEGORY)),
     COLUMN(petra_run_h5_peaks, total_peak_bytes, I64, "byte", "maximum memory in all categories together; it does not exceed the sum of the row of `peak_bytes`, because the peaks need not coincide", OF_STAGE),
@@ -190,6 +194,7 @@ const petra_column_group petra_run_h5_probe_group = ROWS("probe", PROBE, 0, petr
 const petra_column_group petra_run_h5_parameter_group =
     ROWS("probe/parameter", PARAMETER, 0, petra_run_h5_parameter, parameter_columns);
 const petra_column_group petra_run_h5_probe_peak_group = ONCE("probe", probe_peak_columns);
+const petra_column_group petra_run_h5_local_group = ONCE("local", local_columns);
 const petra_column_group petra_run_h5_memory_group = ONCE("memory", memory_columns);
 const petra_column_group petra_run_h5_backend_group = ONCE("memory", backend_columns);
 const petra_column_group petra_run_h5_memory_time_group = ONCE("memory", memory_time_columns);
@@ -308,6 +313,7 @@ void petra_run_h5_print_tables(FILE *out) {
   } tables[] = {{"stages", &petra_run_h5_stage_group},
                 {"train", &petra_run_h5_train_group},
                 {"epoch", &epoch_recalibrated_group},
+                {"local", &petra_run_h5_local_group},
                 {"probe", &petra_run_h5_probe_group},
                 {"parameters", &petra_run_h5_parameter_group},
                 {"probe-memory", &petra_run_h5_probe_peak_group},

@@ -91,6 +91,7 @@ typedef struct petra_run_h5_ranks_table {
 typedef struct petra_run_h5_pace_table {
   const double *microbatch_s, *stage_s, *busy; /* (figure), (J, figure), (R, figure) */
 } petra_run_h5_pace_table;
+extern const petra_column_group petra_run_h5_local_group;       /* petra_run_h5_local */
 extern const petra_column_group petra_run_h5_memory_group;      /* petra_run_h5_peaks */
 extern const petra_column_group petra_run_h5_backend_group;     /* const petra_run_h5_backend * */
 extern const petra_column_group petra_run_h5_memory_time_group; /* petra_run_h5_memory_time */

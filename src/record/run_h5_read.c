@@ -156,6 +156,8 @@ static const struct {
 } members[] = {
     {&petra_run_h5_memory_group, "peak_bytes", offsetof(petra_run_h5_summary, peak_bytes)},
     {&petra_run_h5_memory_group, "total_peak_bytes", offsetof(petra_run_h5_summary, total_peak_bytes)},
+    {&petra_run_h5_local_group, "train_loss", offsetof(petra_run_h5_summary, local_loss)},
+    {&petra_run_h5_local_group, "train_top1", offsetof(petra_run_h5_summary, local_top1)},
     {&petra_run_h5_ranks_group, "of_stage", offsetof(petra_run_h5_summary, of_stage)},
     {&petra_run_h5_ranks_group, "time_ns", offsetof(petra_run_h5_summary, time_ns)},
     {&petra_run_h5_ranks_group, "sent", offsetof(petra_run_h5_summary, sent)},
@@ -229,6 +231,15 @@ static petra_status read_memory(const source *from, petra_run_h5_summary *summar
     return PETRA_OK;
   PETRA_TRY(read_table(from, &petra_run_h5_memory_group, extents));
   summary->memory_stages = (int32_t)extents[PETRA_DIMENSION_STAGE];
+  return PETRA_OK;
+}
+
+static petra_status read_local(const source *from, petra_run_h5_summary *summary) {
+  int64_t extents[PETRA_DIMENSIONS] = {[PETRA_DIMENSION_STAGE] = summary->stages, [PETRA_DIMENSION_EPOCH] = -1};
+  if (H5Lexists(from->file->id, "local", H5P_DEFAULT) <= 0)
+    return PETRA_OK;
+  PETRA_TRY(read_table(from, &petra_run_h5_local_group, extents));
+  summary->local_epochs = extents[PETRA_DIMENSION_EPOCH];
   return PETRA_OK;
 }
 
@@ -355,6 +366,7 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(read_epochs(from, summary));
   PETRA_TRY(read_stages(from, summary));
   PETRA_TRY(read_memory(from, summary));
+  PETRA_TRY(read_local(from, summary));
   PETRA_TRY(read_ranks(from, summary));
   PETRA_TRY(read_simulation(from));
   return read_pace(from, summary);

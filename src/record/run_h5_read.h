@@ -31,6 +31,9 @@ typedef struct petra_run_h5_summary {
   int64_t *peak_bytes;       /* (J, PETRA_MEMORY_CATEGORIES) */
   int64_t *total_peak_bytes; /* (J) */
 
+  int64_t local_epochs;            /* epochs of /local; 0 if it is not written */
+  double *local_loss, *local_top1; /* (local_epochs, stages) */
+
   int32_t ranks;     /* of an executed run; 0 if /ranks is not written */
   int32_t places;    /* ranks of each replica, one after the other; without replicas all */
   int32_t placed;    /* number of stages of of_stage; a rehearsal has no /model/stages */

@@ -27,7 +27,7 @@ static petra_status fill(const petra_candidates *c, const petra_method *method, 
   *out = (petra_method_figures){.method = *method,
                                 .stages = candidate.stages,
                                 .devices = devices,
-                                .exact = method->program->moment == PETRA_MOMENT_WINDOW};
+                                .exact = method->program->moment == PETRA_MOMENT_WINDOW && !method->program->local};
   return petra_candidate_simulate(c, &candidate, &out->found, NULL);
 }
 

@@ -10,7 +10,7 @@
 typedef struct petra_method_figures {
   petra_method method;
   int32_t stages, devices;
-  bool exact; /* its gradients: synchronous; else delayed */
+  bool exact; /* its gradients are those of the whole network; else they are delayed, or local */
   petra_candidate_figures found;
 } petra_method_figures;
 

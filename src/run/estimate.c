@@ -79,7 +79,7 @@ petra_status petra_estimate_of(const petra_plan *plan, int64_t microbatches, pet
   petra_status status = PETRA_OK;
   petra_log_kept kept = {.line = "out of memory while estimating the memory of the run"};
   *out = (petra_estimate){.microbatch_s = NAN, .memory_bytes = -1};
-  for (int b = 0; b < plan->model.block_count; b++)
+  for (int b = 0; b < plan->model.block_count + plan->model.auxiliary_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
                           petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
   petra_log_keep(&kept); /* logged below if it is a failure of the run */

@@ -7,12 +7,15 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
+#include "exec/worker_stage.h"
 #include "data/dataset.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/checkpoints.h"
 #include "run/libraries.h"
 #include "run/pace.h"
 #include "run/plans_file.h"
+
+#include <math.h>
 
 /* --- the beginning --- */
 
@@ -184,6 +187,49 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
+/* Adds the losses of the stages that are here, of all replicas, to `sums`: by stage and epoch the loss, the hits and the
+ * labels. */
+static void add_losses(const petra_run *run, int64_t epochs, double *sums) {
+  for (int i = 0; i < run->placement.replicas; i++)
+    for (int32_t j = 0; run->pipelines[i] && j < run->plan.stages; j++) {
+      int64_t count;
+      if (!run->pipelines[i]->network.stage[j])
+        continue;
+      const double *own = petra_worker_stage_losses(run->pipelines[i]->worker, j + 1, &count);
+      for (int64_t v = 0; v < 3 * epochs; v++)
+        sums[3 * epochs * j + v] += own[v];
+    }
+}
+
+/* Writes the losses of the stages of a local program, from the sums of all ranks. */
+static petra_status write_losses(petra_run *run) {
+  const petra_program_options *program = &run->plan.program;
+  const int64_t epochs = (program->microbatches - 1) / program->batches + 1, stages = run->plan.stages;
+  const int64_t cells = epochs * stages, ranks = run->ranks->count;
+  double *sums, *all = NULL;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&sums, (size_t)(5 * cells), sizeof *sums));
+  double *loss = sums + 3 * cells, *top1 = sums + 4 * cells;
+  add_losses(run, epochs, sums);
+  PETRA_TRY_GOTO(status, petra_allocate(&all, (size_t)(3 * cells * ranks), sizeof *all), done);
+  PETRA_TRY_GOTO(status, petra_ranks_gather_rows(run->ranks, sums, (size_t)(3 * cells) * sizeof *sums, all), done);
+  if (!run->folder.run_h5)
+    goto done;
+  for (int64_t e = 0; e < epochs; e++)
+    for (int64_t j = 0; j < stages; j++) {
+      double sum[3] = {0};
+      for (int64_t v = 0; v < 3 * ranks; v++)
+        sum[v % 3] += all[v / 3 * 3 * cells + 3 * (epochs * j + e) + v % 3];
+      loss[e * stages + j] = sum[2] > 0 ? sum[0] / sum[2] : NAN;
+      top1[e * stages + j] = sum[2] > 0 ? sum[1] / sum[2] : NAN;
+    }
+  status = petra_run_h5_locals(run->folder.run_h5, &(petra_run_h5_local){loss, top1}, epochs, (int32_t)stages);
+done:
+  petra_free(all);
+  petra_free(sums);
+  return status;
+}
+
 /* Writes the last weights or, with run.keep: best, those of the best evaluation. */
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
@@ -236,6 +282,8 @@ petra_status petra_run_write_files(petra_run *run) {
     PETRA_TRY(petra_run_write_ranks(run));
   if (run->stored)
     PETRA_TRY(write_memory(run));
+  if (run->stored && run->plan.program.local)
+    PETRA_TRY(write_losses(run));
   PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->ranks, run->folder.run_h5));
   if (run->probe)
     PETRA_TRY(write_probe_memory(run));

@@ -411,7 +411,7 @@ static petra_status expand(search *s) {
 static petra_status open(search *s) {
   for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i);
-    if (!s->options->exact || is_exact(&method))
+    if (!method.program->local && (!s->options->exact || is_exact(&method)))
       PETRA_TRY(add_method(s, &method));
   }
   return PETRA_OK;

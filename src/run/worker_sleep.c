@@ -139,7 +139,7 @@ static bool takes(const worker_sleep *w, const petra_action *action, bool *backw
   const int32_t stage = action->stage;
   *backward = action->kind == PETRA_ACTION_BACKWARD && !petra_program_fused(w->options.program, stage);
   if (*backward)
-    return stage < w->options.program->stages;
+    return !petra_program_has_loss(w->options.program, stage);
   return stage > 1 && (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD);
 }
 
@@ -187,7 +187,7 @@ static petra_status record(worker_sleep *w, const petra_action *action, const pe
 static petra_status send_results(worker_sleep *w, const petra_action *action, int64_t end_ns) {
   if (action->kind == PETRA_ACTION_FORWARD && action->stage < w->options.program->stages)
     return post(w, action->stage + 1, false, action->microbatch, end_ns);
-  if (action->kind == PETRA_ACTION_BACKWARD && action->stage > 1)
+  if (action->kind == PETRA_ACTION_BACKWARD && petra_program_sends_down(w->options.program, action->stage))
     return post(w, action->stage - 1, true, action->microbatch, end_ns);
   return PETRA_OK;
 }

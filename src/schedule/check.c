@@ -132,7 +132,9 @@ static petra_status judge(checker *c, int64_t entry, item **awaited) {
     if (fused(c, a->stage))
       return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : PETRA_OK;
     PETRA_TRY(follows(c, entry, PETRA_ACTION_FORWARD));
-    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited) : PETRA_OK;
+    return a->stage < c->schedule->stages && !c->schedule->local
+               ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited)
+               : PETRA_OK;
   case PETRA_ACTION_WEIGHT_GRADIENT:
     return follows(c, entry, PETRA_ACTION_BACKWARD);
   case PETRA_ACTION_UPDATE:

@@ -18,6 +18,7 @@ libpetra_a_SOURCES += \
 	src/schedule/program_gpipe.c \
 	src/schedule/program_interleaved.c \
 	src/schedule/program_interleaved_zb.c \
+	src/schedule/program_local.c \
 	src/schedule/program_petra_lockstep.c \
 	src/schedule/program_order.c src/schedule/program_order.h \
 	src/schedule/program_sequential.c \

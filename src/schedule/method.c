@@ -65,6 +65,8 @@ static const petra_method methods[] = {
            "forwards one microbatch after the other, backwards of all stages at once; graphs and weights of the forward kept"),
     PRESET("fr",                 forward_locked, LATEST, LATEST, NONE,  INPUT,
            "as ddg, but inputs kept, graphs computed again with the latest weights (features replay)"),
+    PRESET("dgl",                local,       LATEST, LATEST,  NONE,    GRAPH,
+           "every stage learns from a loss of its own; nothing is sent down (decoupled greedy learning)"),
     PRESET("delayed",            lockstep,    LATEST, STASHED, NONE,    GRAPH,
            "every stage at once with delayed gradients, graphs and weights of the forward kept"),
     PRESET("dsp",                lockstep,    LATEST, LATEST,  NONE,    INPUT,
@@ -255,6 +257,15 @@ static petra_status set_extra_delay(const petra_config *config, petra_method *me
 
 /* --- the whole --- */
 
+/* Every stage of a local program has a head of its own, which an order from a file knows nothing of. */
+static petra_status check_local(const petra_config *config, const petra_method *method) {
+  if (!method->program->local || !*config->method.schedule)
+    return PETRA_OK;
+  return petra_config_fail(config, "method.schedule",
+                           "%s with method %s, whose stages have losses of their own; expected the method's own order",
+                           config->method.schedule, method->name);
+}
+
 petra_status petra_method_from_config(const petra_config *config, petra_method *out) {
   petra_method method;
   PETRA_TRY(find_preset(config, &method));
@@ -272,6 +283,7 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
   if (config->method.chunks > 0)
     method.chunks = (int32_t)config->method.chunks;
   PETRA_TRY(set_extra_delay(config, &method));
+  PETRA_TRY(check_local(config, &method));
   *out = method;
   return PETRA_OK;
 }
@@ -301,6 +313,7 @@ petra_program_options petra_method_options(const petra_method *method, int32_t s
                                  .chunks = method->chunks,
                                  .accumulate = method->accumulate,
                                  .split_head = method->split_head,
+                                 .local = method->program->local,
                                  .extra_delay = method->extra_delay.values,
                                  .extra_delays = (int32_t)method->extra_delay.count};
 }

@@ -39,6 +39,7 @@ typedef struct petra_program_options {
   int64_t batches;      /* N: microbatches per epoch */
   int64_t eval_every;   /* epochs between evaluations; 0: none */
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
+  bool local;           /* every stage has a loss of its own, and no message goes down */
   int64_t credit;       /* arrival: maximum number of microbatches in flight; 0: no limit */
   /* W, whole epochs: the microbatches before it come first, synchronously in the order of 1f1b. The program's own order
    * begins with W, with nothing in flight. For programs with a delay; 0 in others. */
@@ -99,6 +100,7 @@ typedef struct petra_program_ops {
   petra_program_time time;
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
   bool split_head;     /* by default the last stage's F and B are two actions */
+  bool local;          /* every stage has a loss of its own: its B waits for its own F only, and sends nothing down */
   bool split_backward; /* W is split from B */
   petra_layout layout; /* the stages of the devices */
   /* A round is that of the whole network: `next` numbers rounds alike on all devices, from 0, and never decreases; a
@@ -138,6 +140,7 @@ typedef struct petra_program_ops {
   X(1f1b)                                                                                                              \
   X(1f1b_async)                                                                                                        \
   X(forward_locked)                                                                                                    \
+  X(local)                                                                                                             \
   X(interleaved)                                                                                                       \
   X(looped_bfs)                                                                                                        \
   X(zb_h1)                                                                                                             \
@@ -216,6 +219,17 @@ static inline bool petra_head_is_fused(int32_t stage, int32_t stages, bool split
 
 static inline bool petra_program_fused(const petra_program_options *options, int32_t stage) {
   return petra_head_is_fused(stage, options->stages, options->split_head);
+}
+
+/* Returns true if B of the stage begins with a loss that the stage itself computed: at the last stage, in a local
+ * program at every stage. The B of others waits for a message from the stage above. */
+static inline bool petra_program_has_loss(const petra_program_options *options, int32_t stage) {
+  return options->local || stage == options->stages;
+}
+
+/* Returns true if B of the stage sends a message to the stage below. */
+static inline bool petra_program_sends_down(const petra_program_options *options, int32_t stage) {
+  return !options->local && stage > 1;
 }
 
 /* Returns options->extra_delay of a stage from 1. */

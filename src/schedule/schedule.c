@@ -367,6 +367,7 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
     b.schedule->device_of[j] = petra_program_device(options, j + 1);
   PETRA_TRY_GOTO(status, petra_schedule_finish(&b, program->name, out), done);
   (*out)->split_head = options->split_head;
+  (*out)->local = options->local;
   (*out)->program.name = program->name;
 done:
   petra_schedule_builder_fini(&b);
@@ -444,6 +445,7 @@ petra_program_options petra_schedule_options(const petra_schedule *schedule) {
                                  .drain = true,
                                  .batches = schedule->microbatches > 0 ? schedule->microbatches : 1,
                                  .split_head = schedule->split_head,
+                                 .local = schedule->local,
                                  .data = schedule};
 }
 

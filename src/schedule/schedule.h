@@ -26,6 +26,7 @@ struct petra_schedule {
   int32_t devices, stages;
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
+  bool local;                      /* it was recorded from a local program: no B needs that of the stage above */
   bool locked;                     /* its rounds end with || */
   bool flush;                      /* it is the order of one flush, without U and E */
   bool torch;                      /* it comes from the CSV of PyTorch, in whose form messages name actions */

@@ -56,8 +56,8 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   if (fused)
     status = petra_stage_loss(dry, 0, &in, labels, &out, &loss);
   else
-    status =
-        head ? petra_stage_forward_loss(dry, 0, &in, labels, count, &loss) : petra_stage_forward(dry, 0, &in, &out);
+    status = head ? petra_stage_forward_loss(dry, 0, &in, labels, count, &out, &loss)
+                  : petra_stage_forward(dry, 0, &in, &out);
   if (status != PETRA_OK || fused || !backward)
     goto done;
   for (int i = 0; i < 2 && !head; i++)
@@ -391,7 +391,7 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
 /* Gets what records may hold before and after their B: the last stage's B is usually one action with F, and if B is
  * split, its record exists until W. */
 static petra_status make_forms(petra_stage *stage, bool fused_head, record_forms forms[2]) {
-  bool fused = fused_head && petra_stage_has_loss(stage);
+  bool fused = fused_head && petra_stage_has_loss(stage) && stage->options.auxiliary == 0;
   if (!fused)
     PETRA_TRY(record_forms_of(stage, false, false, &forms[0]));
   return stage->options.rule.split_backward ? record_forms_of(stage, true, fused, &forms[1]) : PETRA_OK;

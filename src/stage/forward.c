@@ -78,13 +78,18 @@ petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const p
 }
 
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, int32_t label_count, petra_loss *loss) {
+                                      const int32_t *labels, int32_t label_count, petra_message *out,
+                                      petra_loss *loss) {
   const petra_target target = {labels, loss};
   petra_record *record;
-  petra_streams none;
-  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, &target, &record, &none));
+  petra_streams streams;
+  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, &target, &record, &streams));
   petra_status status = petra_record_set_labels(record, labels, label_count);
-  if (status != PETRA_OK)
+  if (status != PETRA_OK) {
+    petra_streams_release(&streams);
     petra_stage_drop(stage, record);
-  return status;
+    return status;
+  }
+  *out = (petra_message){.streams = streams};
+  return PETRA_OK;
 }

@@ -42,7 +42,7 @@ void petra_snapshot_destroy(petra_snapshot *snapshot) {
 
 petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapshot *snapshot, int block,
                                     bool statistics, int index) {
-  const petra_snapshot_block *sets = &snapshot->block[block - stage->options.first];
+  const petra_snapshot_block *sets = &snapshot->block[petra_stage_place(stage, block)];
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
 
@@ -52,7 +52,7 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
   const petra_target target = {labels, loss};
   petra_streams streams = petra_streams_retain(in), next;
   petra_status status = PETRA_OK;
-  for (int b = 0; b < stage->blocks; b++) {
+  for (int b = 0; b < petra_stage_network_blocks(stage); b++) {
     const petra_snapshot_block *sets = &snapshot->block[b];
     PETRA_TRY_GOTO(status,
                    petra_block_evaluate(&compute, petra_stage_block(stage, b), sets->parameters.tensor,
@@ -70,7 +70,7 @@ done:
 
 /* An estimate starts from 0, whatever the statistics were: they may be infinite. */
 static petra_status clear_statistics(const petra_stage *stage, petra_snapshot *snapshot) {
-  for (int b = 0; b < snapshot->blocks; b++)
+  for (int b = 0; b < petra_stage_network_blocks(stage); b++)
     for (int i = 0; i < snapshot->block[b].statistics.count; i++)
       PETRA_TRY(petra_op_fill(stage->compute.backend, snapshot->block[b].statistics.tensor[i], 0));
   return PETRA_OK;
@@ -82,7 +82,7 @@ petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, 
   const double share = 1 / (double)(number + 1);
   petra_streams streams = petra_streams_retain(in), next;
   petra_status status = number == 0 ? clear_statistics(stage, snapshot) : PETRA_OK;
-  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
+  for (int b = 0; b < petra_stage_network_blocks(stage) && status == PETRA_OK; b++) {
     const petra_snapshot_block *sets = &snapshot->block[b];
     next = (petra_streams){{NULL, NULL}};
     if (!petra_stage_block(stage, b)->ops->is_loss)

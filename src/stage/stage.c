@@ -57,11 +57,12 @@ static petra_status create_sets(petra_stage *stage, int b) {
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out) {
   petra_stage *stage;
   petra_status status;
-  int blocks = options->end - options->first;
+  int blocks = options->end - options->first + (options->auxiliary > 0);
   PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage + (size_t)blocks * sizeof *stage->sets));
   stage->options = *options;
   stage->blocks = blocks;
-  stage->compute = (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = true};
+  stage->compute =
+      (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = options->auxiliary == 0};
   stage->records.blocks = stage->versions.blocks = blocks;
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
@@ -136,7 +137,8 @@ petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed) {
 }
 
 const petra_block *petra_stage_block(const petra_stage *stage, int b) {
-  return &stage->options.model->blocks[stage->options.first + b];
+  const petra_stage_options *options = &stage->options;
+  return &options->model->blocks[options->first + b < options->end ? options->first + b : options->auxiliary];
 }
 
 bool petra_stage_has_loss(const petra_stage *stage) {
@@ -184,7 +186,7 @@ petra_status petra_stage_each_kept(const petra_stage *stage, int64_t microbatch,
 }
 
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index) {
-  petra_stage_sets *sets = &stage->sets[block - stage->options.first];
+  petra_stage_sets *sets = &stage->sets[petra_stage_place(stage, block)];
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
 

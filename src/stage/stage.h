@@ -37,6 +37,7 @@ typedef struct petra_stage_options {
   const petra_model *model; /* outlives the stage */
   int number;               /* from 1 */
   int first, end;           /* its blocks, from 0, excluding `end` */
+  int auxiliary;            /* its auxiliary head, which comes after these blocks; 0: none */
   petra_backend *backend;   /* outlives the stage */
   petra_stage_rule rule;
   petra_stage_formats formats;
@@ -68,6 +69,7 @@ void petra_stage_empty(petra_stage *stage);
 /* Sets the initial weights (petra_initial_values), and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
+/* Returns true if the stage ends in a head: that of the network, or its auxiliary head. */
 bool petra_stage_has_loss(const petra_stage *stage);
 
 /* Returns the account that counts what the stage holds. Whoever keeps messages that wait for it adds them. */
@@ -92,14 +94,15 @@ int petra_stage_in_flight_max(const petra_stage *stage);
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index);
 
 /* F: out->streams = blocks(in->streams), with batch statistics; running statistics stay. The caller keeps `in`. Not for
- * the stage that has the head. */
+ * a stage that has a head, its own or the network's. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* F of the stage that has the head, if its B is another action; `labels` are all labels of the microbatch. */
+/* F of a stage that has a head, if its B is another action; `labels` are all labels of the microbatch. `out` is empty at
+ * the network's head. */
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, int32_t label_count, petra_loss *loss);
+                                      const int32_t *labels, int32_t label_count, petra_message *out, petra_loss *loss);
 
-/* B: from in->gradients (and in->streams if the method inverts; an empty message for the stage that has the head)
+/* B: from in->gradients (and in->streams if the method inverts; an empty message for a stage that has a head)
  * computes the gradients of the stage's parameters, counted towards the next update, and `out` for the stage below
  * (empty for the first stage). Updates the running statistics once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
@@ -114,7 +117,7 @@ petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_mess
  * gradients of batch norms and of the head belong to B, which needs most of the work for them. */
 petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch);
 
-/* F, loss and B of the stage that has the head, in one action. */
+/* F, loss and B of the stage that has the network's head, in one action. */
 petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
                               petra_message *out, petra_loss *loss);
 
@@ -142,8 +145,8 @@ void petra_snapshot_destroy(petra_snapshot *snapshot);
 petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapshot *snapshot, int block,
                                     bool statistics, int index);
 
-/* E: forward with the snapshot's weights and running statistics. The stage with the head computes the loss, the others
- * `out`. */
+/* E: forward with the snapshot's weights and running statistics. The stage with the network's head computes the loss,
+ * the others `out`. Auxiliary heads are no part of the network that is evaluated. */
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 

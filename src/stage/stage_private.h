@@ -160,8 +160,18 @@ petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused,
 /* Removes the record and releases its version. */
 void petra_stage_drop(petra_stage *stage, petra_record *record);
 
-/* Returns block `b` (from 0) of the stage. */
+/* Returns block `b` (from 0) of the stage; an auxiliary head is the last. */
 const petra_block *petra_stage_block(const petra_stage *stage, int b);
+
+/* Returns the place in the stage of block `block` of the model. */
+static inline int petra_stage_place(const petra_stage *stage, int block) {
+  return block >= stage->options.end ? stage->blocks - 1 : block - stage->options.first;
+}
+
+/* Returns the number of the stage's blocks without an auxiliary head. */
+static inline int petra_stage_network_blocks(const petra_stage *stage) {
+  return stage->options.end - stage->options.first;
+}
 
 /* --- quantisation.c --- */
 

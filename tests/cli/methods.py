@@ -92,7 +92,7 @@ class Methods(ProgramTest):
                 self.assertLessEqual(rows[name]["time_per_microbatch_s"], 3 + time + 1e-9, (name, devices, k))
                 self.assertEqual((rows[name]["device_kept_max"], rows[name]["lag_max"]), (kept, 0), (name, devices, k))
             for name, row in rows.items():
-                self.assertEqual(row["exact"], row["lag_max"] == 0, name)
+                self.assertEqual(row["exact"], row["lag_max"] == 0 and name != "dgl", name)
         self.assertEqual(self.rows("-", "--set", "method.accumulate=16", "--set", "method.name=zb-h1", stdin=b"cluster: {stages: 4}\n"), rows)
         # Three stages per device in a loop; a V has two.
         self.write("c.yaml", "method: {name: interleaved, chunks: 3, accumulate: 8}\ncluster: {stages: 12}\n")

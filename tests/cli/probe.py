@@ -104,7 +104,7 @@ class Probe(ProgramTest):
                 self.assertEqual(one[name][:].tobytes(), other[name][:].tobytes(), name)
 
     METHODS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2",
-               "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v", "pipedream", "pipedream-2bw", "paci", "ddg", "fr", "delayed", "dsp",
+               "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v", "pipedream", "pipedream-2bw", "paci", "ddg", "fr", "dgl", "delayed", "dsp",
                "delayed-reversible", "approximate-input", "petra"]
     # As many microbatches an epoch as above, of half the images, in a narrower network.
     ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4, "data__batch": 2,

@@ -41,7 +41,7 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=paci", "method.accumulate=1", "optim.name=adam", "optim.lr=0.001", "optim.weight_decay=0.01"], ["method.name=delayed"], ["method.name=dsp", "data.recalibrate=3"],
            ["method.name=delayed-reversible", "optim.name=adamw", "optim.lr=0.001"], ["method.name=approximate-input", "optim.name=lion", "optim.lr=0.0001", "optim.clip=0.5"],
            ["method.name=petra"], ["method.name=petra", "method.extra_delay=[5, 4, 2, 2]", "optim.name=muon", "optim.lr=0.01"],
-           ["method.name=ddg", "optim.name=nadamw", "optim.lr=0.001", "method.mitigation.stage_momentum=0.95"], ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
+           ["method.name=dgl"], ["method.name=ddg", "optim.name=nadamw", "optim.lr=0.001", "method.mitigation.stage_momentum=0.95"], ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
            ["method.name=petra-arrival", "method.credit=6"], ["method.name=petra", "method.sync_period=3"],
            ["method.name=petra-arrival", "method.credit=5", "cluster.engines=2", "method.accumulate=3"],
            ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],

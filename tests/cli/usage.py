@@ -41,7 +41,8 @@ class Help(ProgramTest):
     def test_methods_and_info(self):
         names = [method["name"] for method in self.good_json("methods")["methods"]]
         self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "looped-bfs",
-                                 "zb-h1", "zb-h2", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v", "pipedream", "pipedream-2bw", "paci", "ddg", "fr", "delayed",
+                                 "zb-h1", "zb-h2", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v", "pipedream", "pipedream-2bw", "paci", "ddg", "fr", "dgl",
+                                 "delayed",
                                  "dsp", "delayed-reversible", "approximate-input", "petra", "petra-arrival"])
         text = self.good("methods").splitlines()
         self.assertEqual([line.split()[0] for line in text[1:]], names)

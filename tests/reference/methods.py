@@ -6,6 +6,7 @@ keeping a version of the weights is keeping a dictionary.
 `lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch t - (j - 1), and sends back microbatch
 t - (2J - 1 - j), both with the weights it holds after the tick before; then it updates if k backwards were counted.
 `one_stage` runs them with all blocks in one stage, whose backward comes a given number of microbatches after its forward.
+`local` runs `dgl`: every stage goes back from a loss of its own, and nothing is sent down.
 `forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then every stage j sends back
 microbatch m - (J - j), with the gradient that stage j + 1 found in the round before, and updates if k backwards were counted.
 `late_graphs` runs `paci`, whose passes are those of `forward_locked`, until all microbatches have come back.
@@ -28,7 +29,8 @@ FORWARD_LOCKED = {"ddg": ("stashed", None, True), "fr": ("latest", None, True)}
 # The passes of PACI come after the same updates as those of features replay.
 LATE_GRAPHS = {"paci": ("latest", None, True)}
 SEQUENTIAL = ("backprop", "reversible")
-METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + tuple(LATE_GRAPHS) + SEQUENTIAL
+LOCAL = ("dgl",)
+METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + tuple(LATE_GRAPHS) + SEQUENTIAL + LOCAL
 
 
 class Optimiser:
@@ -383,6 +385,31 @@ def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, met
         for stage in stages:
             stage.update_if_due()
     return result(stages), losses
+
+
+def local(blocks, weights, batches, microbatches, accumulate, optimiser, heads, head_weights):
+    """Every block is a stage, and heads[j] its auxiliary head. Returns (final weights, those of the heads, losses of the network's head)."""
+    stages, others = make_stages(blocks, weights, optimiser, accumulate), make_stages(heads, head_weights, optimiser, accumulate)
+    losses = []
+    for m in range(microbatches):
+        images, labels = batches(m)
+        xs = (images,)
+        for stage, other in zip(stages, others):
+            p, q, stats, head_stats = stage.leaves(stage.tensors), other.leaves(other.tensors), {}, {}
+            ys = stage.block.forward(p, tuple(x.detach() for x in xs), stats)
+            loss = other.block.loss(q, ys, labels, head_stats)
+            found = torch.autograd.grad(loss, [p[n] for n in stage.names] + [q[n] for n in other.names])
+            stage.count(dict(zip(stage.names, found)))
+            other.count(dict(zip(other.names, found[len(stage.names) :])))
+            stage.move_statistics(stats)
+            other.move_statistics(head_stats)
+            xs = ys
+        loss, _, gradients = stages[-1].head(xs, labels)
+        losses.append((m, loss))
+        stages[-1].count(gradients)
+        for stage in stages + others:
+            stage.update_if_due()
+    return result(stages), result(others), losses
 
 
 class ForwardLocked(Lockstep):

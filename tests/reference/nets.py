@@ -89,6 +89,20 @@ class Head(Block):
         return F.cross_entropy(logits, labels)
 
 
+class AuxiliaryHead(Head):
+    """The head of a stage below the last one: a 3x3 convolution of stride 2, batch norm and ReLU for each stream, then as the head."""
+
+    def __init__(self, streams, channels, planes, classes):
+        self.tensors = []
+        for i in range(1, streams + 1):
+            self.tensors += conv_tensors(f"conv{i}", planes, channels, 3) + bn_tensors(f"bn{i}", planes)
+        self.tensors += [("fc/weight", (classes, streams * planes)), ("fc/bias", (classes,))]
+
+    def loss(self, p, xs, labels, stats=None):
+        ys = tuple(F.relu(batch_norm(p, f"bn{i}", conv(p, f"conv{i}", x, 2, 1), stats)) for i, x in enumerate(xs, 1))
+        return F.cross_entropy(self.forward(p, ys)[0], labels)
+
+
 class RevBlock(Block):
     """Reversible: y1 = x2 + f(x1), y2 = x1. Otherwise downsampling (or widening) with shortcuts."""
 
@@ -243,6 +257,16 @@ def build(family, depth, width=64, stem="cifar", classes=10, downsample="conv", 
             blocks.append(block)
     blocks.append(Head(channels * streams, classes))
     return blocks
+
+
+def auxiliary_heads(blocks, width, classes):
+    """One for each block except the last: each block is a stage."""
+    heads = []
+    for block in blocks[:-1]:
+        outputs = block.outputs if hasattr(block, "outputs") else width
+        planes = outputs // 4 if getattr(block, "bottleneck", False) else outputs
+        heads.append(AuxiliaryHead(2 if isinstance(blocks[1], RevBlock) else 1, outputs, planes, classes))
+    return heads
 
 
 def build_invertible(family, depth, width, stem, classes):
