@@ -209,3 +209,19 @@ EXTRA_DIST += experiments/27-seconds-to-a-loss/README.md \
 	experiments/27-seconds-to-a-loss/seconds.py \
 	experiments/27-seconds-to-a-loss/turns.csv \
 	experiments/27-seconds-to-a-loss/wan.yaml
+EXTRA_DIST += experiments/28-lossy-messages/README.md \
+	experiments/28-lossy-messages/bytes.csv \
+	experiments/28-lossy-messages/cells.csv \
+	experiments/28-lossy-messages/lossy.png \
+	experiments/28-lossy-messages/lossy.py \
+	experiments/28-lossy-messages/revgpt-base.yaml \
+	experiments/28-lossy-messages/revgpt.yaml \
+	experiments/28-lossy-messages/revnet-base.yaml \
+	experiments/28-lossy-messages/revnet.yaml
+EXTRA_DIST += experiments/29-local-learning/README.md \
+	experiments/29-local-learning/base.yaml \
+	experiments/29-local-learning/cells.csv \
+	experiments/29-local-learning/local.png \
+	experiments/29-local-learning/local.py \
+	experiments/29-local-learning/local.yaml \
+	experiments/29-local-learning/stages.csv

@@ -27,8 +27,8 @@ METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoin
                 "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"), "looped-bfs": (SKY, "v"),
                 "zb-h2": (SKY, "D"), "interleaved-zb": (SKY, "P"),
                 "zb-v": (OLIVE, "o"), "v-half": (OLIVE, "s"), "v-min": (OLIVE, "^"), "dualpipe-v": (OLIVE, "D"),
-                "pipedream": (PINK, "o"), "pipedream-2bw": (PINK, "s"),
-                "ddg": (WINE, "o"), "fr": (WINE, "s"),
+                "pipedream": (PINK, "o"), "pipedream-2bw": (PINK, "s"), "paci": (PINK, "^"),
+                "ddg": (WINE, "o"), "fr": (WINE, "s"), "dgl": (GREEN, "^"),
                 "delayed": (ORANGE, "o"), "dsp": (ORANGE, "s"),
                 "delayed-reversible": (VERMILION, "o"), "approximate-input": (VERMILION, "s"),
                 "petra": (BLUE, "o"), "petra-arrival": (BLUE, "s")}
