@@ -11,7 +11,7 @@ PY_LOG_COMPILER = $(srcdir)/tests/cli/python
 check_LIBRARIES = tests/libtests.a
 tests_libtests_a_SOURCES = tests/training.c tests/training_rig.c tests/probe_rig.c tests/golden_data.c tests/golden_file.c tests/wire_threads.c \
   tests/cases.c tests/cases_basic.c tests/cases_shuffle.c tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c \
-  tests/cases_optim.c tests/cases_sequence.c tests/naive.c tests/cuda_host/launched.c
+  tests/cases_optim.c tests/cases_sequence.c tests/cases_quantise.c tests/naive.c tests/cuda_host/launched.c
 # src/backend/cuda: the kernels, as C on the host
 check_LIBRARIES += tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/kernels.c
@@ -27,7 +27,7 @@ LONG_C_TESTS = \
 C_TESTS = \
   tests/test_base tests/test_config tests/test_grid tests/test_output tests/test_seal \
   tests/test_data tests/test_data_file tests/test_images tests/test_loader tests/test_samples tests/test_tokens \
-  tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_sequence tests/test_tensor \
+  tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_quantise tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
   tests/test_schedule tests/test_programs \
   tests/test_executor tests/test_stage tests/test_transport tests/test_progress_thread \

@@ -143,9 +143,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_to_norm_1(double squares) {
 
 /* Returns the bits of a code; 0 for formats without codes. */
 PETRA_ELEMENT_FUNCTION int petra_element_code_bits(petra_format format) {
-  return format == PETRA_FORMAT_INT8    ? 8
-         : format >= PETRA_FORMAT_QSGD2 ? 2 + (int)format - (int)PETRA_FORMAT_QSGD2
-                                        : 0;
+  return format == PETRA_FORMAT_INT8 ? 8 : format >= PETRA_FORMAT_QSGD2 ? 2 + (int)format - (int)PETRA_FORMAT_QSGD2 : 0;
 }
 
 /* Returns the number of levels on each side of 0. */
@@ -153,10 +151,19 @@ PETRA_ELEMENT_FUNCTION int petra_element_levels(petra_format format) {
   return (1 << (petra_element_code_bits(format) - 1)) - 1;
 }
 
+/* Returns a * b, rounded. A GPU's compiler joins a product with a sum that follows it, and then leaves this rounding out. */
+PETRA_ELEMENT_FUNCTION double petra_element_product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 /* Returns the code of x = quotient * scale, -1 <= quotient <= 1. `draw` is a random word, which int8 ignores. */
 PETRA_ELEMENT_FUNCTION uint32_t petra_element_code(petra_format format, double quotient, uint32_t draw) {
   const int levels = petra_element_levels(format);
-  const double exact = (quotient < 0 ? -quotient : quotient) * levels;
+  const double exact = petra_element_product(quotient < 0 ? -quotient : quotient, levels);
   int whole = (int)exact;
   const double rest = exact - whole;
   if (format == PETRA_FORMAT_INT8)
@@ -183,8 +190,8 @@ PETRA_ELEMENT_FUNCTION uint32_t petra_element_half_of(petra_format format, doubl
   uint64_t wide;
   memcpy(&wide, &x, sizeof wide);
   const uint32_t sign = (uint32_t)(wide >> 63) << 15;
-  if (x != x)
-    return sign | infinity | 1u << (fraction_bits - 1);
+  if (x != x) /* one NaN, as processors make NaNs of different signs */
+    return infinity | 1u << (fraction_bits - 1);
   const int exponent = (int)(wide >> 52 & 0x7ff) - 1023, bias = (1 << (exponent_bits - 1)) - 1, lowest = 1 - bias;
   if (exponent > bias)
     return sign | infinity;

@@ -18,9 +18,9 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",         "a matrix",
-                                                           "a vector",      "a mask",           "an inner tensor",
-                                                           "a sequence",    "an inner sequence", "quantised"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {
+    "an activation",   "a filter",   "a matrix",          "a vector", "a mask",
+    "an inner tensor", "a sequence", "an inner sequence", "quantised"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -101,12 +101,18 @@ static petra_status check_quantised(const checker *check, const petra_tensor *x,
                                     const petra_tensor *bytes) {
   PETRA_TRY(check_numbers(check, "x", x));
   if (!is_image(x->kind) && !petra_kind_is_sequence(x->kind))
-    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected an activation or a sequence", check->op,
-                      kind_names[x->kind]);
+    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected an activation or a sequence", check->op, kind_names[x->kind]);
   if (format == PETRA_FORMAT_NATIVE)
     return petra_fail(PETRA_INTERNAL, "%s: the format is native, expected another one", check->op);
   return check_tensor(check, "the quantised tensor", bytes, PETRA_TENSOR_QUANTISED, x->shape[0],
                       (int)petra_quantised_bytes(format, x->elements / x->shape[0]), 1, 1);
+}
+
+static petra_status check_draws(const checker *check, petra_format format, const petra_draws *draws) {
+  if (petra_format_is_random(format) && !draws)
+    return petra_fail(PETRA_INTERNAL, "%s: %s needs draws", check->op,
+                      petra_config_choice_name("cluster.message.up", (int)format));
+  return PETRA_OK;
 }
 
 /* Checks a tensor of numbers of the kind and shape of `model`, which was checked before. */

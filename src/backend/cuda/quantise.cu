@@ -85,8 +85,10 @@ PETRA_KERNEL(cuda_quantise_codes_kernel, const cuda_quantise_args a) {
   const int64_t count = a.c * a.plane, groups = (a.row - (int64_t)sizeof(float) + bits - 1) / bits;
   for (int64_t sample = PETRA_BLOCK; sample < a.n; sample += PETRA_BLOCKS) {
     const float scale = cuda_scale_of(&a, sample * count);
-    if (PETRA_THREAD == 0)
-      memcpy(a.bytes + sample * a.row, &scale, sizeof scale);
+    if (PETRA_THREAD == 0) {
+      const uint32_t not_a_number = 0x7fc00000; /* as a processor has it; a GPU makes another one */
+      memcpy(a.bytes + sample * a.row, scale == scale ? (const void *)&scale : &not_a_number, sizeof scale);
+    }
     for (int64_t group = PETRA_THREAD; group < groups; group += PETRA_THREADS)
       cuda_write_codes(&a, sample, group, scale);
   }
