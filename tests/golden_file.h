@@ -10,7 +10,8 @@ enum { GOLDEN_FILE_LOSSES = 64 };
 
 typedef struct golden_file {
   char family[16], method[32], init[64], precision[16], stem[16],
-      downsample[16]; /* "conv" where the file does not say */
+      downsample[16];                                        /* "conv" where the file does not say */
+  char message_up[16], message_down[16], keep_precision[16]; /* "native" where the file does not say */
   int64_t depth, width, classes, accumulate, microbatches, batch, nesterov, records, stages;
   int64_t extra_delay;           /* 0 where the file does not say */
   int64_t heads, context, patch; /* the same: of transformers; context of tokens, patch of images */
