@@ -37,9 +37,8 @@ static petra_host_type host_type(const petra_tensor_archive *tensors, petra_tens
 /* Transfers values of the shape; if `host` is NULL, only checks that they are in the file. */
 static petra_status host_values(petra_tensor_archive *tensors, const char *name, petra_host_type type, int rank,
                                 const int32_t *shape, void *host) {
-  static const petra_archive_type types[] = {[PETRA_HOST_F32] = PETRA_ARCHIVE_F32,
-                                             [PETRA_HOST_F64] = PETRA_ARCHIVE_F64,
-                                             [PETRA_HOST_U8] = PETRA_ARCHIVE_U8};
+  static const petra_archive_type types[] = {
+      [PETRA_HOST_F32] = PETRA_ARCHIVE_F32, [PETRA_HOST_F64] = PETRA_ARCHIVE_F64, [PETRA_HOST_U8] = PETRA_ARCHIVE_U8};
   int64_t extent[4];
   for (int d = 0; d < rank; d++)
     extent[d] = shape[d];

@@ -148,7 +148,8 @@ static petra_status print_json(const profiling *p, const petra_profile_about *ab
       "backend", petra_json_string(about->backend), "precision", p->profile.precision, "method", about->method,
       "threads", (int)about->threads, "batch", (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions",
       (int)about->repetitions, "ranks", (int)p->profile.ranks, "message_precision",
-      petra_describe_message_precision(p->config), "link", link, "kernels", fit_json(&p->fit), "stages", stages));
+      petra_describe_message_precision(p->config, &(petra_message_text){""}), "link", link, "kernels",
+      fit_json(&p->fit), "stages", stages));
 }
 
 /* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */
@@ -181,8 +182,8 @@ static double alone_ratio(const petra_profile *profile) {
   return together_s > 0 ? alone_s / together_s : NAN;
 }
 
-/* Gets the times of messages between ranks; `messages`: their numbers, or NULL. */
-static petra_status print_link(const petra_profile *profile, const char *messages) {
+/* Gets the times of messages between ranks; `format`: as petra_describe_messages returns it. */
+static petra_status print_link(const petra_profile *profile, const char *format) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
                                                {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
                                                {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
@@ -207,7 +208,7 @@ static petra_status print_link(const petra_profile *profile, const char *message
   printf("\nmessages between %d processes, which measured the stages at the same time; both ways: with a message of "
          "the same size in the other direction; pack, unpack: conversion from and to tensors; carry: time that a "
          "computing process loses meanwhile%s%s\n",
-         (int)profile->ranks, messages ? "; " : "", messages ? messages : "");
+         (int)profile->ranks, format ? "; messages " : "", format ? format : "");
   return petra_table_print(table, stdout);
 }
 
@@ -236,7 +237,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
-  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config)));
+  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config, &(petra_message_text){""})));
   printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_sample_kind_of(p->config))->samples,
          (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");

@@ -183,7 +183,7 @@ static petra_status print_json(const petra_simulated *result) {
       f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config), "devices", devices_json(result)));
+      petra_describe_message_precision(plan->config, &(petra_message_text){""}), "devices", devices_json(result)));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {

@@ -67,9 +67,7 @@ static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task
 
 static petra_status prepare_backward(petra_worker_stage *worker, petra_task *task) {
   const petra_action *a = &task->action;
-  return petra_worker_stage_is_last(worker, a->stage)
-             ? PETRA_OK
-             : take(worker, a, false, &task->in);
+  return petra_worker_stage_is_last(worker, a->stage) ? PETRA_OK : take(worker, a, false, &task->in);
 }
 
 petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {

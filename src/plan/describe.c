@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/describe.h"
 
+#include "backend/quantise.h"
 #include "config/config.h"
 #include "base/utf8.h"
 #include "nn/model.h"
@@ -95,25 +96,45 @@ static void print_nodes(const petra_config *config, FILE *out) {
   }
 }
 
-const char *petra_describe_message_precision(const petra_config *config) {
+static const char *name_of_format(const petra_config *config, petra_format choice) {
   const bool wide = config->device.precision == PETRA_PRECISION_FP64;
-  if (config->cluster.stages > 0)
-    return NULL;
+  const petra_format format = petra_format_in(choice, config->device.precision);
+  if (format != PETRA_FORMAT_NATIVE)
+    return petra_config_choice_name("cluster.message.up", (int)format);
   return petra_config_choice_name("device.precision", wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32);
 }
 
-const char *petra_describe_messages(const petra_config *config) {
+const char *petra_describe_message_precision(const petra_config *config, petra_message_text *text) {
+  const char *up = name_of_format(config, config->cluster.message.up),
+             *down = name_of_format(config, config->cluster.message.down);
+  if (config->cluster.stages > 0)
+    return NULL;
+  if (strcmp(up, down) == 0)
+    return up;
+  snprintf(text->text, sizeof text->text, "%s up, %s down", up, down);
+  return text->text;
+}
+
+/* Computes in 2 bytes inside blocks, or has the costs of this. */
+static bool is_narrow(const petra_config *config) {
   const petra_cost_model model = config->cluster.cost.model;
   const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&
                       config->cluster.cost.arithmetic == PETRA_COST_BF16;
-  const bool narrow = priced || config->device.precision == PETRA_PRECISION_BF16;
-  return narrow && config->cluster.stages == 0 ? "messages fp32" : NULL;
+  return priced || config->device.precision == PETRA_PRECISION_BF16;
+}
+
+const char *petra_describe_messages(const petra_config *config, petra_message_text *text) {
+  const petra_precision precision = config->device.precision;
+  const bool quantised = petra_format_in(config->cluster.message.up, precision) != PETRA_FORMAT_NATIVE ||
+                         petra_format_in(config->cluster.message.down, precision) != PETRA_FORMAT_NATIVE;
+  return is_narrow(config) || quantised ? petra_describe_message_precision(config, text) : NULL;
 }
 
 void petra_describe_numbers(const petra_config *config, FILE *out) {
-  const char *messages = petra_describe_messages(config);
+  petra_message_text text;
+  const char *messages = petra_describe_messages(config, &text);
   if (messages)
-    fprintf(out, "numbers  bf16 inside blocks, %s\n", messages);
+    fprintf(out, "numbers  %smessages %s\n", is_narrow(config) ? "bf16 inside blocks, " : "", messages);
 }
 
 static void print_links(const petra_config *config, FILE *out) {
@@ -124,13 +145,14 @@ static void print_links(const petra_config *config, FILE *out) {
 }
 
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
-  const char *messages = petra_describe_messages(config);
+  petra_message_text text;
+  const char *messages = petra_describe_messages(config, &text);
   if (measured)
     fputs("as the profile measured between processes", out);
   else
     print_links(config, out);
   if (messages)
-    fprintf(out, "; %s", messages);
+    fprintf(out, "; messages %s", messages);
 }
 
 void petra_describe_data(const petra_config *config, FILE *out) {

@@ -19,16 +19,21 @@ petra_status petra_describe_method(const petra_config *config, FILE *out);
  * the costs: speeds, jitter, stragglers, pauses, failures. */
 petra_status petra_describe_costs(const petra_config *config, FILE *out);
 
-/* Returns the precision of the numbers of messages, "fp32" or "fp64", for JSON. NULL if the config gives the bytes of
- * messages (cluster.stages). */
-const char *petra_describe_message_precision(const petra_config *config);
+/* Room for a text that describes messages. */
+typedef struct petra_message_text {
+  char text[32];
+} petra_message_text;
 
-/* Returns "messages fp32" for a precision of 2 bytes, which applies only inside blocks: messages are counted, timed
- * and sent with 4 bytes per element. Otherwise NULL. */
-const char *petra_describe_messages(const petra_config *config);
+/* Returns the number format of messages, "fp32", or "int8 up, fp32 down". NULL if the config gives the bytes of messages
+ * (cluster.stages). */
+const char *petra_describe_message_precision(const petra_config *config, petra_message_text *text);
 
-/* Prints the line "numbers bf16 inside blocks, messages fp32", with its end, if petra_describe_messages returns a
- * text. */
+/* Returns the same if messages are quantised (cluster.message), or if the precision has 2 bytes: it applies only inside
+ * blocks, and messages are counted, timed and sent with 4 bytes per element. Otherwise NULL. */
+const char *petra_describe_messages(const petra_config *config, petra_message_text *text);
+
+/* Prints the line "numbers bf16 inside blocks, messages fp32" or "numbers messages int8", with its end, if
+ * petra_describe_messages returns a text. */
 void petra_describe_numbers(const petra_config *config, FILE *out);
 
 /* "latency 0 s, bandwidth infinite", followed by nodes and cards, if any, and by petra_describe_messages. `measured`:

@@ -157,8 +157,8 @@ static petra_status check_draws(const petra_config *config) {
   for (int i = 0; i < 3; i++)
     if (petra_format_is_random(formats[i]) && samples > PETRA_DRAWS_SAMPLES)
       return petra_config_fail(config, "data.batch",
-                               "%lld samples in a microbatch of all replicas; stochastic rounding (qsgd) expects at "
-                               "most %d",
+                               "%lld samples in a microbatch of all replicas; expected at most %d with stochastic "
+                               "rounding (qsgd)",
                                (long long)samples, PETRA_DRAWS_SAMPLES);
   return PETRA_OK;
 }
@@ -231,13 +231,13 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
   const int64_t exact = message_bytes(plan, PETRA_FORMAT_NATIVE, &last->shape_out, last->streams_out);
   int64_t shared = 0;
-  *out = (petra_stage_summary){.reversible = true,
-                               .in = first->shape_in,
-                               .out = last->shape_out,
-                               .streams_in = first->streams_in,
-                               .streams_out = last->is_loss ? 1 : last->streams_out,
-                               .forward_bytes =
-                                   message_bytes(plan, config->cluster.message.up, &last->shape_out, last->streams_out)};
+  *out = (petra_stage_summary){
+      .reversible = true,
+      .in = first->shape_in,
+      .out = last->shape_out,
+      .streams_in = first->streams_in,
+      .streams_out = last->is_loss ? 1 : last->streams_out,
+      .forward_bytes = message_bytes(plan, config->cluster.message.up, &last->shape_out, last->streams_out)};
   out->forward_capacity = out->forward_bytes > exact ? out->forward_bytes : exact;
   if (first == last)
     snprintf(out->name, sizeof out->name, "%s", first->name);

@@ -18,15 +18,9 @@ static bool is_in(const char *const *list, const char *key) {
 
 /* The formats of messages decide what a run computed, so that they stay those of the run. */
 static bool is_of_cluster(const char *key) {
-  static const char *const others[] = {"cluster.message.up",
-                                       "cluster.message.down",
-                                       "cluster.replicas",
-                                       "cluster.stages",
-                                       "cluster.placement",
-                                       "cluster.gpus",
-                                       "cluster.transport",
-                                       "cluster.timeout_s",
-                                       NULL};
+  static const char *const others[] = {"cluster.message.up", "cluster.message.down", "cluster.replicas",
+                                       "cluster.stages",     "cluster.placement",    "cluster.gpus",
+                                       "cluster.transport",  "cluster.timeout_s",    NULL};
   return strncmp(key, "cluster.", strlen("cluster.")) == 0 && !is_in(others, key);
 }
 

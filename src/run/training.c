@@ -61,7 +61,8 @@ static petra_status open_others(petra_run *run) {
 
 static petra_status open_networks(petra_run *run) {
   const size_t replicas = (size_t)run->placement.replicas;
-  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, &run->placement, run->placement.replica, run->options.backend));
+  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, &run->placement, run->placement.replica,
+                               run->options.backend));
   PETRA_TRY(petra_network_initialise(&run->main.network));
   PETRA_TRY(petra_allocate(&run->pipelines, replicas, sizeof(petra_pipeline *)));
   PETRA_TRY(petra_allocate(&run->stage_observers, replicas, sizeof(petra_stage_observer *)));

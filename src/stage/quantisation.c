@@ -70,8 +70,8 @@ petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, p
 
 petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_message *message) {
   const petra_format format = from_below ? stage->options.formats.up : stage->options.formats.down;
-  const petra_stream_shape *shape = from_below ? &petra_stage_block(stage, 0)->shape_in
-                                               : &petra_stage_block(stage, stage->blocks - 1)->shape_out;
+  const petra_stream_shape *shape =
+      from_below ? &petra_stage_block(stage, 0)->shape_in : &petra_stage_block(stage, stage->blocks - 1)->shape_out;
   petra_tensor **parts[PARTS];
   parts_of(message, parts);
   for (int i = 0; i < PARTS; i++) {
@@ -94,10 +94,9 @@ void petra_message_forms(const petra_stage *stage, bool forward, bool exact, pet
   petra_streams_forms(forward ? 0 : streams, shape, PETRA_PRESENT, forms + 2);
   for (int i = 0; i < PARTS && !exact && format != PETRA_FORMAT_NATIVE; i++)
     if (forms[i].presence == PETRA_PRESENT)
-      forms[i] = (petra_tensor_form){
-          PETRA_PRESENT,
-          PETRA_TENSOR_QUANTISED,
-          {0, (int32_t)petra_quantised_bytes(format, petra_stream_elements(shape)), 1, 1}};
+      forms[i] = (petra_tensor_form){PETRA_PRESENT,
+                                     PETRA_TENSOR_QUANTISED,
+                                     {0, (int32_t)petra_quantised_bytes(format, petra_stream_elements(shape)), 1, 1}};
 }
 
 /* --- kept inputs --- */
@@ -125,8 +124,7 @@ petra_status petra_stage_keep_input(petra_stage *stage, petra_record *record, in
     const petra_draws draws = draws_of(stage, block, PLACE_INPUT + i, record->microbatch);
     kept->input.tensor[i] = petra_tensor_retain(stored_before(record, b, before, in->tensor[i]));
     if (!kept->input.tensor[i])
-      PETRA_TRY(
-          quantise(stage, in->tensor[i], format, &draws, PETRA_MEMORY_INPUT_BUFFER, &kept->input.tensor[i]));
+      PETRA_TRY(quantise(stage, in->tensor[i], format, &draws, PETRA_MEMORY_INPUT_BUFFER, &kept->input.tensor[i]));
   }
   return PETRA_OK;
 }
