@@ -9,6 +9,8 @@
 #define CASE_TOLERANCES(X)                                                                                             \
   X(upload, 0)                  /* host values are f32: exact in both types */                                         \
   X(download, 0)                /* the same */                                                                         \
+  X(quantise, 0)                /* bytes, the same on all backends */                                                  \
+  X(dequantise, 1)              /* in double, rounded once: half an epsilon */                                         \
   X(copy, 0)                    /* moves */                                                                            \
   X(fill, 0)                    /* moves; the values filled in are f32 */                                              \
   X(axpy, 2)                    /* alpha, product and sum are rounded: half an epsilon each */                         \

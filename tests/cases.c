@@ -145,7 +145,7 @@ cases_tensor cases_input(cases_run *run, petra_tensor_kind kind, int n, int c, i
 
 petra_tensor *cases_output(cases_run *run, petra_tensor_kind kind, int n, int c, int h, int w) {
   petra_tensor *tensor = make(run, kind, n, c, h, w);
-  if (kind != PETRA_TENSOR_MASK)
+  if (kind != PETRA_TENSOR_MASK && kind != PETRA_TENSOR_QUANTISED)
     cases_ok(petra_op_fill(run->backend, tensor, NAN));
   return tensor;
 }

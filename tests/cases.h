@@ -117,4 +117,4 @@ typedef struct cases_entry {
 } cases_entry;
 
 extern const cases_entry cases_basic[], cases_shuffle[], cases_conv[], cases_norm[], cases_pool[], cases_head[],
-    cases_optim[], cases_sequence[];
+    cases_optim[], cases_sequence[], cases_quantise[];

@@ -62,11 +62,11 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
   } reals[] = {
       {"lr", &out->lr}, {"momentum", &out->momentum}, {"weight_decay", &out->weight_decay}, {"drift", &out->drift}};
   const struct {
-    const char *name, *missing;
-    char *value;
-  } texts[] = {{"downsample", "conv", out->downsample},
-               {"shape", "pyramid", out->shape},
-               {"bottleneck", "standard", out->bottleneck}};
+    const char *name, *otherwise;
+    char *value; /* of the size of `downsample` */
+  } texts[] = {{"downsample", "conv", out->downsample},       {"shape", "pyramid", out->shape},
+               {"bottleneck", "standard", out->bottleneck},   {"message_up", "native", out->message_up},
+               {"message_down", "native", out->message_down}, {"keep_precision", "native", out->keep_precision}};
   int64_t rows;
   for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
     PETRA_TRY(read_attribute(file, path, integers[i].name, H5T_NATIVE_INT64, integers[i].value));
@@ -79,7 +79,7 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
   PETRA_TRY(read_text(file, path, "precision", sizeof out->precision, out->precision));
   PETRA_TRY(read_text(file, path, "stem", sizeof out->stem, out->stem));
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-    snprintf(texts[i].value, sizeof out->downsample, "%s", texts[i].missing);
+    snprintf(texts[i].value, sizeof out->downsample, "%s", texts[i].otherwise);
     if (H5Aexists(file, texts[i].name) > 0)
       PETRA_TRY(read_text(file, path, texts[i].name, sizeof out->downsample, texts[i].value));
   }

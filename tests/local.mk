@@ -11,7 +11,7 @@ PY_LOG_COMPILER = $(srcdir)/tests/cli/python
 check_LIBRARIES = tests/libtests.a
 tests_libtests_a_SOURCES = tests/training.c tests/training_rig.c tests/probe_rig.c tests/golden_data.c tests/golden_file.c tests/wire_threads.c \
   tests/cases.c tests/cases_basic.c tests/cases_shuffle.c tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c \
-  tests/cases_optim.c tests/cases_sequence.c tests/naive.c tests/cuda_host/launched.c
+  tests/cases_optim.c tests/cases_sequence.c tests/cases_quantise.c tests/naive.c tests/cuda_host/launched.c
 # src/backend/cuda: the kernels, as C on the host
 check_LIBRARIES += tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/kernels.c
@@ -27,7 +27,7 @@ LONG_C_TESTS = \
 C_TESTS = \
   tests/test_base tests/test_config tests/test_grid tests/test_output tests/test_seal \
   tests/test_data tests/test_data_file tests/test_images tests/test_loader tests/test_samples tests/test_tokens \
-  tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_sequence tests/test_tensor \
+  tests/test_backend tests/test_cpu tests/test_cpu_bf16 tests/test_op_gradients tests/test_ops tests/test_quantise tests/test_sequence tests/test_tensor \
   tests/test_blocks tests/test_model tests/test_optim tests/test_partition \
   tests/test_schedule tests/test_programs \
   tests/test_executor tests/test_stage tests/test_transport tests/test_progress_thread \
@@ -136,7 +136,7 @@ CLI_TESTS = \
   tests/cli/bad_input.py tests/cli/no_memory.py tests/cli/data.py tests/cli/host.py tests/cli/schedule_file.py tests/cli/torch_csv.py tests/cli/random_runs.py \
   tests/cli/simulate_results.py tests/cli/replicas.py tests/cli/rehearsal.py tests/cli/reproducible.py tests/cli/weights_torch.py \
   tests/cli/runs.py tests/cli/control_characters.py tests/cli/placement.py tests/cli/data_images.py tests/cli/fit.py \
-  tests/cli/local_learning.py tests/cli/memory.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
+  tests/cli/local_learning.py tests/cli/memory.py tests/cli/quantised.py tests/cli/methods.py tests/cli/plan_json.py tests/cli/precision.py tests/cli/random_orders.py tests/cli/random_times.py tests/cli/inspect_memory.py \
   tests/cli/data_sample.py tests/cli/get_data.py tests/cli/plans.py tests/cli/bench_device.py tests/cli/tick_model.py \
   tests/cli/cuda_info.py tests/cli/bundle.py tests/cli/examples.py tests/cli/chakra.py tests/cli/package.py tests/cli/torch_log.py \
   tests/cli/torch_runtime.py tests/cli/torch_examples.py tests/cli/torch_trainer.py

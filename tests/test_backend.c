@@ -143,6 +143,11 @@ START_TEST(sequence) {
 }
 END_TEST
 
+START_TEST(quantise) {
+  run_table(cases_quantise);
+}
+END_TEST
+
 /* Images as bytes give the numbers that augmentation on the host and an upload give, bit for bit; also in actions
  * that come again, with other images, as graphs do. */
 START_TEST(images_as_bytes) {
@@ -210,6 +215,6 @@ int main(void) {
     return 77;
 #endif
   const TTest *const tests[] = {
-      basic, shuffle, conv, norm, pool, head, optim, sequence, images_as_bytes, every_operation_was_checked};
+      basic, shuffle, conv, norm, pool, head, optim, sequence, quantise, images_as_bytes, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

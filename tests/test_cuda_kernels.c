@@ -456,10 +456,55 @@ START_TEST(augmentation) {
 }
 END_TEST
 
+/* The bytes of quantise.c, and back, at shapes that fill no group of codes; more samples than blocks. */
+START_TEST(number_formats) {
+  static const int shapes[][3] = {{1, 1, 1}, {2, 3, 7}, {3, 33, 77}, {2, 64, 49}, {5000, 1, 3}}; /* n, c, plane */
+  static const petra_format formats[] = {PETRA_FORMAT_BF16,  PETRA_FORMAT_FP16,  PETRA_FORMAT_INT8, PETRA_FORMAT_QSGD2,
+                                         PETRA_FORMAT_QSGD3, PETRA_FORMAT_QSGD5, PETRA_FORMAT_QSGD7};
+  for (int k = 0; k < HARNESS_COUNT(shapes) * HARNESS_COUNT(formats); k++) {
+    const int *s = shapes[k / HARNESS_COUNT(formats)];
+    const petra_format format = formats[k % HARNESS_COUNT(formats)];
+    const int32_t shape[4] = {s[0], s[1], s[2], 1};
+    const int64_t sample = s[1] * s[2], count = s[0] * sample, row = petra_quantised_bytes(format, sample);
+    float *x = rig_normal(count, 1, 0, 1), *back = rig_empty(count);
+    uint8_t *bytes = rig_bytes((size_t)(s[0] * row)), *expected = rig_bytes((size_t)(s[0] * row));
+    petra_draws *draws = rig_bytes(sizeof *draws);
+    *draws = (petra_draws){UINT64_C(1) << 63 | 5, 77, INT64_C(1) << 35, 9};
+    if (s[0] > 1)
+      x[sample] = NAN;
+    const cuda_quantise_args quantise = {
+        .x = x, .draws = draws, .bytes = bytes, .n = s[0], .c = s[1], .plane = s[2], .row = row, .format = format};
+    const cuda_dequantise_args dequantise = {
+        .bytes = bytes, .y = back, .n = s[0], .c = s[1], .plane = s[2], .row = row, .format = format};
+    RIG_LAUNCH(cuda_quantise_launch, &quantise, 0, {bytes, (size_t)(s[0] * row)});
+    RIG_LAUNCH(cuda_dequantise_launch, &dequantise, 0, FLOATS(back, count));
+    for (int n = 0; n < s[0]; n++) {
+      petra_quantiser q;
+      petra_quantiser_begin(&q, format, draws, n, expected + n * row);
+      for (int64_t i = 0; i < sample && petra_format_code_bits(format) > 0; i++)
+        petra_quantiser_see(&q, x[rig_last(shape, n * sample + i)]);
+      if (petra_format_code_bits(format) > 0)
+        petra_quantiser_set_scale(&q);
+      for (int64_t i = 0; i < sample; i++)
+        petra_quantiser_put(&q, x[rig_last(shape, n * sample + i)]);
+      petra_quantiser_end(&q, expected + (n + 1) * row);
+      petra_dequantiser d;
+      petra_dequantiser_begin(&d, format, expected + n * row);
+      for (int64_t i = 0; i < sample; i++) {
+        const float value = (float)petra_dequantiser_next(&d), found = back[rig_last(shape, n * sample + i)];
+        HOLDS(found == value || (isnan(found) && isnan(value)));
+      }
+    }
+    ck_assert_mem_eq(bytes, expected, (size_t)(s[0] * row));
+    rig_end();
+  }
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {elements_one_by_one, grids_go_round,      dot_products, bf16_rounds_to_nearest_even,
                           permutations,        narrow_elements,     splits,       space_to_depth,
                           max_pools,           average_pools,       biases,       losses,
-                          sgd_steps,           steps_with_averages, augmentation};
+                          sgd_steps,           steps_with_averages, augmentation, number_formats};
   return harness_run("cuda_kernels", tests, HARNESS_COUNT(tests));
 }

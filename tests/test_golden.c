@@ -14,7 +14,7 @@ static const char *folder(void) {
   return source ? source : ".";
 }
 
-enum { SETS = 24, SET_LENGTH = 512 };
+enum { SETS = 32, SET_LENGTH = 512 };
 
 /* The settings of the run that the file describes. */
 static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
@@ -50,6 +50,11 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
     SET("stages.partition=list");
     SET("stages.blocks=[%d]", golden->depth == 18 ? 10 : 18);
   }
+  SET("cluster.message.up=%s", golden->message_up);
+  SET("cluster.message.down=%s", golden->message_down);
+  SET("method.keep_precision=%s", golden->keep_precision);
+  if (strcmp(golden->keep_precision, "native") != 0 && strcmp(golden->method, "delayed") == 0)
+    SET("method.keep=input"); /* the reference keeps no graphs */
   SET("run.max_microbatches=%lld", (long long)golden->microbatches);
   SET("data.batch=%lld", (long long)golden->batch);
   SET("optim.lr=%.17g", golden->lr);
@@ -219,6 +224,10 @@ GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet18_k1, "backprop-resnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 
+/* Messages and kept inputs in other number formats; transformers below. */
+GOLDEN_TEST(int8_k1, "petra-revnet18-int8-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(qsgd4_k3, "dsp-revnet18-narrow-qsgd4-k3", GOLDEN_PETRA_REVNET18)
+
 /* Tiny networks: tokens for those of text, 16 patches for those of images. */
 START_TEST(transformers) {
   static const char *const names[] = {"petra-revgpt-k1",
@@ -234,7 +243,10 @@ START_TEST(transformers) {
                                       "fr-gpt-k1",
                                       "backprop-gpt-k1",
                                       "petra-revvit-k1",
-                                      "dsp-vit-k1"};
+                                      "dsp-vit-k1",
+                                      "delayed-reversible-revgpt-int8-k1",
+                                      "delayed-revgpt-qsgd4-k1",
+                                      "petra-revgpt-mixed-k3"};
   for (int i = 0; i < HARNESS_COUNT(names); i++)
     compare_run(names[i], TOLERANCE_GOLDEN_TRANSFORMERS);
 }
@@ -377,7 +389,9 @@ int main(void) {
                                 late_k1,
                                 late_k3,
                                 one_stage_late_k1,
-                                one_stage_late_k3};
+                                one_stage_late_k3,
+                                int8_k1,
+                                qsgd4_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
   const int count = 10;
 #else

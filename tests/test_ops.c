@@ -10,7 +10,7 @@ static petra_tensor *make(petra_backend *owner, petra_tensor_kind kind, int n, i
   petra_tensor *t = NULL;
   ck_assert_int_eq(petra_tensor_create(owner, kind, (const int32_t[]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE, &t),
                    PETRA_OK);
-  if (kind != PETRA_TENSOR_MASK)
+  if (kind != PETRA_TENSOR_MASK && kind != PETRA_TENSOR_QUANTISED)
     ck_assert_int_eq(petra_op_fill(owner, t, 7), PETRA_OK);
   return t;
 }
@@ -119,6 +119,51 @@ START_TEST(basic) {
   REFUSED(SHAPE, "relu_backward: y is a vector", petra_op_relu_backward(backend, v, v2, v3));
   REFUSED(SHAPE, "relu_backward: dx is an activation", petra_op_relu_backward(backend, x, x2, wide));
   REFUSED(INTERNAL, "relu_backward: the output dx is the same tensor as y", petra_op_relu_backward(backend, x, x2, x));
+  petra_tensor_release(&foreign);
+  teardown();
+}
+END_TEST
+
+START_TEST(quantised_tensors) {
+  uint8_t bytes[512];
+  setup(kinds[_i]);
+  /* A sample of x has 60 elements: 64 bytes in int8, 36 in qsgd:4. */
+  petra_tensor *codes = make(backend, PETRA_TENSOR_QUANTISED, 2, 64, 1, 1),
+               *short_codes = make(backend, PETRA_TENSOR_QUANTISED, 2, 36, 1, 1),
+               *foreign = make(stranger, PETRA_TENSOR_QUANTISED, 2, 64, 1, 1);
+  const petra_draws draws = {1, 64, 0, 0};
+  REFUSED(INTERNAL, "upload: tensor tensor is missing", petra_op_upload(backend, NULL, bytes, PETRA_HOST_U8));
+  REFUSED(SHAPE, "upload: tensor is an activation, expected a quantised one",
+          petra_op_upload(backend, x, bytes, PETRA_HOST_U8));
+  REFUSED(SHAPE, "download: tensor is a vector, expected a quantised one",
+          petra_op_download(backend, v, bytes, PETRA_HOST_U8));
+  REFUSED(SHAPE, "upload: tensor is quantised, expected a tensor that holds numbers",
+          petra_op_upload(backend, codes, bytes, PETRA_HOST_F32));
+  REFUSED(SHAPE, "download: tensor is quantised, expected a tensor that holds numbers",
+          petra_op_download(backend, codes, bytes, PETRA_HOST_F64));
+  REFUSED(SHAPE, "copy: x is quantised", petra_op_copy(backend, codes, codes));
+  REFUSED(SHAPE, "fill: y is quantised", petra_op_fill(backend, codes, 0));
+  REFUSED(INTERNAL, "quantise: tensor x is missing", petra_op_quantise(backend, NULL, PETRA_FORMAT_INT8, NULL, codes));
+  REFUSED(INTERNAL, "quantise: tensor the quantised tensor is missing",
+          petra_op_quantise(backend, x, PETRA_FORMAT_INT8, NULL, NULL));
+  REFUSED(INTERNAL, "another backend", petra_op_quantise(backend, x, PETRA_FORMAT_INT8, NULL, foreign));
+  REFUSED(SHAPE, "quantise: x is a filter, expected an activation or a sequence",
+          petra_op_quantise(backend, w, PETRA_FORMAT_INT8, NULL, codes));
+  REFUSED(SHAPE, "quantise: x is quantised", petra_op_quantise(backend, codes, PETRA_FORMAT_INT8, NULL, codes));
+  REFUSED(INTERNAL, "quantise: the format is native", petra_op_quantise(backend, x, PETRA_FORMAT_NATIVE, NULL, codes));
+  REFUSED(SHAPE,
+          "quantise: the quantised tensor is quantised of shape (2, 64, 1, 1), expected quantised of shape "
+          "(2, 36, 1, 1)",
+          petra_op_quantise(backend, x, PETRA_FORMAT_QSGD4, &draws, codes));
+  REFUSED(SHAPE, "quantise: the quantised tensor is an activation",
+          petra_op_quantise(backend, x, PETRA_FORMAT_INT8, NULL, x2));
+  REFUSED(INTERNAL, "quantise: qsgd:4 needs draws",
+          petra_op_quantise(backend, x, PETRA_FORMAT_QSGD4, NULL, short_codes));
+  REFUSED(SHAPE, "dequantise: the quantised tensor is quantised of shape (2, 36, 1, 1)",
+          petra_op_dequantise(backend, short_codes, PETRA_FORMAT_INT8, x));
+  REFUSED(SHAPE, "dequantise: x is a matrix", petra_op_dequantise(backend, codes, PETRA_FORMAT_INT8, rows));
+  petra_tensor_release(&codes);
+  petra_tensor_release(&short_codes);
   petra_tensor_release(&foreign);
   teardown();
 }
@@ -430,8 +475,8 @@ START_TEST(inner_tensors) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {basic, shuffles, convolutions,        norms,        pools,
-                                head,  sgd,      steps_with_averages, orthogonalize};
+  const TTest *const tests[] = {basic, quantised_tensors,   shuffles,     convolutions, norms, pools, head,
+                                sgd,   steps_with_averages, orthogonalize};
   TCase *tcase = tcase_create("ops");
   for (int i = 0; i < HARNESS_COUNT(tests); i++)
     tcase_add_loop_test(tcase, tests[i], 0, HARNESS_COUNT(kinds));

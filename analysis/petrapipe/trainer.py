@@ -221,7 +221,8 @@ class Trainer:
                               run__epochs=-(-microbatches // self.epoch_length), data__batch=batch, data__limit=batch * self.epoch_length, **keys)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
-        for key, off in (("cluster.replicas", "1"), ("data.recalibrate", "0")):
+        formats = ("cluster.message.up", "cluster.message.down", "method.keep_precision")
+        for key, off in (("cluster.replicas", "1"), ("data.recalibrate", "0"), *((key, "native") for key in formats)):
             if self.config.get(key, off) != off:
                 raise Error(f"{key}: not available for networks in PyTorch; expected {off}")
         if int(method.get("sync_period") or 0) > 0 and self.plan.fused_head and method["backward_weights"] == "latest":

@@ -70,8 +70,9 @@ petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, p
 
 petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_message *message) {
   const petra_format format = from_below ? stage->options.formats.up : stage->options.formats.down;
-  const petra_stream_shape *shape =
-      from_below ? &petra_stage_block(stage, 0)->shape_in : &petra_stage_block(stage, petra_stage_network_blocks(stage) - 1)->shape_out;
+  const petra_stream_shape *shape = from_below
+                                        ? &petra_stage_block(stage, 0)->shape_in
+                                        : &petra_stage_block(stage, petra_stage_network_blocks(stage) - 1)->shape_out;
   petra_tensor **parts[PARTS];
   parts_of(message, parts);
   for (int i = 0; i < PARTS; i++) {
@@ -86,7 +87,8 @@ petra_status petra_stage_receive(petra_stage *stage, bool from_below, petra_mess
 }
 
 void petra_message_forms(const petra_stage *stage, bool forward, bool exact, petra_tensor_form forms[4]) {
-  const petra_block *first = petra_stage_block(stage, 0), *last = petra_stage_block(stage, petra_stage_network_blocks(stage) - 1);
+  const petra_block *first = petra_stage_block(stage, 0),
+                    *last = petra_stage_block(stage, petra_stage_network_blocks(stage) - 1);
   const petra_stream_shape *shape = forward ? &first->shape_in : &last->shape_out;
   const petra_format format = forward ? stage->options.formats.up : stage->options.formats.down;
   const int streams = forward ? first->streams_in : last->streams_out;

@@ -57,6 +57,8 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=zb-h1", "model.width=4", "data.set=grammar", "model.family=gpt", "model.depth=1", "model.context=5",
             "optim.name=basis-rotation", "optim.lr=0.001", "optim.rotation_every=3"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"],
+           ["method.name=petra", "cluster.message.up=int8", "cluster.message.down=qsgd:3", "method.keep_precision=fp16"],
+           ["method.name=zb-h1", "method.keep_precision=qsgd:5", "cluster.message.up=bf16"],
            ["method.name=delayed", "method.head=split", "model.stem=imagenet"]]  # a stage with maps of 1 x 1 stores graphs
 
 

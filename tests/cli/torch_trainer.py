@@ -172,6 +172,10 @@ class Training(ProgramTest):
         self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
         self.refused(Error, ("the weights of its forward",), method="pipedream", config={"method.backward_weights": "latest"})
         self.refused(Error, ("cluster.replicas",), config={"cluster.replicas": 2})
+        for key in "cluster.message.up", "cluster.message.down", "method.keep_precision":
+            self.refused(Error, (key, "expected native"), config={key: "int8"})
+            plan = Plan.of_config({"stages.partition": "balanced", "stages.count": 4, key: "int8"}, petra=PETRA, run__max_microbatches=9)
+            self.refused(Error, (key, "not available for networks in PyTorch; expected native"), plan=plan)
         self.refused(Error, ("which no backward of delayed reads",), method="delayed", mitigations=[DiscrepancyCorrection(0.1)])
         self.refused(Error, ("expected torch.bfloat16",), autocast=torch.float16)
         self.refused(Error, ("loss: has parameters",), loss=nn.Linear(3, 3))

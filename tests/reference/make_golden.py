@@ -73,6 +73,11 @@ RUNS = {
     "backprop-gpt-k1": ("gpt", 2, 6, "backprop", 1, 60, 8, 0.02, 1e-10),
     "petra-revvit-k1": ("revvit", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
     "dsp-vit-k1": ("vit", 2, 6, "dsp", 1, 60, 8, 0.02, 1e-10),
+    "petra-revnet18-int8-k1": ("revnet", 18, 4, "petra", 1, 60, 16, 0.02, 1e-10),
+    "delayed-reversible-revgpt-int8-k1": ("revgpt", 2, 6, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
+    "dsp-revnet18-narrow-qsgd4-k3": ("revnet", 18, 2, "dsp", 3, 60, 16, 0.02, 1e-10),
+    "delayed-revgpt-qsgd4-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
+    "petra-revgpt-mixed-k3": ("revgpt", 2, 6, "petra", 3, 60, 8, 0.02, 1e-10),
 }
 # Attributes of transformers, whose tokens are the bytes of the records.
 TOKENS = {"heads": 3, "context": 5, "classes": 256}
@@ -83,6 +88,16 @@ LATE = {
     "petra-revnet18-narrow-late-k3": {"extra_delay": 5},
     "petra-revnet18-narrow-one-late-k1": {"extra_delay": 4, "stages": 1},
     "approximate-input-revnet18-narrow-one-late-k3": {"extra_delay": 7, "stages": 1},
+}
+# Number formats of messages up, messages down and kept inputs. A rounding error that moves a value across the threshold between two
+# levels changes it by a whole level: such a run drifts, and is refused. So does a scale that is a binary32 number: one unit in the last
+# place more, and it is rounded up. The first embeddings of a GPT are such numbers, so that its messages up have a format without scale.
+FORMATS = {
+    "petra-revnet18-int8-k1": ("int8", "int8", "int8"),
+    "delayed-reversible-revgpt-int8-k1": ("bf16", "int8", "int8"),
+    "dsp-revnet18-narrow-qsgd4-k3": ("qsgd:4", "qsgd:4", "qsgd:4"),
+    "delayed-revgpt-qsgd4-k1": ("fp16", "qsgd:4", "qsgd:4"),
+    "petra-revgpt-mixed-k3": ("bf16", "qsgd:7", "fp16"),
 }
 # The word of a name and the attribute that the runs with this word have.
 OTHER_REVNETS = {"invertible": {"downsample": "invertible"}, "variant": {"bottleneck": "variant"}, "constant": {"shape": "constant"}}
@@ -95,7 +110,7 @@ def word_of(name):
 
 def init_of(name):
     family, depth = RUNS[name][:2]
-    kind = word_of(name) or ("narrow" if name in LATE else "")
+    kind = word_of(name) or ("narrow" if name in LATE or "-narrow" in name else "")
     return f"init-{family}{depth if family.endswith('net') else ''}{'-' + kind if kind else ''}.h5"
 
 
@@ -105,6 +120,7 @@ def settings_of(name):
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
             "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
                 OTHER_REVNETS.get(word_of(name), {})) | LATE.get(name, {}) | (
+                dict(zip(run.FORMATS, FORMATS[name])) if name in FORMATS else {}) | (
                 TOKENS if "gpt" in family else IMAGES if "vit" in family else {})
 
 

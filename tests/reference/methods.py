@@ -14,6 +14,7 @@ microbatch m - (J - j), with the gradient that stage j + 1 found in the round be
 
 import torch
 
+from formats import Formats
 from nets import BN_MOMENTUM, decays
 
 # method: (weights of the backward, weights of the inversion, whether a reversible stage keeps its input too)
@@ -187,14 +188,15 @@ def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, me
 class Lockstep:
     """One run of a delayed method. `lag_error` is a deliberate mistake: every stage below the head does its backward that many
     ticks late. With `extra_delay` every stage, the head included, does it that many ticks later: the head then forwards a
-    microbatch, whose loss is that of this moment, and goes back that many ticks later from the input that it kept."""
+    microbatch, whose loss is that of this moment, and goes back that many ticks later from the input that it kept. `formats`: of
+    messages and of kept inputs."""
 
     def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
-                 extra_delay=0):
+                 extra_delay=0, formats=None):
         self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED | LATE_GRAPHS)[method]
         self.stages = make_stages(blocks, weights, optimiser, accumulate)
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
-        self.extra_delay = extra_delay
+        self.extra_delay, self.formats = extra_delay, formats or Formats()
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
         self.down = [{} for _ in blocks]  # stage index -> microbatch -> (output streams, their gradients)
         self.losses = []
@@ -215,11 +217,11 @@ class Lockstep:
         xs = (self.batches(m)[0],) if j == 0 else self.up[j].pop(m)
         self.note("F", j, m)
         if not stage.block.reversible or self.keep_all:
-            stage.keep(m, xs)
+            stage.keep(m, self.formats.kept(j, m, xs))
         if "stashed" in (self.backward_weights, self.invert_weights):
             stage.stash[m] = stage.tensors
         with torch.no_grad():
-            self.up[j + 1][m] = stage.block.forward(stage.tensors, xs)
+            self.up[j + 1][m] = self.formats.up(j, m, stage.block.forward(stage.tensors, xs))
 
     def backward(self, j, m):
         stage = self.stages[j]
@@ -236,7 +238,7 @@ class Lockstep:
                 xs = stage.block.inverse(versions[self.invert_weights], ys)
             dxs, gradients, stats = stage.recompute(weights, xs, dys)
         if j > 0:
-            self.down[j - 1][m] = (xs, dxs)
+            self.down[j - 1][m] = self.formats.down(j, m, xs, dxs)
         self.finish(j, m, gradients, stats)
 
     def head(self, m):
@@ -245,7 +247,7 @@ class Lockstep:
         self.note("F", j, m)
         loss, dxs, gradients = self.stages[j].head(xs, self.batches(m)[1])
         self.losses.append((m, loss))
-        self.down[j - 1][m] = (xs, dxs)
+        self.down[j - 1][m] = self.formats.down(j, m, xs, dxs)
         self.finish(j, m, gradients, {})
 
     def late_head(self, forwarded, returned):
@@ -255,7 +257,7 @@ class Lockstep:
         if forwarded >= 0:
             xs = self.up[j].pop(forwarded)
             self.note("F", j, forwarded)
-            stage.keep(forwarded, xs)
+            stage.keep(forwarded, self.formats.kept(j, forwarded, xs))
             stage.stash[forwarded] = stage.tensors
             with torch.no_grad():
                 self.losses.append((forwarded, stage.block.loss(stage.tensors, xs, self.batches(forwarded)[1]).item()))
@@ -263,7 +265,7 @@ class Lockstep:
             xs, then = stage.inputs.pop(returned), stage.stash.pop(returned)
             weights = then if self.backward_weights == "stashed" else stage.tensors
             _, dxs, gradients = stage.head(xs, self.batches(returned)[1], weights)
-            self.down[j - 1][returned] = (xs, dxs)
+            self.down[j - 1][returned] = self.formats.down(j, returned, xs, dxs)
             self.finish(j, returned, gradients, {})
 
     def tick(self, t):
@@ -335,31 +337,44 @@ class Ordered(Lockstep):
 
 
 def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
-             extra_delay=0):
+             extra_delay=0, formats=None):
     """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
-    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, extra_delay)
+    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, extra_delay, formats)
     for t in range(microbatches):
         run.tick(t)
     return result(run.stages), run.losses
 
 
-def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, delay):
+def keep_once(stage, formats, block, microbatch, xs, before):
+    """Keeps the input of a block of a stage of several. A stream that passed through the block before unchanged, and was stored
+    there, is not stored again. Returns [(stream, stored stream)] of this block."""
+    stored = formats.kept(block, microbatch, xs)
+    stored = tuple(next((kept for stream, kept in before if stream is x), own) for x, own in zip(xs, stored))
+    stage.keep(microbatch, stored)
+    return list(zip(xs, stored))
+
+
+def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, delay, formats=None):
     """All blocks in one stage (J = 1), whose backward of a microbatch comes `delay` microbatches after its forward: the
     gradient is late by that, whatever the depth of the network. Block by block the rules are those of `lockstep`."""
     backward_weights, invert_weights, keep_all = LOCKSTEP[method]
+    formats = formats or Formats()
     stages = make_stages(blocks, weights, optimiser, accumulate)
     losses = []
     for m in range(microbatches):
         images, labels = batches(m)
         xs = (images,)
         with torch.no_grad():
-            for stage in stages[:-1]:
+            before = []  # streams of the block before, and what is stored of them
+            for j, stage in enumerate(stages[:-1]):
                 if keep_all or not stage.block.reversible:
-                    stage.keep(m, xs)
+                    before = keep_once(stage, formats, j, m, xs, before)
+                else:
+                    before = []
                 stage.stash[m] = stage.tensors
                 xs = stage.block.forward(stage.tensors, xs)
             head = stages[-1]
-            head.keep(m, xs)
+            keep_once(head, formats, len(stages) - 1, m, xs, before)
             head.stash[m] = head.tensors
             losses.append((m, head.block.loss(head.tensors, xs, labels).item()))
         late = m - delay
@@ -468,30 +483,33 @@ def late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, m
     return result(run.stages), run.losses
 
 
-def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None, formats=None):
     """Ends undrained: with the round of the last microbatch. What was not yet updated is lost."""
-    run = ForwardLocked(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace)
+    run = ForwardLocked(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, formats=formats)
     for t in range(microbatches):
         run.tick(t)
     return result(run.stages), run.losses
 
 
 def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, extra_delay=0,
-          stages=0, order=None):
-    """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage."""
+          stages=0, order=None, formats=None):
+    """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage. `formats`: of
+    messages and kept inputs, a formats.Formats; a method that keeps graphs is then run with inputs in their place."""
     if extra_delay and method not in LOCKSTEP:
         raise ValueError(f"--extra-delay: not written for {method}")
     if order:
-        return Ordered(order, blocks, weights, batches, accumulate, optimiser, method, 0, observe).run()
+        return Ordered(order, blocks, weights, batches, accumulate, optimiser, method, 0, observe, None, 0, formats).run()
     if stages == 1:
-        return one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, extra_delay)
+        return one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, extra_delay, formats)
     if method in LATE_GRAPHS:
         return late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method)
     if method in FORWARD_LOCKED:
-        return forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
+        return forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe, None, formats)
     if method in LOCKSTEP:
         return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe,
-                        extra_delay=extra_delay)
+                        extra_delay=extra_delay, formats=formats)
+    if formats:
+        raise ValueError(f"formats: not written for {method}")
     if lag_error:
         raise ValueError(f"--lag-error has no meaning for {method}")
     return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds petra's weights against the reference in random runs: random_weights.py PETRA [FIRST COUNT], seeds FIRST to FIRST + COUNT - 1 (1 to 20).
 
-A seed draws a network, a method, its optimiser, k, and an extra delay or an order of actions that is no method's. Both programs train it in double
+A seed draws a network, a method, its optimiser, k, an extra delay or an order of actions that is no method's, and number formats. Both programs train it in double
 precision, from the same weights, on the same records; the reference a second time from weights that are one unit in the last place away. Exit status 1
 where petra is further from the reference than 1e-9 of what training moved and 30 times what this second run is; what petra refuses is told."""
 
@@ -13,6 +13,7 @@ import sys
 import torch
 
 import compare
+import formats
 import methods
 import optimisers
 import run
@@ -43,17 +44,23 @@ class Case:
         if self.method not in methods.SEQUENTIAL and not self.extra_delay and r.random() < 0.6:
             devices = r.choice([d for d in range(1, len(self.blocks) + 1) if len(self.blocks) % d == 0])
             self.order = draw_order(r, len(self.blocks), devices, self.microbatches, self.accumulate, r.random() < 0.5, False)
+        # Formats of messages up, messages down and kept inputs. Inputs take the place of graphs.
+        self.formats = {}
+        if self.method not in methods.SEQUENTIAL and r.random() < 0.6:
+            self.formats = {name: r.choice(formats.NAMES) for name in run.FORMATS}
 
     def name(self):
         order = "an order from a file" if self.order else f"extra_delay {self.extra_delay}"
-        return f"{self.network['family']}, {len(self.blocks)} stages, {self.method}, {order}, {self.optimiser['optimiser']}, k = {self.accumulate}"
+        return f"{self.network['family']}, {len(self.blocks)} stages, {self.method}, {order}, {self.optimiser['optimiser']}, k = {self.accumulate}" + (
+            f", {' '.join(self.formats.values())}" if self.formats else "")
 
 
 def reference(case, data, weights):
     """What the independent implementation has in the end."""
     final, _ = methods.train(case.blocks, store.to_torch(weights, torch.float64), open_data(case.network, data, case.batch), case.microbatches,
                              case.accumulate, optimisers.of(case.optimiser), case.method,
-                             extra_delay=case.extra_delay, order=case.order.splitlines() if case.order else None)
+                             extra_delay=case.extra_delay, order=case.order.splitlines() if case.order else None,
+                             formats=run.formats_of(case.formats))
     return final
 
 
@@ -67,6 +74,10 @@ def petra(program, folder, case):
         with open(f"{folder}/order", "w", encoding="ascii") as file:
             file.write(case.order)
         settings |= {"method.schedule": f"{folder}/order"}
+    if case.formats:
+        settings |= {"cluster.message.up": case.formats["message_up"], "cluster.message.down": case.formats["message_down"],
+                     "method.keep_precision": case.formats["keep_precision"]}
+        settings |= {"method.keep": "input"} if case.method in ("delayed", "ddg") else {}
     return train(program, folder, case.network, settings)
 
 

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import torch
 
+import formats
 import methods
 import nets
 import optimisers
@@ -40,7 +41,7 @@ def arguments():
     p.add_argument("--weight-decay", type=float, default=5e-4)
     p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order; gpt, revgpt: a file whose bytes are tokens")
     p.add_argument("--init", help="initial weights; made from --seed where absent")
-    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--seed", type=int, default=1, help="of initial weights and of stochastic rounding")
     p.add_argument("--write-init", help="where to write the initial weights")
     p.add_argument("--out", required=True)
     p.add_argument("--precision", choices=("fp64", "fp32"), default="fp64")
@@ -49,6 +50,9 @@ def arguments():
     p.add_argument("--extra-delay", type=int, default=0, help="ticks more between forward and backward at every stage")
     p.add_argument("--stages", type=int, choices=(0, 1), default=0, help="1: all blocks in one stage; 0: one block a stage")
     p.add_argument("--order", help="a file with the order of actions, in place of the method's")
+    p.add_argument("--message-up", choices=formats.NAMES, default="native", help="number format of the messages to the next stage")
+    p.add_argument("--message-down", choices=formats.NAMES, default="native", help="of those to the previous stage")
+    p.add_argument("--keep-precision", choices=formats.NAMES, default="native", help="of kept inputs; no graphs are kept")
     p.add_argument("--perturb", type=int, default=0, help="seed: moves every weight by one unit in the last place or not at all")
     a = p.parse_args()
     a.classes = a.classes or (256 if a.context else 10)
@@ -71,6 +75,7 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
 TRANSFORMER = ("heads", "context", "patch")
 # Settings of RevNets that are there only where they differ from these.
 OF_REVNETS = {"downsample": "conv", "shape": "pyramid", "bottleneck": "standard"}
+FORMATS = ("message_up", "message_down", "keep_precision")
 
 
 def build(s):
@@ -80,16 +85,22 @@ def build(s):
     return nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], **{n: s[n] for n in OF_REVNETS if n in s})
 
 
+def formats_of(s):
+    """The formats of messages and kept inputs; None: all native."""
+    names = [s.get(name, "native") for name in FORMATS]
+    return formats.Formats(*names, seed=s.get("seed", 1)) if set(names) != {"native"} else None
+
+
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, OF_REVNETS, TRANSFORMER, lag_error, extra_delay, stages); returns
-    (final weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, and of optimiser, OF_REVNETS, TRANSFORMER, FORMATS, seed, lag_error, extra_delay, stages);
+    returns (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
     blocks = build(s)
     batches = store.Windows(data, s["batch"], s["context"]) if s.get("context") else store.Records(data, s["batch"], dtype)
     return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimisers.of(s),
                          s["method"], s.get("lag_error", 0), extra_delay=s.get("extra_delay", 0),
-                         stages=s.get("stages", 0), order=s.get("order"))
+                         stages=s.get("stages", 0), order=s.get("order"), formats=formats_of(s))
 
 
 def columns(losses):
@@ -111,8 +122,9 @@ def main():
     if a.optimiser != "sgd":
         settings["optimiser"] = a.optimiser
     settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
+    settings |= {name: getattr(a, name) for name in FORMATS if getattr(a, name) != "native"}
     start = time.time()
-    final, losses = execute({**settings, "lag_error": a.lag_error, "order": open(a.order).read().splitlines() if a.order else None}, a.data, weights)
+    final, losses = execute({**settings, "seed": a.seed, "lag_error": a.lag_error, "order": open(a.order).read().splitlines() if a.order else None}, a.data, weights)
     store.write(a.out, final, settings, columns(losses))
     if losses:
         print(f"{a.method} {a.family}-{a.depth}: {len(losses)} losses, first {losses[0][1]:.4f}, "

@@ -3,7 +3,7 @@
  * and a thread writes the codes of eight elements, which fill whole bytes. */
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/grid.h"
-#include "backend/element.h"
+#include "backend/element_format.h"
 
 enum { CUDA_CODES = 8, CUDA_DRAWS = 4 /* random words of one step of the generator */ };
 
@@ -86,8 +86,10 @@ PETRA_KERNEL(cuda_quantise_codes_kernel, const cuda_quantise_args a) {
   for (int64_t sample = PETRA_BLOCK; sample < a.n; sample += PETRA_BLOCKS) {
     const float scale = cuda_scale_of(&a, sample * count);
     const double step = petra_element_level_step(a.format, scale);
-    if (PETRA_THREAD == 0)
-      memcpy(a.bytes + sample * a.row, &scale, sizeof scale);
+    if (PETRA_THREAD == 0) {
+      const uint32_t not_a_number = 0x7fc00000; /* as a processor has it; a GPU makes another one */
+      memcpy(a.bytes + sample * a.row, scale == scale ? (const void *)&scale : &not_a_number, sizeof scale);
+    }
     for (int64_t group = PETRA_THREAD; group < groups; group += PETRA_THREADS)
       cuda_write_codes(&a, sample, group, step);
   }
