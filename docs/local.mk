@@ -59,7 +59,10 @@ EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/me
 	docs/methods/dsp.md docs/methods/dualpipe-v.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
 	docs/methods/interleaved-zb.md docs/methods/interleaved.md docs/methods/looped-bfs.md docs/methods/petra-arrival.md docs/methods/petra.md \
 	docs/methods/pipedream-2bw.md docs/methods/pipedream.md docs/methods/reversible.md docs/methods/v-half.md docs/methods/v-min.md \
-	docs/methods/zb-h1.md docs/methods/zb-h2.md docs/methods/zb-v.md
+	docs/methods/zb-h1.md docs/methods/zb-h2.md docs/methods/zb-v.md docs/methods/paci.md
+# Methods that are combinations of keys, and their configs.
+EXTRA_DIST += docs/methods/train-gpt.yaml docs/methods/nesterov-async.md docs/methods/nesterov-async.yaml docs/methods/pipeoptim.md \
+	docs/methods/pipeoptim.yaml docs/methods/muon-prediction.yaml docs/methods/error-feedback.md docs/methods/error-feedback.yaml
 
 # docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorials train for
 # minutes, and have a target of their own.

@@ -85,6 +85,7 @@ static const char defaults[] = "run:\n"
                                "  momentum_decay: 0.004\n"
                                "  muon_scale: shape\n"
                                "  adam_lr_share: 1\n"
+                               "  trust_coefficient: 0.02\n"
                                "  rotation_sides: both\n"
                                "  rotation_every: 10\n"
                                "  weight_decay: 0.0005\n"
@@ -258,6 +259,7 @@ static const char changed[] =
     "  momentum_decay: 0.125\n"
     "  muon_scale: rms\n"
     "  adam_lr_share: 0.75\n"
+    "  trust_coefficient: 0.25\n"
     "  rotation_sides: smaller\n"
     "  rotation_every: 100000\n"
     "  weight_decay: 1e-300\n"
@@ -414,8 +416,8 @@ static const struct {
     {"stages: {blocks: [1,\n\n {a: b}]}", ":3: stages.blocks: ", "an item is itself a mapping"},
     {"stages: {blocks: 3}", ":1: stages.blocks: ", "'3' is not a list"},
     {"stages: {blocks: }", ":1: stages.blocks: ", "no value; expected a list"},
-    {"optim: {name: adam}",
-     ":1: optim.name: ", "'adam' is unknown; expected sgd, adamw, nadamw, lion, muon or basis-rotation"},
+    {"optim: {name: adamax}",
+     ":1: optim.name: ", "'adamax' is unknown; expected sgd, adamw, nadamw, lion, muon, basis-rotation, lars or adam"},
     {"optim: {name: adamw}", ":1: optim.name: ", "adamw without optim.lr, which has no default for this optimiser"},
     {"optim: {lr: .nan}", ":1: optim.lr: ", "'.nan' is not a finite number"},
     {"optim: {lr: .inf}", ":1: optim.lr: ", "not a finite number"},

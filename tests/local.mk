@@ -146,6 +146,10 @@ SCRIPTED_TESTS = tests/check_config_doc tests/check_log_doc tests/check_grids te
 TESTS += $(LONG_C_TESTS) $(LONG_CLI_TESTS) $(CUDA_FAKE_TESTS) $(CUDA_PLANS_TESTS) $(SOURCE_TESTS) $(SCRIPTED_TESTS) $(CLI_TESTS) $(C_TESTS) \
   $(DEVICE_TESTS)
 
+# Each make makes git_commit.h again, and programs that contain it wait for it. Without this line the tests of such a program begin only
+# after the scripts, because make starts the tests that need not wait.
+$(TEST_LOGS): | git_commit.h
+
 # All that the tests read; scripts/missing-in-archive compares an archive with what git tracks.
 EXTRA_DIST += $(wildcard $(addprefix $(srcdir)/tests/,*.h *.def *.py *.sh *.supp check_* *_avx2 test_cuda_plans \
   cli/*.py cli/*.js cli/python cuda_host/*.h cuda_host/*.json cuda_host/*.md golden/*.h5 golden/*.txt reference/*.md reference/*.py \
@@ -162,13 +166,14 @@ regen-golden: tests/test_schedule
 
 # For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it runs what they can find errors in:
 # tests of compiled code. It leaves out SOURCE_TESTS, SCRIPT_TESTS, whose subject is a script or a document, and NUMBER_TESTS, whose
-# subject is a number: the code that these run is that of other tests. From a release archive, which holds every file that git
+# subject is a number: the code that these run is that of other tests. Scripts that try many cases try a third of them (`sample` in
+# tests/cli/program.py). From a release archive, which holds every file that git
 # tracks, it runs those that read files of the source tree: what others compute or draw is the same from there. (The two files that
 # tests/cli/usage.py reads are needed to configure and to install.)
 ARCHIVE_TESTS = $(filter-out tests/check_analysis tests/check_figures,$(SOURCE_TESTS)) tests/check_config_doc tests/check_log_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
 	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
 	tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/inspect_memory.py tests/cli/package.py
-SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/check_completion \
+SCRIPT_TESTS = tests/cli/pages.py tests/cli/report.py tests/cli/package.py tests/cli/gpu_kit.py tests/cli/bundle.py tests/cli/get_data.py tests/cli/torch_log.py tests/check_completion \
   tests/check_config_doc tests/check_log_doc tests/check_grids
 NUMBER_TESTS = tests/cli/bench_device.py tests/cli/tick_model.py tests/cli/reproducible.py tests/cli/simulate_results.py \
   tests/cli/random_times.py tests/cli/precision.py tests/cli/memory.py tests/cli/weights_torch.py tests/cli/torch_runtime.py \

@@ -11,13 +11,14 @@
 
 #include <math.h>
 
-#define SMALL "model.depth=18", "model.width=2", "data.batch=2", "optim.lr=0.02", "device.threads=1"
+#define SMALL "model.depth=18", "model.width=1", "data.batch=2", "optim.lr=0.02", "device.threads=1"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define FOUR_STAGES "stages.partition=list", "stages.blocks=[1, 4, 3, 2]"
 
 /* Behind SMALL: a RevGPT of as many blocks. */
 #define TRANSFORMER                                                                                                    \
-  "model.family=revgpt", "model.depth=4", "model.heads=1", "model.context=4", "data.set=grammar", "data.limit=960"
+  "model.family=revgpt", "model.depth=4", "model.width=2", "model.heads=1", "model.context=4", "data.set=grammar",     \
+      "data.limit=960"
 
 enum { ROWS = 32, STAGES = 10, VERSIONS = 64, ACTIONS = 4096 };
 

@@ -100,6 +100,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->optim.beta1 == 0.5 && c->optim.beta2 == 0.25 && c->optim.epsilon == 0 && c->optim.clip == 10);
   ck_assert(c->optim.momentum_decay == 0.125 && c->optim.muon_scale == PETRA_MUON_RMS);
   ck_assert(c->optim.rotation_sides == PETRA_ROTATE_SMALLER && c->optim.rotation_every == 100000);
+  ck_assert(c->optim.trust_coefficient == 0.25);
   ck_assert(c->optim.adam_lr_share == 0.75 && c->lr.schedule == PETRA_LR_WSD && c->lr.final == 0.0625);
   ck_assert(c->lr.epochs == 90 && c->lr.decay_epochs == 9);
   ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
@@ -345,7 +346,7 @@ START_TEST(bad_sets_give_one_line) {
       {"data.set=CIFAR-10", ": 'CIFAR-10' is unknown; expected cifar10, cifar100"},
       {"data.set=CIFAR-10", "tokens or grammar; did you mean cifar10?"},
       {"data.augment=[flp]", "; did you mean flip?"},
-      {"optim.name=adam", "; did you mean adamw?"},
+      {"optim.name=adamz", "; did you mean adamw?"},
       {"foo.bar=3", ": unknown key; expected one of run, data"},
       {"run={}", ": a section; expected a key in it"},
       {"=3", ": unknown key; expected one of run, data"},
@@ -708,6 +709,14 @@ START_TEST(optimisers_bring_their_defaults) {
        0.999,
        0.01,
        PETRA_LR_NONE},
+      {"optim: {name: muon, lr: 2, nesterov: false}",
+       {"optim.name=lars", "optim.lr=1"},
+       1,
+       0.9,
+       0.999,
+       0,
+       PETRA_LR_NONE},
+      {"optim: {name: adamw, lr: 2, beta2: .5}", {"optim.name=adam", "optim.lr=1"}, 1, 0.9, 0.999, 0, PETRA_LR_NONE},
       {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=lion"}, 2, 0.9, 0.5, 0, PETRA_LR_NONE},
       {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=sgd"}, 0.1, 0.9, 0.999, 5e-4, PETRA_LR_GOYAL},
   };
@@ -725,7 +734,7 @@ START_TEST(optimisers_bring_their_defaults) {
     petra_config_destroy(c);
   }
   static const char *const foreign[] = {"optim.beta1=.5", "optim.momentum_decay=.5", "optim.muon_scale=rms",
-                                        "optim.rotation_every=5"};
+                                        "optim.rotation_every=5", "optim.trust_coefficient=1"};
   for (int i = 0; i < HARNESS_COUNT(foreign); i++) {
     petra_config *c;
     ck_assert_int_eq(petra_config_load(NULL, &foreign[i], 1, &c), PETRA_OK);

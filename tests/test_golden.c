@@ -244,7 +244,8 @@ START_TEST(transformers) {
 }
 END_TEST
 
-/* --- transformers with other optimisers: tests/golden/transformers.txt, by tests/reference/make_transformers.py --- */
+/* --- transformers with other optimisers: tests/golden/transformers.txt and presets.txt, by
+ * tests/reference/make_transformers.py --- */
 
 enum { SUMS = 4, SUMMED = 256 * 6 /* elements of the largest tensor, a table of embeddings */ };
 
@@ -305,12 +306,13 @@ static int split(char *line, const char **words, int count) {
   return count;
 }
 
-START_TEST(transformers_by_other_optimisers) {
+/* Runs all cases of a golden file. */
+static void compare_file(const char *name, int expected) {
   char path[SET_LENGTH], all[SET_LENGTH], line[SET_LENGTH], shown[SET_LENGTH], weights[2 * SET_LENGTH], family[16];
   const char *sets[SETS] = {"device.backend=ref", "device.precision=fp64", "device.threads=1",
                             "data.set=text",      "data.eval_share=0",     weights};
   int cases = 0;
-  snprintf(path, sizeof path, "%s/tests/golden/transformers.txt", folder());
+  snprintf(path, sizeof path, "%s/tests/golden/%s", folder(), name);
   FILE *file = fopen(path, "r");
   ck_assert_msg(file != NULL, "%s cannot be read", path);
   ck_assert_int_eq(fscanf(file, "all %511[^\n]", all), 1);
@@ -331,7 +333,17 @@ START_TEST(transformers_by_other_optimisers) {
     training_close(&run);
   }
   fclose(file);
-  ck_assert_int_eq(cases, 35);
+  ck_assert_int_eq(cases, expected);
+}
+
+START_TEST(transformers_by_other_optimisers) {
+  compare_file("transformers.txt", 35);
+}
+END_TEST
+
+/* PACI, and the optimisers of the release of PETRA's authors. */
+START_TEST(presets) {
+  compare_file("presets.txt", 16);
 }
 END_TEST
 
@@ -345,6 +357,7 @@ int main(void) {
                                 delayed_k3,
                                 delayed_reversible_k3,
                                 transformers_by_other_optimisers,
+                                presets,
                                 petra_revnet18_k1,
                                 petra_revnet50_k1,
                                 petra_revnet50_k3,

@@ -484,6 +484,49 @@ START_TEST(error_feedback_is_ahead_of_plain_steps_by_the_last_ones) {
 }
 END_TEST
 
+/* F reads the weights and two more of the last step (D = 2), whatever the optimiser; the steps are those without prediction. */
+static void check_along(const char *optimiser) {
+  const char *const settings[] = {optimiser, MITIGATION("weight_prediction=difference"), NULL};
+  const char *const without[] = {optimiser, NULL};
+  training run;
+  double *plain[STEPS + 1], *before[STEPS + 1], worst = 0;
+  int64_t count;
+  walk(without, 0, plain, &count);
+  walk(settings, 0, before, &count);
+  open_stages(&run, settings);
+  petra_stage *stage = run.network->stage[2];
+  for (int t = 0; t < STEPS; t++) {
+    const petra_tensor_set *read;
+    update(&run, stage, t, rate_at(t));
+    must(petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, stage->updates, 0, &read));
+    double *ahead = values_of(&run, read->tensor[0]);
+    for (int64_t e = 0; e < count; e++) {
+      ck_assert_double_eq(before[t][e], plain[t][e]);
+      worst = fmax(worst, fabs(ahead[e] - (plain[t + 1][e] + 2 * (plain[t + 1][e] - plain[t][e]))));
+    }
+    ck_assert_double_gt(fabs(ahead[0] - plain[t + 1][0]), 1e-6);
+    free(ahead);
+  }
+  within(optimiser, worst, TOLERANCE_MITIGATION);
+  for (int t = 0; t <= STEPS; t++) {
+    free(plain[t]);
+    free(before[t]);
+  }
+  training_close(&run);
+}
+
+START_TEST(prediction_is_along_the_step_of_every_optimiser) {
+  check_along("optim.name=sgd");
+  check_along("optim.name=adamw");
+  check_along("optim.name=nadamw");
+  check_along("optim.name=lion");
+  check_along("optim.name=muon");
+  check_along("optim.name=basis-rotation");
+  check_along("optim.name=lars");
+  check_along("optim.name=adam");
+}
+END_TEST
+
 /* A gradient above the bound is scaled to it, over all parameters of the stage and for the step alone. */
 START_TEST(clipping_is_by_the_norm_of_the_stage) {
   const char *const settings[] = {"optim.clip=0.5", "optim.weight_decay=0", NULL};
@@ -578,6 +621,7 @@ int main(void) {
                                 stage_momentum_takes_the_velocity_of_a_warm_up_as_it_is,
                                 stage_momentum_after_a_warm_up_divides_by_what_was_averaged,
                                 error_feedback_is_ahead_of_plain_steps_by_the_last_ones,
+                                prediction_is_along_the_step_of_every_optimiser,
                                 clipping_is_by_the_norm_of_the_stage,
                                 rates_are_annealed_to_the_full_one,
                                 delays_are_counted_in_updates};

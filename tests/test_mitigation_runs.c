@@ -210,8 +210,8 @@ START_TEST(the_state_of_optimisers_is_in_the_account) {
   static const struct {
     const char *name;
     int of_filters, of_others;
-  } kinds[] = {
-      {"optim.name=adamw", 2, 2}, {"optim.name=nadamw", 2, 2}, {"optim.name=lion", 1, 1}, {"optim.name=muon", 1, 2}};
+  } kinds[] = {{"optim.name=adamw", 2, 2}, {"optim.name=nadamw", 2, 2}, {"optim.name=lion", 1, 1},
+               {"optim.name=muon", 1, 2},  {"optim.name=lars", 1, 1},   {"optim.name=adam", 2, 2}};
   for (int o = 0; o < HARNESS_COUNT(kinds); o++) {
     training run;
     open_stages(&run, (const char *const[]){kinds[o].name, NULL});
@@ -304,6 +304,7 @@ START_TEST(what_does_not_go_together_is_refused) {
   refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion",
           "along the velocity of SGD");
   refused("method.name=petra", MITIGATION("gradient_shrinking=0.5"), "optim.name=muon", "grows with its gradient");
+  refused("method.name=petra", MITIGATION("gradient_shrinking=0.5"), "optim.name=lars", "grows with its gradient");
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.name=muon", "for sgd, adamw and nadamw");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.name=adamw", "0.5 is below optim.beta1: 0.9");
 }

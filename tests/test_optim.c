@@ -152,7 +152,7 @@ START_TEST(weight_decay) {
 }
 END_TEST
 
-/* --- against tests/golden/optimisers.txt (tests/reference/make_optimisers.py) --- */
+/* --- against tests/golden/optimisers.txt and release-optimisers.txt (tests/reference/make_optimisers.py) --- */
 
 enum { STEPS = 20, EVERY = 9, SETS_MAX = 8, ELEMENTS_MAX = 200 };
 
@@ -239,13 +239,13 @@ static double compare_block(FILE *file, const petra_model *model, const petra_bl
 }
 
 /* Weights of order 1 after 20 steps of order 0.06: 1e-12 are some thousand roundings. */
-START_TEST(steps_are_those_of_pytorch) {
+static void compare_golden(const char *name, int expected) {
   const char *srcdir = getenv("srcdir");
   char path[1000], line[400];
   petra_model model = make_model("revnet", 18, 2, "cifar", 5, 32);
   const petra_block *blocks[] = {&model.blocks[3], &model.blocks[model.block_count - 1]};
   int cases = 0;
-  snprintf(path, sizeof path, "%s/tests/golden/optimisers.txt", srcdir ? srcdir : ".");
+  snprintf(path, sizeof path, "%s/tests/golden/%s", srcdir ? srcdir : ".", name);
   FILE *file = fopen(path, "r");
   ck_assert_msg(file, "%s", path);
   for (; fscanf(file, " case %399[^\n]", line) == 1; cases++) {
@@ -269,8 +269,13 @@ START_TEST(steps_are_those_of_pytorch) {
     petra_config_destroy(config);
   }
   fclose(file);
-  ck_assert_int_eq(cases, 7);
+  ck_assert_int_eq(cases, expected);
   petra_model_fini(&model);
+}
+
+START_TEST(steps_are_those_of_pytorch) {
+  compare_golden("optimisers.txt", 7);
+  compare_golden("release-optimisers.txt", 4);
 }
 END_TEST
 

@@ -117,7 +117,7 @@ static void leave_traces(const char *const *settings, int count, const char *pro
 }
 
 START_TEST(probes_leave_no_trace) {
-  static const char *const cases[][12] = {
+  static const char *const cases[][13] = {
       {"method.name=petra", DOUBLE, "method.accumulate=1"},
       {"method.name=petra", DOUBLE, "method.accumulate=1", TRANSFORMER, "optim.name=muon", "optim.lr=0.01"},
       {"method.name=petra", "device.backend=cpu", "device.precision=fp32", "method.accumulate=2", "cluster.engines=2"},
@@ -349,9 +349,14 @@ int main(void) {
                                 reconstruction_errors,
                                 marks_are_the_gradients_that_are_rounding,
                                 figures_are_those_of_the_reference};
+#ifdef __SANITIZE_ADDRESS__ /* the last one runs the code of the others, on a network that takes longer */
+  const int count = HARNESS_COUNT(tests) - 1;
+#else
+  const int count = HARNESS_COUNT(tests);
+#endif
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
-  int result = harness_run("probe", tests, HARNESS_COUNT(tests));
+  int result = harness_run("probe", tests, count);
   training_data_remove();
   return result;
 }

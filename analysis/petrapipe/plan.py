@@ -121,19 +121,20 @@ class Plan:
 
     @classmethod
     def of_config(cls, config: str | Mapping[str, Any], *, petra: str | None = None, **keys: Any) -> "Plan":
-        """Returns the plan that the program makes of a config: a path, YAML text with line breaks, or a mapping of dotted keys. `keys` are further
+        """Returns the plan that the program makes of a config: a path, YAML text, or a mapping of dotted keys. `keys` are further
         settings, in which two underscores stand for the dot: cluster__stages=8."""
         text, settings = "", {}
         if isinstance(config, Mapping):
             settings.update(config)
-        elif "\n" in config:
+        elif "\n" in config or ": " in config:
             text = config
         else:
             try:
                 with open(config, encoding="utf-8") as file:
                     text = file.read()
-            except OSError as error:
-                raise Error(f"{config}: cannot be read: {error.strerror or error}; expected a config") from None
+            except (OSError, UnicodeDecodeError) as error:
+                raise Error(f"{config}: cannot be read: {getattr(error, 'strerror', None) or error}; expected a config, or a mapping such as "
+                            '{"method.name": "petra"}') from None
         settings.update((key.replace("__", "."), value) for key, value in keys.items())
         command = [binary(petra), "schedule", "-", "--json"]
         for key, value in settings.items():

@@ -13,7 +13,7 @@ import numpy
 import torch
 
 from .plan import Plan
-from .stage import Stage, Streams, as_tuple, leaf
+from .stage import Stage, Streams, as_tuple, has_gradient, leaf
 
 NAMES = ("method", "delayed", "end_to_end")
 PAIRS = (("method", "delayed"), ("method", "end_to_end"), ("delayed", "end_to_end"))
@@ -101,15 +101,16 @@ class Probe:
         if m in self.of_microbatch:
             if stage.number == 1:
                 self.batches[m] = (xs, target)
-            if stage._inverts(0):
+            if stage._inverts(0) and not (self.plan.fused_head and stage.number == self.plan.stages):
                 self.inputs[stage.number, m] = xs
 
     def backwarded(self, stage: Stage, m: int, xs: Streams) -> None:
         """A stage has reconstructed its input xs."""
         exact = self.inputs.pop((stage.number, m), None)
         if exact is not None:
-            errors = sum(float(((a - b).double() ** 2).sum()) for a, b in zip(xs, exact))
-            norms = sum(float((b.double() ** 2).sum()) for b in exact)
+            pairs = [(a, b) for a, b in zip(xs, exact) if has_gradient(b)]
+            errors = sum(float(((a - b).abs().double() ** 2).sum()) for a, b in pairs)
+            norms = sum(float((b.abs().double() ** 2).sum()) for _, b in pairs)
             self.of_microbatch[m].reconstruction[stage.number - 1].append((errors / norms) ** 0.5 if norms else numpy.nan)
 
     def updating(self, stage: Stage, m: int) -> None:
@@ -177,7 +178,7 @@ def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
         whole = []
         for j, stage in enumerate(stages):
             pairs = [(a, b) for a, b in zip(window.gradients[x][j], window.gradients[y][j])]
-            dots = [(0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(a.double(), b.double()) for a, b in pairs]
+            dots = [(0.0, 0.0, 0.0, 0.0) if a is None or b is None else _products(_plain(a), _plain(b)) for a, b in pairs]
             for xy, xx, yy, dd in dots:
                 parameter["cosine"].append(xy / (xx * yy) ** 0.5 if xx * yy > 0 else numpy.nan)
                 parameter["norm_ratio"].append((xx / yy) ** 0.5 if yy > 0 else numpy.nan)
@@ -194,6 +195,11 @@ def figures(window: Window, stages: list[Stage]) -> dict[str, numpy.ndarray]:
         found[f"concatenated_cosine/{pair}"] = numpy.array(whole)
     found["reconstruction_error"] = numpy.array([numpy.mean(errors) if errors else numpy.nan for errors in window.reconstruction])
     return found
+
+
+def _plain(gradient: torch.Tensor) -> torch.Tensor:
+    dense = gradient.to_dense() if gradient.layout != torch.strided else gradient
+    return (torch.view_as_real(dense) if dense.is_complex() else dense).double()
 
 
 def _products(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float, float]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy
 import torch
@@ -29,11 +30,21 @@ def as_tuple(values: Any) -> Streams:
     return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
 
-def bytes_of(values: Any) -> int:
-    """Returns the bytes of a tensor, or of all tensors in nested tuples and lists."""
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
     if isinstance(values, torch.Tensor):
-        return values.numel() * values.element_size()
-    return sum(map(bytes_of, values)) if isinstance(values, (tuple, list)) else 0
+        yield values
+    elif isinstance(values, (Mapping, tuple, list, deque)):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from tensors_in(value)
+
+
+def bytes_of(values: Any) -> int:
+    """Returns the bytes of a tensor, or of all tensors in nested containers; those of the same elements count once."""
+    found = {}
+    for t in tensors_in(values):
+        size = t.numel() * t.element_size()
+        found[id(t) if t.layout != torch.strided else (t.data_ptr(), size)] = size
+    return sum(found.values())
 
 
 def detached(tensors: Streams) -> Streams:
@@ -50,11 +61,12 @@ def leaf(tensor: Any) -> Any:
     return tensor.detach().requires_grad_(has_gradient(tensor)) if isinstance(tensor, torch.Tensor) else tensor
 
 
-def memory_of(tensor: torch.Tensor) -> int:
-    """Returns the address of the memory that a tensor shares with its views."""
+def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Returns the address and the bytes of the memory that a tensor shares with its views."""
     if tensor.layout != torch.strided:
-        return id(tensor)
-    return getattr(tensor, "untyped_storage", tensor.storage)().data_ptr()
+        return id(tensor), bytes_of(tensor)
+    storage = getattr(tensor, "untyped_storage", tensor.storage)()
+    return storage.data_ptr(), storage.nbytes()
 
 
 @contextlib.contextmanager
@@ -100,7 +112,7 @@ class Kept:
     graph: tuple | None = None  # (leaves of the inputs, leaves of the weights, outputs)
     statistics: list = field(default_factory=list)  # of the pass that made the graph
     target: Any = None  # of the last stage
-    bytes: int = 0  # of the inputs, if there is no graph
+    bytes: int = 0  # of the inputs
 
 
 class Stage:
@@ -269,14 +281,14 @@ class Stage:
             return detached(kept.graph[2])
         with torch.no_grad():
             ys = self.through(tensors, xs, m, None, target, lambda b, xs: None if self._inverts(b) else kept.inputs.__setitem__(b, xs))
-        kept.bytes = bytes_of(list(kept.inputs.values()))
+        kept.bytes = bytes_of(kept.inputs)
         return ys
 
     def _inverts(self, b: int) -> bool:
         return self.keep == "nothing" and self.reversible[b]
 
     def _graph(self, kept: Kept, m: int, xs: Streams, tensors: Sequence[torch.Tensor]) -> None:
-        kept.inputs[0] = xs
+        kept.inputs[0], kept.bytes = xs, bytes_of(xs)
         leaves = tuple(map(leaf, xs)) if self.number > 1 else xs
         weights = [leaf(t) for t in tensors]
         with torch.enable_grad():
@@ -414,7 +426,7 @@ class Stage:
 
     @staticmethod
     def _clipped(gradients: list, clip: float) -> list:
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients if g is not None]))
+        norm = torch.stack([g.norm() for g in gradients if g is not None]).norm()
         share = torch.clamp(clip / (norm + 1e-6), max=1.0)
         return [None if g is None else g * share for g in gradients]
 
@@ -466,25 +478,24 @@ class Stage:
         """Runs the stage on a microbatch and checks it: twice the same outputs, no buffer changed that is not a running statistic, no parameter that is read or sent by
         reference, a backward, inverses that give the inputs back. Counts the bytes of its graph. Returns the outputs and the FLOPs of a forward (0 if this
         PyTorch does not count them)."""
-        parameters, found, flops = {memory_of(t) for t in tensors}, {}, 0
+        parameters, graphs, flops = {memory_of(t) for t in tensors}, [], 0
 
         def count(t: torch.Tensor) -> torch.Tensor:
-            if memory_of(t) not in shared:
-                found[memory_of(t)] = bytes_of(t)
+            found.add(memory_of(t))
             return t.detach()
 
         for b, module in enumerate(self.modules):
             own = {id(buffer) for norm in self.norms[b] for buffer in norm.buffers(recurse=False)}
             buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if id(buffer) not in own}
-            weights, leaves = [leaf(t) for t in tensors], tuple(map(leaf, xs))
-            shared = parameters | {memory_of(x) for x in xs if isinstance(x, torch.Tensor)}
+            weights, leaves, found = [leaf(t) for t in tensors], tuple(map(leaf, xs)), set()
             with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
                 ys = self.call(b, weights, leaves, m, None, target)
+            graphs.append(sum(size for _, size in found - parameters - set(map(memory_of, tensors_in([xs, target])))))
             after = dict(module.named_buffers())
             changed = [name for name, before in buffers.items() if not torch.equal(after[name], before)]
             if changed:
                 raise self.error(b, f"its forward changes the buffer {changed[0]}; expected a module without state besides running statistics of batch norms")
-            if any(memory_of(y) in parameters for y in ys if isinstance(y, torch.Tensor)):
+            if any(memory_of(y) in parameters for y in tensors_in(ys)):
                 raise self.error(b, "returns a parameter, which later updates change; expected a copy of it, by clone()")
             with torch.no_grad(), _flop_counter() as counter:
                 again = self.call(b, tensors, xs, m, None, target)
@@ -495,6 +506,8 @@ class Stage:
                 raise self.error(b, "computes something else when it is called again with the same input; expected random numbers of torch, random or "
                                     "numpy.random, which a recomputation repeats, and no state between calls")
             ones = tuple(torch.ones_like(y) if has_gradient(y) else None for y in ys)
+            if self.slots[b] and not any(y.requires_grad for y in ys if isinstance(y, torch.Tensor)):
+                raise self.error(b, "has outputs without a gradient, so neither it nor the stages below would learn; expected no detach() and no no_grad()")
             gradients = self._differentiate((b,), ys, ones, leaves, [*weights, *self.parameters])[1]
             for name, gradient in zip(self.names, gradients[len(weights):]):
                 if gradient is not None:
@@ -507,7 +520,7 @@ class Stage:
                 if len(back) != len(xs) or not all(x.shape == z.shape and self._near(x, z, 1e-2) for x, z in zip(xs, back)):
                     raise self.error(b, "its inverse does not give its input back; expected inverse(*forward(*x)) to equal x")
             xs = ys
-        self.graph_bytes = sum(found.values())
+        self.graph_bytes = (sum if self.keep == "graph" or self.loss else max)(graphs)
         return xs, flops
 
     def same(self, ys: Streams, again: Streams) -> bool:
@@ -524,22 +537,26 @@ class Stage:
 
     # --- evaluation and checkpoints ---
 
-    def held(self, kind: str, older: int) -> list[int]:
-        """Returns the bytes that the stage holds after an action of this kind: parameters, gradients, momentum, statistics, inputs, further weights, graphs
-        (in a B also the one that it made). `older`: how many older versions of the weights the method needs; probes may need more."""
+    def held(self, kind: str, versions: int, waiting: int) -> list[int]:
+        """Returns the bytes that the stage holds in an action of this kind, or without one: parameters, gradients, momentum, statistics, inputs, further
+        weights, graphs (in a B also its own). `versions`: older ones. `waiting`: gradients that wait for W."""
         if kind == "U":
-            self._momentum_bytes = bytes_of([list(state.values()) for one in self.optimizers for state in one.state.values()])
+            self._momentum_bytes = bytes_of([[one.state for one in self.optimizers], [mitigation.__dict__ for mitigation in self.mitigations]])
         weights, kept = self._weight_bytes, self.kept.values()
-        graphs = sum(1 for one in kept if one.graph) + (kind == "B" and self.keep != "graph")
-        further = older + (self.read is not self.current) + (self.corrected is not None)
-        return [weights, weights if self.counted else 0, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept), weights * further,
-                graphs * self.graph_bytes]
+        adds = kind == "W" or kind == "B" and not waiting
+        gradients = waiting + min(self.counted, 1 + adds)  # a sum, and the one that was added to it
+        further = versions + (self.read is not self.current) + (self.corrected is not None)
+        graphs = self.graph_bytes * (kind == "B") + sum(self.graph_bytes + one.bytes for one in kept if one.graph)
+        return [weights, weights * gradients, self._momentum_bytes, self._buffer_bytes, sum(one.bytes for one in kept if not one.graph), weights * further, graphs]
 
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self.modules for buffer in module.buffers()]
 
+    def frozen(self) -> list[torch.Tensor]:
+        return [parameter.data for module in self.modules for parameter in module.parameters() if not parameter.requires_grad]
+
     def state(self) -> dict:
-        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers(), "optimizers": [one.state_dict() for one in self.optimizers],
+        return {"parameters": [p.data for p in self.parameters], "buffers": self.buffers() + self.frozen(), "optimizers": [one.state_dict() for one in self.optimizers],
                 "mitigations": [mitigation.__dict__ for mitigation in self.mitigations], "updates": self.updates, "counted": self.counted, "sum": self.sum,
                 "versions": {number: (v.theta, v.read) for number, v in self.versions.items()},
                 "read": None if self.read is self.current else self.read, "corrected": self.corrected,
@@ -549,7 +566,7 @@ class Stage:
     def restore(self, state: dict) -> None:
         for parameter, value in zip(self.parameters, state["parameters"]):
             parameter.data = value.to(self.device).clone()
-        for buffer, value in zip(self.buffers(), state["buffers"]):
+        for buffer, value in zip(self.buffers() + self.frozen(), state["buffers"]):
             buffer.copy_(value)
         for one, saved in zip(self.optimizers, state["optimizers"]):
             one.load_state_dict(copy.deepcopy(saved))
@@ -563,6 +580,6 @@ class Stage:
         for m, (version, inputs, graph, target) in state["kept"].items():
             if graph and version != self.updates and version not in self.versions:
                 continue  # the run ends before its backward
-            kept = self.kept[m] = Kept(version, inputs, target=target, bytes=0 if graph else bytes_of(list(inputs.values())))
+            kept = self.kept[m] = Kept(version, inputs, target=target, bytes=bytes_of(inputs))
             if graph:
                 self._graph(kept, m, inputs[0], self.weights(version))

@@ -18,6 +18,7 @@ import math
 import os
 import re
 import time
+import warnings
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -92,7 +93,7 @@ class Trainer:
     evaluate: an iterable of (input, target) for the evaluation at the end of an epoch.
     clip: the maximum norm of the gradient of a stage. autocast: a dtype for torch.autocast.
     scheduler: called with each optimiser; returns a learning-rate scheduler, which steps after each update; or "config" for the rates of the config.
-    mitigations: Mitigations in addition to those of the config.
+    mitigations: Mitigations in addition to those of the config. seed: of the random numbers; without it run.seed of the config.
     output: the folder of the run, with run.h5 and checkpoint.pt. checkpoint_every: microbatches between two checkpoints. resume: continue from it.
     A run ends as in petra: without run.drain, lockstep methods end while microbatches are in flight, and their last losses are missing.
     on_epoch: called at the end of an epoch, after its evaluation, with its row of `epochs`, a dictionary: epoch, train_loss, eval_loss, eval_top1 and others.
@@ -102,11 +103,13 @@ class Trainer:
                  microbatches: int | None = None, epochs: int | None = None, epoch: int | None = None, evaluate: Iterable | None = None,
                  cut: Sequence[int] | int | None = None, device: str | torch.device = "cpu", output: str | None = None, clip: float | None = None,
                  autocast: torch.dtype | None = None, scheduler: Callable | str | None = None, mitigations: Sequence[known.Mitigation] = (),
-                 seed: int = 1, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
+                 seed: int | None = None, plan: Plan | None = None, petra: str | None = None, checkpoint_every: int = 0, resume: bool = False,
                  overwrite: bool = False, on_epoch: Callable[[dict], None] | None = None) -> None:
         self._check_types(stages, config, loss, optimizer, data, scheduler, mitigations, plan, clip)
-        self.data, self.evaluation, self.output, self.clip, self.seed = data, evaluate, output, clip, seed
+        self.data, self.evaluation, self.output, self.clip = data, evaluate, output, clip
         self.checkpoint_every, self.on_epoch, self.ended = checkpoint_every, on_epoch, False
+        if checkpoint_every and not output:
+            raise Error("checkpoint_every: a checkpoint needs a folder; expected output=")
         try:
             self.device = torch.device(device)
         except RuntimeError as error:
@@ -116,19 +119,22 @@ class Trainer:
             raise Error("loss: has parameters, which no optimiser would have; expected them in the last stage")
         if autocast is torch.float16:
             raise Error("autocast: gradients in float16 need a scale of the loss, which the trainer lacks; expected torch.bfloat16")
-        self.microbatches = Microbatches(data, self.device, seed)
+        self.microbatches = Microbatches(data, self.device, 1 if seed is None else seed)
         self.epoch_length = epoch or self.microbatches.length
-        self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra)
+        self.plan = plan or self._plan(config, len(modules), microbatches, epochs, petra, {} if seed is None else {"run__seed": seed})
         if self.plan.stages != len(modules):
             raise Error(f"the plan has {self.plan.stages} stages; expected {len(modules)}, one per stage of the network")
         self.config = read_config(self.plan.config)
+        self.seed = self.microbatches.seed = int(self.config.get("run.seed", 1)) if seed is None else seed
         if clip is None:
             self.clip = float(self.config.get("optim.clip", 0)) or None
         self.by_config, self.tracing = scheduler == "config", self.config.get("run.trace_actions") == "true"
         method = self.plan.method
         self.rules = (method["backward_weights"], method["invert_weights"])
         self._refuse(method)
-        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, seed, autocast, loss if number == len(modules) else None)
+        if not len(self.plan.rows("U")):
+            warnings.warn(f"no stage makes an update: method.accumulate is {self.plan.accumulate}, and the run has {self.plan.microbatches} microbatches", stacklevel=2)
+        self.stages = [Stage(number, modules_of, method["keep"], optimizer, self.device, self.seed, autocast, loss if number == len(modules) else None)
                        for number, modules_of in enumerate(modules, 1)]
         self._check_shared()
         self.schedulers = [[] if scheduler is None or self.by_config else [scheduler(one) for one in stage.optimizers] for stage in self.stages]
@@ -200,7 +206,8 @@ class Trainer:
             raise Error("stages: an empty list; expected at least one module")
         return found
 
-    def _plan(self, config: Any, stages: int, microbatches: int | None, epochs: int | None, petra: str | None) -> Plan:
+    def _plan(self, config: Any, stages: int, microbatches: int | None, epochs: int | None, petra: str | None,
+              keys: Mapping[str, Any]) -> Plan:
         if microbatches is None:
             if epochs is None or self.epoch_length is None:
                 raise Error("the length of the run is not known; expected microbatches=, or epochs= and data with a length (or epoch=)")
@@ -208,11 +215,10 @@ class Trainer:
         self.epoch_length = self.epoch_length or microbatches
         xs, target = self.microbatches.peek(0)
         batch = getattr(self.data, "batch_size", None) or samples_of(xs)
-        tokens = {}  # so that the log counts tokens and not samples
-        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():
-            tokens = {"data__set": "tokens", "model__context": target.shape[1]}
-        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches, run__seed=self.seed,
-                              run__epochs=-(-microbatches // self.epoch_length), data__batch=batch, data__limit=batch * self.epoch_length, **tokens)
+        if isinstance(target, torch.Tensor) and target.dim() == 2 and not target.is_floating_point():  # the log counts tokens and not samples
+            keys = {**keys, "data__set": "tokens", "model__context": target.shape[1]}
+        return Plan.of_config(config, petra=petra, cluster__stages=stages, run__max_microbatches=microbatches,
+                              run__epochs=-(-microbatches // self.epoch_length), data__batch=batch, data__limit=batch * self.epoch_length, **keys)
 
     def _refuse(self, method: Mapping[str, Any]) -> None:
         formats = ("cluster.message.up", "cluster.message.down", "method.keep_precision")
@@ -349,6 +355,8 @@ class Trainer:
         if self.ended:
             raise Error("run: this run has ended; expected a new Trainer, with resume=True to continue from its checkpoint")
         self.started = time.monotonic() - self.seconds
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         perform = {"F": self._forward, "B": self._backward, "W": self._weight_gradient, "U": self._update, "E": self._snapshot}
         plan, reported = self.plan, len(self.losses)
         try:
@@ -407,7 +415,7 @@ class Trainer:
             xs, dxs, gradients = stage.backward(m, ys, dys, version, None if inverse < 0 else inverse, self.rules)
             self.probe.backwarded(stage, m, xs)
         if stage.number > 1:
-            self._post(self.down, stage.number - 1, m, (xs, dxs))
+            self._post(self.down, stage.number - 1, m, (xs if self.stages[stage.number - 2]._inverts(-1) else (), dxs))
         if self.plan.method["split_backward"]:
             self.held[stage.number, m] = gradients
         else:
@@ -559,6 +567,7 @@ class Trainer:
         """Puts a message for a stage into a box; _take takes it."""
         box[stage, m] = message
         self.waiting[stage - 1] += bytes_of(message)
+        self._measure(self.stages[stage - 1], "")
 
     def _take(self, box: dict, stage: int, m: int) -> tuple:
         message = box.pop((stage, m))
@@ -566,10 +575,10 @@ class Trainer:
         return message
 
     def _measure(self, stage: Stage, kind: str) -> None:
-        """Counts what the stage holds after an action (in a B also the graph that it made)."""
+        """Counts what the stage holds in an action, or without one. A version that only a probe or an evaluation still reads does not count."""
         j = stage.number - 1
         older = sum(1 for version in stage.versions if self.method_last[j][version] > self.row)
-        now = [*stage.held(kind, older), self.waiting[j], 0]
+        now = [*stage.held(kind, older, sum(1 for number, _ in self.held if number == stage.number)), self.waiting[j], 0]
         self.peaks[j] = list(map(max, self.peaks[j], now))
         self.totals[j] = max(self.totals[j], sum(now))
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/quantise.h"
 
-#include "backend/element_format.h"
+#include "backend/element.h" /* circle: it has the formulas of all operations, these among them */
 
 #include <assert.h>
 #include <math.h>
@@ -49,7 +49,7 @@ void petra_quantiser_set_scale(petra_quantiser *q) {
     scale = nextafterf(scale, INFINITY);
   if (isinf(scale))
     scale = NAN;
-  q->scale = scale;
+  q->step = petra_element_level_step(q->format, scale);
   memcpy(q->bytes, &scale, sizeof scale);
   q->bytes += sizeof scale;
 }
@@ -69,7 +69,7 @@ void petra_quantiser_put(petra_quantiser *q, double x) {
     return;
   }
   const uint32_t draw = petra_format_is_random(q->format) ? petra_rng_u32(&q->draws) : 0;
-  q->bits |= petra_element_code(q->format, q->scale > 0 ? x / q->scale : 0, draw) << q->count;
+  q->bits |= petra_element_code(q->format, x, q->step, draw) << q->count;
   for (q->count += bits; q->count >= 8; q->count -= 8, q->bits >>= 8)
     *q->bytes++ = (uint8_t)q->bits;
 }
@@ -86,7 +86,7 @@ void petra_dequantiser_begin(petra_dequantiser *d, petra_format format, const ui
   if (petra_format_code_bits(format) > 0) {
     float scale;
     memcpy(&scale, bytes, sizeof scale);
-    d->scale = scale;
+    d->step = petra_element_level_step(format, scale);
     d->bytes += sizeof scale;
   }
 }
@@ -112,5 +112,5 @@ double petra_dequantiser_next(petra_dequantiser *d) {
   const uint32_t code = d->bits & ((1u << bits) - 1);
   d->bits >>= bits;
   d->count -= bits;
-  return petra_element_code_value(d->format, code, d->scale);
+  return petra_element_code_value(d->format, code, d->step);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of messages and of what is kept between F and B: their sizes, and the order of their bytes. element_format.h
+/* Number formats of messages and of what is kept between F and B: their sizes, and the order of their bytes. element.h
  * has the arithmetic. A tensor is quantised sample by sample, in the logical order of its elements. Rules, and the
  * sources: docs/semantics/quantisation.md.
  *
@@ -7,10 +7,12 @@
  *   fp32, bf16, fp16   n elements of IEEE's binary32, of bfloat16 or of binary16, rounded to nearest even;
  *   int8, qsgd:BITS    the scale, a binary32; then n codes of 8 or BITS bits, the first in the lowest bits of the first
  *                      byte; then zeros up to a multiple of 4 bytes.
- * With L = 2^(bits - 1) - 1 levels, the scale s is the largest |x| of the sample, rounded up to a binary32, and the code
- * of x is q + L, with q = x / s * L rounded to an integer: to nearest even (int8), or to one of its two neighbours, of
- * which the farther from 0 has the probability of the distance to the nearer (qsgd). x is read as q / L * s. A sample
- * with a NaN or an infinity is read as NaNs. All of this is computed in double and rounded once. */
+ * With L = 2^(bits - 1) - 1 levels, the scale s is the largest |x| of the sample, rounded up to a binary32, and the step
+ * is s / L. The code of x is q + L, with q = x / step rounded to an integer, at most L on each side: to nearest even
+ * (int8), or to one of its two neighbours, of which the farther from 0 has the probability of the distance to the nearer
+ * (qsgd). x is read as q step. A sample with a NaN or an infinity is read as NaNs. All of this is computed in double and
+ * rounded once.
+ */
 #pragma once
 
 #include "backend/tensors.h"
@@ -43,6 +45,7 @@ int64_t petra_quantised_bytes(petra_format format, int64_t elements);
 typedef struct petra_quantiser {
   petra_format format;
   double scale; /* the largest |x| so far; NaN after a NaN or an infinity */
+  double step;  /* between two levels */
   uint8_t *bytes;
   petra_rng draws;
   uint32_t bits; /* codes that are not written yet, the oldest in the lowest bits */
@@ -62,7 +65,7 @@ void petra_quantiser_end(petra_quantiser *quantiser, const uint8_t *end);
 /* Reads the elements of one sample, in the logical order. */
 typedef struct petra_dequantiser {
   petra_format format;
-  double scale;
+  double step;
   const uint8_t *bytes;
   uint32_t bits;
   int count;

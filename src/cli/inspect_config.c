@@ -196,17 +196,18 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;
   json_t *memory = NULL;
+  char format[PETRA_DESCRIBE_MESSAGES];
   if (accounting)
     PETRA_TRY(memory_json(plan, *accounting, &memory));
   json_t *stages = json_array();
   for (int j = 0; j < plan->partition.stages; j++)
     petra_json_append(&stages, stage_json(plan, j));
-  json_t *root = json_pack(
-      "{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
-      petra_config_choice_name("model.family", (int)config->model.family), "depth", (int)plan->model.depth, "width",
-      (int)plan->model.width, "method", plan->method.name, "accumulate", (json_int_t)config->method.accumulate, "batch",
-      (json_int_t)config->data.batch, "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops,
-      "message_precision", petra_describe_message_precision(config, &(petra_message_text){""}), "stages", stages);
+  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:s?, s:o}", "family",
+                           petra_config_choice_name("model.family", (int)config->model.family), "depth",
+                           (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
+                           "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
+                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops,
+                           "message_precision", petra_describe_message_precision(config, format), "stages", stages);
   if (accounting)
     petra_json_set(&root, "memory", memory);
   return petra_json_print_new(root);
@@ -266,6 +267,7 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
       {flops, PETRA_TABLE_RIGHT},   {"MB up", PETRA_TABLE_RIGHT}, {"MB down", PETRA_TABLE_RIGHT},
       {"delay", PETRA_TABLE_RIGHT}, {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
+  char format[PETRA_DESCRIBE_MESSAGES];
   petra_table *table;
   petra_model_describe(config, stdout);
   printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
@@ -280,8 +282,7 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per %s\n", plan->partition.stages, (long long)parameters,
          (double)flops_sum * 1e-6, words->sample);
   print_legend(plan, sequences);
-  petra_message_text text;
-  const char *messages = petra_describe_messages(config, &text);
+  const char *messages = petra_describe_messages(config, format);
   if (messages)
     printf("MB up, MB down: messages %s\n", messages);
   if (plan->data.best_loss > 0)

@@ -138,18 +138,19 @@ static json_t *fit_json(const petra_kernel_fit *fit) {
 }
 
 static petra_status print_json(const profiling *p, const petra_profile_about *about) {
+  char format[PETRA_DESCRIBE_MESSAGES];
   json_t *stages = json_array(), *link = json_array();
   for (int i = 0; i < p->profile.messages; i++)
     petra_json_append(&link, message_json(&p->profile.message[i]));
   for (int j = 0; j < p->profile.stages; j++)
     petra_json_append(&stages, stage_json(p, j));
-  return petra_json_print_new(json_pack(
-      "{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s?, s:o, s:o, s:o}", "profile", petra_json_string(p->path),
-      "backend", petra_json_string(about->backend), "precision", p->profile.precision, "method", about->method,
-      "threads", (int)about->threads, "batch", (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions",
-      (int)about->repetitions, "ranks", (int)p->profile.ranks, "message_precision",
-      petra_describe_message_precision(p->config, &(petra_message_text){""}), "link", link, "kernels",
-      fit_json(&p->fit), "stages", stages));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s?, s:o, s:o, s:o}", "profile",
+                petra_json_string(p->path), "backend", petra_json_string(about->backend), "precision",
+                p->profile.precision, "method", about->method, "threads", (int)about->threads, "batch",
+                (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions", (int)about->repetitions, "ranks",
+                (int)p->profile.ranks, "message_precision", petra_describe_message_precision(p->config, format), "link",
+                link, "kernels", fit_json(&p->fit), "stages", stages));
 }
 
 /* Returns the interquartile range over the median, in percent; 0 if nothing was measured. */
@@ -182,8 +183,8 @@ static double alone_ratio(const petra_profile *profile) {
   return together_s > 0 ? alone_s / together_s : NAN;
 }
 
-/* Gets the times of messages between ranks; `format`: as petra_describe_messages returns it. */
-static petra_status print_link(const petra_profile *profile, const char *format) {
+/* Prints the times of messages between ranks; `messages`: their number format, or NULL. */
+static petra_status print_link(const petra_profile *profile, const char *messages) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
                                                {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
                                                {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
@@ -208,7 +209,7 @@ static petra_status print_link(const petra_profile *profile, const char *format)
   printf("\nmessages between %d processes, which measured the stages at the same time; both ways: with a message of "
          "the same size in the other direction; pack, unpack: conversion from and to tensors; carry: time that a "
          "computing process loses meanwhile%s%s\n",
-         (int)profile->ranks, format ? "; messages " : "", format ? format : "");
+         (int)profile->ranks, messages ? "; messages " : "", messages ? messages : "");
   return petra_table_print(table, stdout);
 }
 
@@ -232,12 +233,13 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
       {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
       {"backward", PETRA_TABLE_RIGHT}, {"reconstruct", PETRA_TABLE_RIGHT}, {"weight gradient", PETRA_TABLE_RIGHT},
       {"update", PETRA_TABLE_RIGHT},   {"spread F", PETRA_TABLE_RIGHT},    {"spread B", PETRA_TABLE_RIGHT}};
+  char format[PETRA_DESCRIBE_MESSAGES];
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
-  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config, &(petra_message_text){""})));
+  PETRA_TRY(print_link(&p->profile, petra_describe_messages(p->config, format)));
   printf("\nMilliseconds per microbatch of %d %s: means of %d repetitions%s; spread: interquartile range / median.\n",
          (int)p->profile.batch, petra_sample_words_of(petra_sample_kind_of(p->config))->samples,
          (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");

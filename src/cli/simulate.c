@@ -163,6 +163,7 @@ static double labels_per_s(const petra_simulated *result) {
 
 static petra_status print_json(const petra_simulated *result) {
   const petra_plan *plan = result->plan;
+  char format[PETRA_DESCRIBE_MESSAGES];
   const petra_run_h5_simulation *f = &result->figures;
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
@@ -183,7 +184,7 @@ static petra_status print_json(const petra_simulated *result) {
       f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
       words_of(result)->rate, petra_json_real(labels_per_s(result)), "message_precision",
-      petra_describe_message_precision(plan->config, &(petra_message_text){""}), "devices", devices_json(result)));
+      petra_describe_message_precision(plan->config, format), "devices", devices_json(result)));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {

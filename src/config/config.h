@@ -219,7 +219,7 @@ typedef struct petra_config {
     petra_weights forward_weights, backward_weights, invert_weights;
     petra_keep keep;
     petra_format keep_precision; /* of the activations that are kept between F and B */
-    int64_t sync_period; /* F's copy of the weights is refreshed after this many microbatches; 0: always */
+    int64_t sync_period;         /* F's copy of the weights is refreshed after this many microbatches; 0: always */
     petra_head_choice head;
     int64_t chunks;       /* stages per device, for programs that interleave stages */
     bool early_recompute; /* gpipe: graphs are recomputed before the gradient has arrived */
@@ -238,7 +238,8 @@ typedef struct petra_config {
     double beta1, beta2, epsilon;
     double momentum_decay; /* nadamw */
     petra_muon_scale muon_scale;
-    double adam_lr_share; /* muon: share of the learning rate that applies to what AdamW updates */
+    double trust_coefficient; /* lars */
+    double adam_lr_share;     /* muon: share of the learning rate that applies to what AdamW updates */
     petra_rotation_sides rotation_sides;
     int64_t rotation_every; /* basis-rotation: updates from one basis to the next */
     double weight_decay;

@@ -22,11 +22,18 @@ static const petra_optimiser optimisers[] = {
     [PETRA_OPTIMISER_BASIS_ROTATION] = {"basis-rotation", 2, 6, {
         {"optim.lr_scaling", "none"}, {"optim.beta1", "0.9"}, {"optim.beta2", "0.999"}, {"optim.epsilon", "1.0e-8"},
         {"optim.rotation_sides", "both"}, {"optim.rotation_every", "10"}, {"optim.weight_decay", "0.01"}}},
+    [PETRA_OPTIMISER_LARS] = {"lars", 1, 1, {
+        {"optim.lr_scaling", "none"}, {"optim.momentum", "0.9"}, {"optim.nesterov", "false"}, {"optim.trust_coefficient", "0.02"},
+        {"optim.epsilon", "1.0e-8"}, {"optim.weight_decay", "0"}}},
+    [PETRA_OPTIMISER_ADAM] = {"adam", 2, 2, {
+        {"optim.lr_scaling", "none"}, {"optim.beta1", "0.9"}, {"optim.beta2", "0.999"}, {"optim.epsilon", "1.0e-8"},
+        {"optim.weight_decay", "0"}}},
 };
 /* clang-format on */
 enum { OPTIMISERS = sizeof optimisers / sizeof *optimisers };
 
-const char *const petra_optimiser_names[] = {"sgd", "adamw", "nadamw", "lion", "muon", "basis-rotation", NULL};
+const char *const petra_optimiser_names[] = {"sgd",  "adamw", "nadamw", "lion", "muon", "basis-rotation",
+                                             "lars", "adam",  NULL};
 
 const petra_optimiser *petra_optimiser_of(petra_optimiser_kind kind) {
   return &optimisers[kind];

@@ -140,9 +140,6 @@ petra_status petra_pass_stream(const petra_pass *pass, int32_t samples, const pe
 void petra_matrix_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, int32_t rows, int32_t columns,
                        double deviation);
 
-/* Adds a kernel that reads and writes this many elements. */
-void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements);
-
 /* Adds an elementwise kernel that is the same forward and backward. */
 void petra_kernels_add_both(petra_kernel_list *kernels, double flops, double elements);
 

@@ -22,6 +22,7 @@ libpetra_a_SOURCES += \
 	src/nn/model_private.h \
 	src/nn/model_resnet.c \
 	src/nn/model_transformer.c \
+	src/nn/lars.c \
 	src/nn/muon.c \
 	src/nn/optim.c src/nn/optim.h \
 	src/nn/optim_private.h \

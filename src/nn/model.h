@@ -16,8 +16,8 @@ enum {
   PETRA_BLOCK_LAYERS = 2,                      /* maximum number of layers of a block */
   PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* maximum number of parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
-  /* Maximum number of kernels of a block: five per unit, addition and pool both ways, update (two). */
-  PETRA_BLOCK_KERNELS = 32
+  /* Maximum number of kernels of a block: five per unit, addition and pool both ways, update (two); 12 of messages. */
+  PETRA_BLOCK_KERNELS = 44
 };
 
 /* A convolution without bias, a batch norm, and a ReLU if `relu` is set. */
@@ -194,6 +194,9 @@ typedef struct petra_kernel_list {
  *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
 void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
                          int64_t element_bytes, petra_kernel_list *out);
+
+/* Adds a kernel that reads and writes this many elements. */
+void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements);
 
 /* Returns the FLOPs of the convolutions and matrix products in the forward pass of one sample, two per multiply-add; a
  * causal attention has products for T (T + 1) / 2 pairs of positions. */

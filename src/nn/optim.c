@@ -44,6 +44,7 @@ petra_optim petra_optim_from_config(const petra_config *config) {
                        .adam_lr_share = config->optim.adam_lr_share,
                        .rotation_sides = config->optim.rotation_sides,
                        .rotation_every = config->optim.rotation_every,
+                       .trust_coefficient = config->optim.trust_coefficient,
                        .clip = config->optim.clip};
 }
 
@@ -157,6 +158,41 @@ static petra_status adam_step(const petra_optim *optim, const petra_compute *com
   return petra_op_adam_step(compute->backend, &step);
 }
 
+petra_status petra_optim_decayed(const petra_compute *compute, const petra_optim_tensors *t, int i,
+                                 petra_tensor **out) {
+  petra_tensor *decayed = NULL;
+  petra_status status;
+  PETRA_TRY(petra_compute_like(compute, t->gradients[i], PETRA_MEMORY_WORKSPACE, &decayed));
+  PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, t->gradients[i], decayed), fail);
+  if (t->decay[i] != 0)
+    PETRA_TRY_GOTO(status, petra_op_axpy(compute->backend, t->decay[i], t->parameters[i], decayed), fail);
+  *out = decayed;
+  return PETRA_OK;
+fail:
+  petra_tensor_release(&decayed);
+  return status;
+}
+
+/* Adam whose weight decay is a part of the gradient: the step of AdamW, without decay, of such gradients. */
+static petra_status coupled_adam_step(const petra_optim *optim, const petra_compute *compute,
+                                      const petra_optim_tensors *t, double lr, int64_t steps) {
+  petra_optim_tensors coupled = *t;
+  petra_tensor *decayed[PETRA_BLOCK_TENSORS] = {NULL};
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < t->count && status == PETRA_OK; i++) {
+    if (t->decay[i] == 0)
+      continue;
+    status = petra_optim_decayed(compute, t, i, &decayed[i]);
+    coupled.gradients[i] = decayed[i];
+    coupled.decay[i] = 0;
+  }
+  if (status == PETRA_OK)
+    status = adam_step(optim, compute, &coupled, lr, steps);
+  for (int i = 0; i < t->count; i++)
+    petra_tensor_release(&decayed[i]);
+  return status;
+}
+
 /* Muon and basis rotation: each matrix on its own, the other parameters with AdamW. */
 static petra_status matrix_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
                                 double lr, int64_t steps) {
@@ -199,6 +235,10 @@ petra_status petra_optim_step(const petra_optim *optim, const petra_compute *com
   case PETRA_OPTIMISER_NADAMW:
   case PETRA_OPTIMISER_LION:
     return adam_step(optim, compute, &t, lr, steps);
+  case PETRA_OPTIMISER_LARS:
+    return petra_lars_step(optim, compute, &t, lr, steps);
+  case PETRA_OPTIMISER_ADAM:
+    return coupled_adam_step(optim, compute, &t, lr, steps);
   case PETRA_OPTIMISER_MUON:
   case PETRA_OPTIMISER_BASIS_ROTATION:
     break;
@@ -220,6 +260,9 @@ static const element_cost costs[] = {
     [PETRA_OPTIMISER_LION] = {9, 5},    /* as sgd */
     [PETRA_OPTIMISER_MUON] = {15, 7},   /* for what AdamW updates */
     [PETRA_OPTIMISER_BASIS_ROTATION] = {15, 7},
+    [PETRA_OPTIMISER_LARS] =
+        {13, 14}, /* sgd; before it two norms, and a copy of g to which w is added and which is scaled */
+    [PETRA_OPTIMISER_ADAM] = {17, 12}, /* adamw; before it a copy of g to which w is added */
 };
 
 void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,

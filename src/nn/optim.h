@@ -33,8 +33,16 @@
  *          Parallelism via Basis Rotation (arXiv 2602.03515), as its authors' program does it with second-order
  *          sources.
  *
- * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/make_optimisers.py
- * runs; the papers of lion and of the rms factor were not at hand. */
+ *  lars    of each tensor: if |w| and |g| are not 0, a = min(1, trust_coefficient |w| / (|g| + d |w| + eps) / eta) and
+ *          g = a (g + d w); then the step of sgd with this g and without decay. |.| is the root of the sum of squares.
+ *          You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks (arXiv 1708.03888), with the minimum
+ *          of LARC, as in the release of PETRA's authors (async_torch/optim/optimizer.py).
+ *  adam    g += d w; then the step of adamw without decay. Kingma and Ba, Adam: A Method for Stochastic Optimization
+ *          (arXiv 1412.6980), in PyTorch's form, which that release calls.
+ *
+ * The formulas of adamw, nadamw, muon and adam are those of PyTorch 2.15's programs, which
+ * tests/reference/make_optimisers.py runs; that of lars was read in the release. The papers of lion, of the rms factor
+ * and of lars were not at hand. */
 #pragma once
 
 #include "config/optimiser.h"
@@ -51,6 +59,7 @@ typedef struct petra_optim {
   double adam_lr_share;
   petra_rotation_sides rotation_sides;
   int64_t rotation_every;
+  double trust_coefficient;
   double clip; /* maximum norm of a stage's gradient; 0: no maximum */
 } petra_optim;
 

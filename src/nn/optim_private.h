@@ -16,6 +16,13 @@ typedef struct petra_optim_tensors {
   double decay[PETRA_BLOCK_TENSORS];
 } petra_optim_tensors;
 
+/* Creates a copy of gradient `i` to which the weight is added, times its decay. */
+petra_status petra_optim_decayed(const petra_compute *compute, const petra_optim_tensors *t, int i, petra_tensor **out);
+
+/* Updates all tensors by LARS, after `steps` steps. */
+petra_status petra_lars_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *tensors,
+                             double lr, int64_t steps);
+
 /* Updates a weight that Muon treats as a matrix (index `i` of the tensors) with its rate. */
 petra_status petra_muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *tensors,
                              int i, double lr);

@@ -96,26 +96,24 @@ static void print_nodes(const petra_config *config, FILE *out) {
   }
 }
 
-static const char *name_of_format(const petra_config *config, petra_format choice) {
-  const bool wide = config->device.precision == PETRA_PRECISION_FP64;
+static const char *message_format(const petra_config *config, petra_format choice) {
   const petra_format format = petra_format_in(choice, config->device.precision);
+  const bool wide = config->device.precision == PETRA_PRECISION_FP64;
   if (format != PETRA_FORMAT_NATIVE)
     return petra_config_choice_name("cluster.message.up", (int)format);
   return petra_config_choice_name("device.precision", wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32);
 }
 
-const char *petra_describe_message_precision(const petra_config *config, petra_message_text *text) {
-  const char *up = name_of_format(config, config->cluster.message.up),
-             *down = name_of_format(config, config->cluster.message.down);
+const char *petra_describe_message_precision(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]) {
+  const char *up = message_format(config, config->cluster.message.up);
+  const char *down = message_format(config, config->cluster.message.down);
   if (config->cluster.stages > 0)
     return NULL;
-  if (strcmp(up, down) == 0)
-    return up;
-  snprintf(text->text, sizeof text->text, "%s up, %s down", up, down);
-  return text->text;
+  snprintf(text, PETRA_DESCRIBE_MESSAGES, strcmp(up, down) == 0 ? "%s" : "%s up, %s down", up, down);
+  return text;
 }
 
-/* Computes in 2 bytes inside blocks, or has the costs of this. */
+/* Returns true if numbers inside blocks have 2 bytes, in the computation or in the costs. */
 static bool is_narrow(const petra_config *config) {
   const petra_cost_model model = config->cluster.cost.model;
   const bool priced = (model == PETRA_COST_ROOFLINE || model == PETRA_COST_KERNELS) &&
@@ -123,18 +121,21 @@ static bool is_narrow(const petra_config *config) {
   return priced || config->device.precision == PETRA_PRECISION_BF16;
 }
 
-const char *petra_describe_messages(const petra_config *config, petra_message_text *text) {
+const char *petra_describe_messages(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]) {
   const petra_precision precision = config->device.precision;
-  const bool quantised = petra_format_in(config->cluster.message.up, precision) != PETRA_FORMAT_NATIVE ||
-                         petra_format_in(config->cluster.message.down, precision) != PETRA_FORMAT_NATIVE;
-  return is_narrow(config) || quantised ? petra_describe_message_precision(config, text) : NULL;
+  const bool native = petra_format_in(config->cluster.message.up, precision) == PETRA_FORMAT_NATIVE &&
+                      petra_format_in(config->cluster.message.down, precision) == PETRA_FORMAT_NATIVE;
+  return native && !is_narrow(config) ? NULL : petra_describe_message_precision(config, text);
 }
 
 void petra_describe_numbers(const petra_config *config, FILE *out) {
-  petra_message_text text;
-  const char *messages = petra_describe_messages(config, &text);
-  if (messages)
-    fprintf(out, "numbers  %smessages %s\n", is_narrow(config) ? "bf16 inside blocks, " : "", messages);
+  char text[PETRA_DESCRIBE_MESSAGES];
+  const char *messages = petra_describe_messages(config, text);
+  if (messages && is_narrow(config))
+    fprintf(out, "numbers  bf16 inside blocks, messages %s\n", messages);
+  else if (messages)
+    fprintf(out, "numbers  %s, messages %s\n",
+            petra_config_choice_name("device.precision", (int)config->device.precision), messages);
 }
 
 static void print_links(const petra_config *config, FILE *out) {
@@ -145,8 +146,8 @@ static void print_links(const petra_config *config, FILE *out) {
 }
 
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
-  petra_message_text text;
-  const char *messages = petra_describe_messages(config, &text);
+  char text[PETRA_DESCRIBE_MESSAGES];
+  const char *messages = petra_describe_messages(config, text);
   if (measured)
     fputs("as the profile measured between processes", out);
   else

@@ -19,20 +19,13 @@ petra_status petra_describe_method(const petra_config *config, FILE *out);
  * the costs: speeds, jitter, stragglers, pauses, failures. */
 petra_status petra_describe_costs(const petra_config *config, FILE *out);
 
-/* Room for a text that describes messages. */
-typedef struct petra_message_text {
-  char text[32];
-} petra_message_text;
+/* Return the number format of messages: "fp32", "fp64", "int8", "int8 up, bf16 down". NULL if the config gives the bytes
+ * of messages (cluster.stages). The second returns NULL also if this is the precision of the network. */
+enum { PETRA_DESCRIBE_MESSAGES = 32 };
+const char *petra_describe_message_precision(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]);
+const char *petra_describe_messages(const petra_config *config, char text[PETRA_DESCRIBE_MESSAGES]);
 
-/* Returns the number format of messages, "fp32", or "int8 up, fp32 down". NULL if the config gives the bytes of messages
- * (cluster.stages). */
-const char *petra_describe_message_precision(const petra_config *config, petra_message_text *text);
-
-/* Returns the same if messages are quantised (cluster.message), or if the precision has 2 bytes: it applies only inside
- * blocks, and messages are counted, timed and sent with 4 bytes per element. Otherwise NULL. */
-const char *petra_describe_messages(const petra_config *config, petra_message_text *text);
-
-/* Prints the line "numbers bf16 inside blocks, messages fp32" or "numbers messages int8", with its end, if
+/* Prints the line "numbers bf16 inside blocks, messages fp32" or "numbers fp32, messages int8", with its end, if
  * petra_describe_messages returns a text. */
 void petra_describe_numbers(const petra_config *config, FILE *out);
 

@@ -73,10 +73,43 @@ int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind)
   return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
 }
 
+/* Adds the kernels that quantise or read `streams` streams of a message; a format with a scale reads the elements
+ * twice. */
+static void add_message_kernels(const petra_plan *plan, petra_format choice, petra_kernel_part part, bool reads,
+                                const petra_stream_shape *shape, int streams, petra_kernel_list *out) {
+  const petra_format format = petra_format_in(choice, plan->config->device.precision);
+  const double samples = (double)plan->config->data.batch, elements = samples * (double)petra_stream_elements(shape);
+  if (format == PETRA_FORMAT_NATIVE)
+    return;
+  const double passes = !reads && petra_format_code_bits(format) > 0 ? 2 : 1;
+  const double bytes = samples * (double)petra_quantised_bytes(format, petra_stream_elements(shape));
+  for (int i = 0; i < streams; i++)
+    petra_kernels_add(out, part, false, 4 * elements, passes * elements + bytes / (double)out->element_bytes);
+}
+
+static void add_messages(const petra_plan *plan, int block, petra_kernel_list *out) {
+  const petra_block *b = &plan->model.blocks[block];
+  const petra_format up = plan->config->cluster.message.up, down = plan->config->cluster.message.down;
+  const int of_down = plan->inverts ? 2 : 1; /* gradients, and perhaps streams */
+  int stage = 0;
+  while (plan->partition.first[stage + 1] <= block)
+    stage++;
+  out->again = false;
+  if (stage > 0 && plan->partition.first[stage] == block) {
+    add_message_kernels(plan, up, PETRA_KERNEL_FORWARD, true, &b->shape_in, b->streams_in, out);
+    add_message_kernels(plan, down, PETRA_KERNEL_BACKWARD, false, &b->shape_in, of_down * b->streams_in, out);
+  }
+  if (stage + 1 < plan->partition.stages && plan->partition.first[stage + 1] == block + 1) {
+    add_message_kernels(plan, up, PETRA_KERNEL_FORWARD, false, &b->shape_out, b->streams_out, out);
+    add_message_kernels(plan, down, PETRA_KERNEL_BACKWARD, true, &b->shape_out, of_down * b->streams_out, out);
+  }
+}
+
 void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out) {
   const petra_optim optim = petra_optim_from_config(plan->config);
   petra_block_kernels(&plan->model, &plan->model.blocks[block], &optim, plan->config->data.batch,
                       petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION), out);
+  add_messages(plan, block, out);
 }
 
 /* Checks the precision, which not every backend supports. */
@@ -157,8 +190,8 @@ static petra_status check_draws(const petra_config *config) {
   for (int i = 0; i < 3; i++)
     if (petra_format_is_random(formats[i]) && samples > PETRA_DRAWS_SAMPLES)
       return petra_config_fail(config, "data.batch",
-                               "%lld samples in a microbatch of all replicas; expected at most %d with stochastic "
-                               "rounding (qsgd)",
+                               "%lld samples in a microbatch of all replicas; expected at most %d with "
+                               "stochastic rounding (qsgd)",
                                (long long)samples, PETRA_DRAWS_SAMPLES);
   return PETRA_OK;
 }

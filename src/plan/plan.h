@@ -128,7 +128,8 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
 /* Returns the size of an element of such a tensor, on the backend and in the precision of the config. */
 int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind);
 
-/* Lists the kernels of block `block` (from 0), for one microbatch. */
+/* Lists the kernels of block `block` (from 0), for one microbatch; those that quantise the messages of a stage belong to
+ * its first and its last block. */
 void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out);
 
 /* A row of the table of stages. */
@@ -141,9 +142,9 @@ typedef struct petra_stage_summary {
   int64_t forward_flops;                 /* per sample */
   int64_t forward_bytes, backward_bytes; /* sizes of the messages that it sends up and down, per microbatch */
   int64_t forward_capacity; /* the largest message up: one of an evaluation is never quantised (cluster.message.up) */
-  int64_t gradient_bytes; /* bytes that its replicas average before an update: gradients and running statistics */
-  int64_t delay;          /* petra_method_distance; with a file, the largest */
-  int64_t lag;            /* largest number of updates between a microbatch's forward and its backward */
+  int64_t gradient_bytes;   /* bytes that its replicas average before an update: gradients and running statistics */
+  int64_t delay;            /* petra_method_distance; with a file, the largest */
+  int64_t lag;              /* largest number of updates between a microbatch's forward and its backward */
 } petra_stage_summary;
 
 /* Fills the row of stage `stage` (from 0). */

@@ -59,6 +59,8 @@ static const petra_method methods[] = {
            "1f1b without a flush; backward with the weights of its forward"),
     PRESET("pipedream-2bw",      1f1b_async,  DOUBLE, DOUBLE,  NONE,    GRAPH,
            "1f1b without a flush, two versions of the weights; accumulate >= J"),
+    PRESET("paci",               1f1b_async,  LATEST, LATEST,  NONE,    GRAPH,
+           "1f1b without a flush; backward with the graph of its forward and the latest weights, none stashed"),
     PRESET("ddg",                forward_locked, LATEST, STASHED, NONE, GRAPH,
            "forwards one microbatch after the other, backwards of all stages at once; graphs and weights of the forward kept"),
     PRESET("fr",                 forward_locked, LATEST, LATEST, NONE,  INPUT,

@@ -15,9 +15,9 @@ import time
 import h5py
 import numpy
 
-from program import ProgramTest, main
+from program import SANITIZED, ProgramTest, main
 
-COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "10"))
+COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "10" if SANITIZED else "4"))
 MOST_S, MOST_KIB = 10, 500 * 1024
 
 CONFIG = """\

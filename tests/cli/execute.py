@@ -11,14 +11,14 @@ import unittest
 
 import h5py
 
-from program import PETRA, ProgramTest, main, overwriting, process_of_rank
+from program import PETRA, SANITIZED, ProgramTest, main, overwriting, process_of_rank, sample
 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none",
                "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}  # which containers forbid
 # Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
-if "ASAN_OPTIONS" in os.environ:
+if SANITIZED:
     ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
 # PETRA_TEST_DELAYS=SEED:MOST makes every rank sleep at random before an action, PETRA_TEST_ARRIVAL=100 tries as many random runs.
 # Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
@@ -53,7 +53,7 @@ def probes_of(test, folder):
 
 
 # A library that is loaded before all others stands in front of the sanitizer's, which wants to be the first.
-PRELOADS = unittest.skipIf("ASAN_OPTIONS" in os.environ, "sanitizers: no library can be loaded before theirs")
+PRELOADS = unittest.skipIf(SANITIZED, "sanitizers: no library can be loaded before theirs")
 
 
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
@@ -129,10 +129,10 @@ class Execute(Ranks):
         self.assertLess(set(USUAL), set(chunks))
         everything = os.environ.get("PETRA_TEST_EXECUTE") == "all"
         cases = {method: [1, 2, 3, 5, 10] for method in chunks if method != "petra-arrival"} if everything else USUAL
-        for method, ranks in cases.items():
+        for method, ranks in sample(cases.items()):
             options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")
-            for count in ranks:
+            for count in sample(ranks):
                 if count <= 10 // chunks[method]: # a process has whole devices
                     self.same_as_emulated(count, *options)
             shutil.rmtree(self.path("one"))
@@ -220,7 +220,7 @@ class Execute(Ranks):
             self.assertFalse(os.path.exists(self.path(f"{folder}/best.h5")), folder)
 
     def test_options(self):
-        for ranks, *options in [
+        for ranks, *options in sample([
                 [2, "--set", "method.accumulate=3", "--set", "cluster.placement=[7, 3]"],
                 [3, "--set", "cluster.engines=2", "--set", "cluster.jitter.model=gamma", "--set", "run.drain=true"],
                 [2, "--set", "device.backend=ref", "--set", "device.precision=fp64", "--set", "method.head=split"],
@@ -230,7 +230,7 @@ class Execute(Ranks):
                 [2, "--set", "data.set=grammar", "--set", "model.family=revgpt", "--set", "model.depth=2", "--set", "model.width=4",
                  "--set", "model.context=5", "--set", "data.recalibrate=0", "--set", "optim.name=muon", "--set", "optim.lr=0.01"],
                 [3, "--set", "data.set=grammar", "--set", "model.family=gpt", "--set", "model.depth=2", "--set", "model.width=4", "--set", "model.context=5",
-                 "--set", "data.recalibrate=0", "--set", "optim.name=basis-rotation", "--set", "optim.lr=0.01", "--set", "optim.rotation_every=2"]]:
+                 "--set", "data.recalibrate=0", "--set", "optim.name=basis-rotation", "--set", "optim.lr=0.01", "--set", "optim.rotation_every=2"]]):
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
@@ -255,7 +255,7 @@ class Execute(Ranks):
         options = ["--set", "model.width=4", "--set", "data.batch=16", "--set", "data.limit=256", "--set", "cluster.placement=[3, 3, 4]", "--set",
                    "run.eval_every=0", "--set", "run.max_microbatches=16", "--set", "run.epochs=1"]
         headers = 16 * 128  # of messages that wait by the schedule
-        for method in "petra", "delayed", "fr", "1f1b":
+        for method in sample(("petra", "delayed", "fr", "1f1b")):
             case = [*COMMON, *options, "--set", f"method.name={method}"]
             stages = self.good_json("simulate", *case, "--set", "run.trace_actions=false")["stages"]
             self.assertEqual(self.execute(3, *case, "--output", method, "--quiet"), (0, "", []))
@@ -392,14 +392,14 @@ class Execute(Ranks):
 
     def test_probes(self):
         probed = ["--set", "probe.per_epoch=2", "--set", "probe.gradients=true", "--set", "run.drain=true"]
-        for ranks, *options in [
+        for ranks, *options in sample([
                 [1, "--set", "method.accumulate=3"],
                 [2, "--set", "probe.per_epoch=4"],
                 [3, "--set", "method.accumulate=3", "--set", "method.head=split"],
                 [3, "--set", "method.name=1f1b", "--set", "method.accumulate=3", "--set", "cluster.placement=[1, 8, 1]"],
                 [2, "--set", "method.name=zb-h1", "--set", "method.accumulate=2", "--set", "cluster.engines=2"],
                 [2, "--set", "method.name=delayed", "--set", "device.backend=ref", "--set", "device.precision=fp64",
-                 "--set", "method.mitigation.spike_compensation=true"]]:
+                 "--set", "method.mitigation.spike_compensation=true"]]):
             self.good("train", *COMMON, *probed, *options, "--output", "one", "--quiet")
             found = self.execute(ranks, *COMMON, *probed, *options, "--output", "many", "--quiet")
             self.assertEqual(found, (0, "", []), (ranks, options))

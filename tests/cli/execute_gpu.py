@@ -12,7 +12,7 @@ import unittest
 import h5py
 
 from execute import ENVIRONMENT, petra_info_says_mpi, probes_of
-from program import ProgramTest, main, process_of_rank
+from program import ProgramTest, main, process_of_rank, sample
 
 FAKE = os.path.abspath("tests/petra_fake")
 COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true", "--set", "run.epochs=1", "--set", "data.batch=2",
@@ -20,7 +20,7 @@ COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_a
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
 METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
-NEEDS = {"petra": ["--set", "method.accumulate=3"], "interleaved": ["--set", "method.accumulate=5"]}
+NEEDS = {"petra": ["--set", "method.accumulate=3", "--set", "cluster.message.up=int8", "--set", "cluster.message.down=qsgd:3"], "interleaved": ["--set", "method.accumulate=5"]}
 
 
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
@@ -67,7 +67,7 @@ class ExecuteGpu(ProgramTest):
 
     def test_the_bits_of_one_process(self):
         seed = 0
-        for method, counts in METHODS.items():
+        for method, counts in sample(METHODS.items()):
             options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
             self.emulate(*options)
             if os.environ.get("PETRA_TEST_EXECUTE") == "all":
@@ -87,7 +87,7 @@ class ExecuteGpu(ProgramTest):
     def test_mpi_that_reads_devices(self):
         reads = ["env", "PETRA_MPI_HOST_CUDA=1"]
         way = ["--set", "run.mode=execute", "--set", "cluster.transport=mpi"]
-        for seed, (method, counts) in enumerate(list(METHODS.items())[:3]):
+        for seed, (method, counts) in enumerate(sample(list(METHODS.items())[:3])):
             options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
             self.emulate(*options)
             case = f"{method}, {counts[-1]} ranks, seed {seed}"
@@ -125,11 +125,11 @@ class ExecuteGpu(ProgramTest):
     def test_which_way(self):
         """auto: from GPU to GPU where each process has its own, else through the hosts, with the same weights."""
         self.emulate()
-        for way, *options in [["NCCL 2.28.9"], ["MPI, through host memory", "--set", "cluster.gpus=[3, 3]"],
+        for way, *options in sample([["NCCL 2.28.9"], ["MPI, through host memory", "--set", "cluster.gpus=[3, 3]"],
                               ["MPI, through host memory", "--set", "cluster.transport=mpi"],
                               ["NCCL 2.28.9", "--set", "cluster.gpus=[7, 2]"],
                               ["MPI, from device to device", "--set", "cluster.gpus=[3, 3]"],
-                              ["MPI, from device to device", "--set", "cluster.transport=mpi"]]:
+                              ["MPI, from device to device", "--set", "cluster.transport=mpi"]], 2):
             reads = ["env", "PETRA_MPI_HOST_CUDA=1"] * way.endswith("device")
             code, out, lines = self.end(self.start(2, "--set", "run.mode=execute", *options, first=reads, rest=reads))
             self.assertEqual((code, lines), (0, []), options)

@@ -4,7 +4,7 @@
 import heapq
 import random
 
-from program import ProgramTest, main
+from program import SANITIZED, ProgramTest, main, sample
 
 NS = 1e9
 
@@ -126,7 +126,7 @@ class Host(ProgramTest):
 
     def test_against_an_event_loop(self):
         rng = random.Random(7)
-        for _ in range(40):
+        for _ in sample(range(40)):
             stages = rng.randint(1, 7)
             self.against_the_loop({
                 "speeds": [rng.choice([1, 2, 4]) for _ in range(stages)],
@@ -141,7 +141,7 @@ class Host(ProgramTest):
         happen at one moment, and updates take no time."""
         rng = random.Random(11)
         late = 0
-        for _ in range(40):
+        for _ in sample(range(40)):
             stages = rng.randint(2, 7)
             late += self.against_the_loop({
                 "speeds": [rng.choice([1, 2]) for _ in range(stages)],
@@ -149,7 +149,7 @@ class Host(ProgramTest):
                 "host": rng.randint(1, 3), "ahead": rng.choice([0, 1, 2]), "node": rng.randint(2, 3),
                 "share": rng.choice(["cluster", "node"]), "k": rng.randint(1, 2), "M": rng.randint(4, 20),
                 "method": rng.choice(["petra", "1f1b-checkpoint", "dsp"])}).late
-        self.assertGreater(late, 10)
+        self.assertGreater(late, 10 if not SANITIZED else 0)
 
     def case(self, **more):
         return {"speeds": [1] * 6, "costs": [7000, 16000, 5000, 3000], "latency": 0, "host": 11000, "ahead": 0, "node": 1,

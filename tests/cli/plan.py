@@ -8,7 +8,7 @@ import os
 import shlex
 import unittest
 
-from program import ProgramTest, main
+from program import SANITIZED, ProgramTest, main
 
 REVGPT = """\
 data: {set: grammar, batch: 2}
@@ -45,7 +45,7 @@ def cuts(blocks, stages):
         yield [end - begin for begin, end in zip((0, *places), (*places, blocks))]
 
 
-SLOW = unittest.skipIf("ASAN_OPTIONS" in os.environ, "sanitizers: thousands of simulations; the other tests search as well")
+SLOW = unittest.skipIf(SANITIZED, "sanitizers: thousands of simulations; the other tests search as well")
 
 
 class Plan(ProgramTest):

@@ -8,7 +8,7 @@ import json
 import h5py
 import numpy
 
-from program import ProgramTest, main
+from program import SANITIZED, ProgramTest, main, sample
 
 # Four stages: embedding, attention, MLP, head. 12 microbatches per epoch, 24 in all.
 CONFIG = """\
@@ -205,7 +205,7 @@ class PlanJson(ProgramTest):
 
     def test_every_method(self):
         kinds, inverses = set(), 0
-        for method in self.good_json("methods")["methods"]:
+        for method in sample(self.good_json("methods")["methods"]):
             buffered = method["forward_weights"] == "double_buffer"
             for k in (J, 6) if buffered else (2, 4) if method["name"].startswith("interleaved") else (1, 3):
                 with self.subTest(method=method["name"], k=k):
@@ -216,8 +216,9 @@ class PlanJson(ProgramTest):
                     inverses += any(row.inverse_weights for row in plan.rows)
                     if method["name"] == "dualpipe-v":
                         self.assertTrue(any("+" in step for device in plan.header["devices"] for step in device))
-        self.assertEqual(kinds, set("FBWUE"))
-        self.assertGreater(inverses, 4)
+        if not SANITIZED:
+            self.assertEqual(kinds, set("FBWUE"))
+            self.assertGreater(inverses, 4)
 
     def test_options(self):
         late = {"method.extra_delay": [3, 2, 2, 0]}

@@ -13,17 +13,17 @@ import subprocess
 import h5py
 
 from execute import ENVIRONMENT, petra_info_says_mpi
-from program import PETRA, ProgramTest, main, overwriting
+from program import PETRA, SANITIZED, ProgramTest, main, overwriting
 from resume import contents
 
-FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "8:7").split(":"))
+FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "8:3" if SANITIZED else "8:7").split(":"))
 LOCKSTEP = ["delayed", "dsp", "delayed-reversible", "approximate-input", "petra"]
 SYNCHRONOUS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1"]
-METHODS = [*LOCKSTEP, *SYNCHRONOUS, "petra", "petra-arrival", "pipedream", "pipedream-2bw", "ddg", "fr"]
+METHODS = [*LOCKSTEP, *SYNCHRONOUS, "petra", "petra-arrival", "pipedream", "pipedream-2bw", "paci", "ddg", "fr"]
 MITIGATIONS = [("lr_rescheduling", 5), ("discrepancy_correction", 0.3), ("spike_compensation", "true"), ("weight_prediction", "velocity"),
                ("weight_prediction", "difference"), ("weight_prediction", "spectrain"), ("gradient_shrinking", 0.7), ("stage_momentum", 0.99),
                ("sync_warmup_epochs", 1), ("error_feedback", "true")]
-OPTIMISERS = ["sgd", "sgd", "adamw", "nadamw", "lion", "muon", "basis-rotation"]
+OPTIMISERS = ["sgd", "sgd", "adamw", "nadamw", "lion", "muon", "basis-rotation", "lars", "adam"]
 
 
 def draw_model(r):

@@ -20,7 +20,7 @@ from program import PETRA, ProgramTest, main
 sys.path.pop(0)  # PyTorch needs Python's module profile, not the file of this name beside this one
 sys.path.insert(0, os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis")))
 from petrapipe import Chain, Coupling, Diverged, Error, Mitigation, Plan, StageError, Trainer, cut  # noqa: E402: from the folder of the scripts
-from petrapipe.stage import as_tuple  # noqa: E402
+from petrapipe.stage import as_tuple, bytes_of  # noqa: E402
 from petrapipe.mitigations import DiscrepancyCorrection, ErrorFeedback, LrRescheduling  # noqa: E402
 
 torch.set_num_threads(1)
@@ -148,6 +148,7 @@ class Training(ProgramTest):
         stage_2(Middle(lambda self, a, b: (self.linear(a), b), inputs=5), "shape (10, 4), (10, 4)", "expected outputs of stage 1")
         stage_2(Middle(lambda self, a, b: (self.linear(a) / 0 - self.linear(a) / 0, b)), "not finite")
         stage_2(Middle(lambda self, a, b: {"a": a}), "returns dict")
+        stage_2(Middle(lambda self, a, b: (self.linear(a).detach(), b.detach())), "without a gradient", "expected no detach()")
         stage_2(Chain(nn.Identity()), "no parameter")
         kept = Middle(lambda self, a, b: (setattr(self, "skip", a), (self.linear(a), b))[1])
         self.refused(StageError, ("stage 3 (", "left in an attribute", "part of the messages"),
@@ -162,6 +163,12 @@ class Training(ProgramTest):
         self.refused(Error, ("spectrain is not available",), config={"method.mitigation.weight_prediction": "spectrain"})
         self.refused(Error, ("stage_momentum", "a Mitigation of your own"), config={"method.mitigation.stage_momentum": 0.95})
         self.refused(Error, ("the length of the run",), microbatches=None)
+        self.refused(Error, ("checkpoint_every", "output="), checkpoint_every=5)
+        with self.assertWarnsRegex(UserWarning, "no stage makes an update: method.accumulate is 100, and the run has 40 microbatches"):
+            self.trainer(k=100)
+        with self.assertRaisesRegex(Error, '{"method.name": "petra"}'):
+            Plan.of_config("petra", petra=PETRA)
+        self.assertEqual(Plan.of_config("method: {name: dsp}", petra=PETRA, cluster__stages=2, run__max_microbatches=2).method["name"], "dsp")
         self.refused(Error, ("cannot be started", "PETRA"), petra=self.path("none"))
         self.refused(Error, ("the weights of its forward",), method="pipedream", config={"method.backward_weights": "latest"})
         self.refused(Error, ("cluster.replicas",), config={"cluster.replicas": 2})
@@ -249,6 +256,39 @@ class Training(ProgramTest):
         with self.assertRaises(Diverged) as caught:
             trainer.run()
         self.assertIn("stage 2 (Middle) has weights that are not finite (linear.weight, after 0 updates)", str(caught.exception))
+
+    def test_frozen_weights_are_part_of_a_checkpoint(self):
+        def stages():
+            torch.manual_seed(len(made))
+            made.append(Chain(nn.Linear(4, 4), nn.Linear(4, 4)))
+            made[-1][0].requires_grad_(False)
+            return network(Coupling(made[-1]))
+
+        made: list = []
+        self.trainer(stages=stages(), output=self.path("frozen"), checkpoint_every=10).run()
+        self.trainer(stages=stages(), output=self.path("frozen"), resume=True).run()
+        self.assertTrue(torch.equal(made[0][0].weight, made[1][0].weight))
+
+    def test_a_reversible_stage_may_carry_a_mask(self):
+        class Begin(Split):
+            def forward(self, x):
+                return *super().forward(x), x[:, 0] > 0
+
+        class Masked(Coupling):
+            def forward(self, a, b, mask):
+                return *super().forward(a, b), mask
+
+            def inverse(self, a, b, mask):
+                return *super().inverse(a, b), mask
+
+        class End(Join):
+            def forward(self, a, b, mask):
+                return super().forward(a * mask[:, None], b)
+
+        torch.manual_seed(0)
+        trainer = self.trainer(stages=[module.double() for module in (Begin(), Masked(branch()), Masked(branch()), End())], config={"probe.per_epoch": 2})
+        for _, figures in trainer.run().probes:
+            self.assertTrue((figures["reconstruction_error"][1:3] < 10).all())
 
     def test_a_resumed_run_has_the_same_bits(self):
         for method, k, mitigations in (("petra", 1, ()), ("delayed", 1, (Ahead(), LrRescheduling(5))), ("pipedream-2bw", 4, (ErrorFeedback(),)),
@@ -416,7 +456,37 @@ class Training(ProgramTest):
     def test_a_run_has_all_its_epochs(self):
         trainer = self.trainer("backprop", microbatches=None, epochs=11, data=BATCHES[:2])
         self.assertEqual(trainer.plan.microbatches, 22)
+        trainer.run()
+        self.assertEqual(len(trainer.losses), 22)
+        with self.assertRaises(Error):
+            trainer.run()
+
+    def test_what_a_config_sets(self):
         self.assertEqual(self.trainer(config={"optim.clip": 0.5}).clip, 0.5)
+        runs = [self.trainer(config={"run.seed": one}, **more) for one, more in ((1, {}), (2, {}), (1, {"seed": 2}))]
+        self.assertEqual([run.seed for run in runs], [1, 2, 2])
+        losses = [run.run().losses for run in runs]
+        self.assertNotEqual(losses[0], losses[1])
+        self.assertEqual(losses[1], losses[2])
+
+    def test_memory(self):
+        for method, k in (("petra", 1), ("pipedream", 1), ("backprop", 3), ("zb-h1", 3)):
+            plain = self.trainer(method, k=k).run()
+            probed = self.trainer(method, k=k, config={"probe.per_epoch": 2}, evaluate=BATCHES[:1]).run()
+            self.assertEqual((plain.peaks, plain.totals), (probed.peaks, probed.totals), method)
+            for stage, peak in zip(plain.stages, plain.peaks):
+                weights = sum(p.numel() * 8 for p in stage.parameters)
+                self.assertEqual(peak[0], weights)
+                gradients = 1 if k == 1 else 3 if method == "zb-h1" and stage.number > 1 else 2  # three wait for W; at stage 1 B and W alternate
+                self.assertEqual(peak[1], weights * gradients, f"{method}: gradients")
+                self.assertLessEqual(2 * weights, peak[2])
+                self.assertEqual(peak[6] > 0, method != "petra" or stage.number > 1)  # a linear layer at the input saves the input alone
+                self.assertLess(0, peak[7])
+        one, two = (self.trainer("petra", mitigations=mitigations).run().peaks for mitigations in ((), (ErrorFeedback(),)))
+        for j, (a, b) in enumerate(zip(one, two)):
+            self.assertEqual(b[2] - a[2], a[0] * (6 - 2 * j), "the last steps")
+        sent = torch.zeros(4)
+        self.assertEqual(bytes_of((sent, {"again": sent.detach()}, torch.zeros(4))), 32)  # the same elements count once
 
     def test_what_an_optimiser_may_do(self):
         class Replacing(torch.optim.SGD):

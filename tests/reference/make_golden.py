@@ -118,6 +118,23 @@ def flat(weights):
     return {f"{j:02d}/{n}": v.numpy() if torch.is_tensor(v) else v for j, t in enumerate(weights, 1) for n, v in t.items()}
 
 
+class ReversedLinear(torch.autograd.Function):
+    """A linear map whose sums, in both passes, go the other way. It saves the weight itself, whose values may change before the backward (PACI)."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        ctx.bias = b is not None
+        y = x.flip(-1) @ w.flip(1).T
+        return y if b is None else y + b
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        rows, reversed_dy = x.flatten(0, -2).flip(0), dy.flatten(0, -2).flip(0)
+        return dy.flip(-1) @ w.flip(0), reversed_dy.T @ rows, reversed_dy.sum(0) if ctx.bias else None
+
+
 def rounded_otherwise(settings, data, weights):
     """The run with the sums of every convolution in another order: channels and batch reversed; of the linear
     maps of a transformer: features."""
@@ -129,7 +146,7 @@ def rounded_otherwise(settings, data, weights):
 
     nets.conv = reversed_conv
     if "heads" in settings:
-        torch.nn.functional.linear = lambda x, w, b=None: linear(x.flip(-1), w.flip(1), b)
+        torch.nn.functional.linear = lambda x, w, b=None: ReversedLinear.apply(x, w, b)
     try:
         return run.execute(settings, data, weights)
     finally:

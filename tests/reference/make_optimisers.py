@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Remakes tests/golden/optimisers.txt: a few tensors after 20 steps of each optimiser, in double precision, by the programs of
-PyTorch (AdamW, NAdam, Muon) or, for Lion, the formula of its paper. Needs PyTorch 2.9 or later and nothing else.
+PyTorch (AdamW, NAdam, Muon) or, for Lion, the formula of its paper; and release-optimisers.txt, the same of the optimisers of the release of
+PETRA's authors: Adam by PyTorch's program, LARS by its formula. Needs PyTorch 2.9 or later and nothing else.
 
-    make_optimisers.py tests/golden
+    make_optimisers.py tests/golden [FILE ...]
 
 The tensors are those of a downsampling block of RevNet-18 of width 2 and of its head. Weights and gradients are numbers of a
 generator that tests/test_optim.c has as well; to each gradient an eighth of its weight is added, so that errors go on. Every ninth element is written."""
@@ -44,6 +45,16 @@ CASES = [
      {"momentum": 0.75, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
 ]
 
+# At a rate of 2^-4, LARS scales some of the tensors and leaves others.
+RELEASE_CASES = [
+    (f"optim.name=adam {COMMON}", "adam", {}),
+    (f"optim.name=adam {COMMON} optim.beta1=0.5 optim.beta2=0.75 optim.epsilon=0.125", "adam", {"betas": (0.5, 0.75), "eps": 0.125}),
+    (f"optim.name=lars {COMMON}", "lars", {"trust": 0.02, "momentum": 0.9, "nesterov": False}),
+    (f"optim.name=lars {COMMON} optim.nesterov=true optim.momentum=0.75 optim.trust_coefficient=0.0625 optim.epsilon=0.125", "lars",
+     {"trust": 0.0625, "momentum": 0.75, "nesterov": True, "eps": 0.125}),
+]
+FILES = {"optimisers.txt": CASES, "release-optimisers.txt": RELEASE_CASES}
+
 
 class Numbers:
     """Numbers of -1/2 .. 1/2, from Knuth's linear congruential generator."""
@@ -82,6 +93,23 @@ class Lion(torch.optim.Optimizer):
                 self.state[w]["m"] = 0.99 * m + 0.01 * w.grad
 
 
+class Lars:
+    """SGD whose gradients are scaled, tensor by tensor: the rate of a tensor is at most `trust` of its norm over that of its gradient."""
+
+    def __init__(self, groups, lr, trust, eps=1e-8, **options):
+        self.groups, self.lr, self.trust, self.eps = groups, lr, trust, eps
+        self.sgd = torch.optim.SGD([w for group in groups for w in group["params"]], lr=lr, **options)
+
+    def step(self):
+        for group in self.groups:
+            for w in group["params"]:
+                size, slope, decay = w.norm().item(), w.grad.norm().item(), group["weight_decay"]
+                if size and slope:
+                    own = self.trust * size / (slope + decay * size + self.eps)
+                    w.grad = (w.grad + decay * w) * (min(own, self.lr) / self.lr)
+        self.sgd.step()
+
+
 def optimisers(kind, options, matrices, others):
     """matrices, others: (weight, decay); a matrix is what Muon moves as such."""
     lr = 0.0625
@@ -94,6 +122,10 @@ def optimisers(kind, options, matrices, others):
         return moved_as_matrices + [torch.optim.AdamW(groups(others), lr=lr / 2)]
     if kind == "lion":
         return [Lion(groups(matrices + others), {"lr": lr})]
+    if kind == "lars":
+        return [Lars(groups(matrices + others), lr, **options)]
+    if kind == "adam":
+        return [torch.optim.Adam(groups(matrices + others), lr=lr, **options)]
     if kind == "adamw":
         return [torch.optim.AdamW(groups(matrices + others), lr=lr, **options)]
     return [torch.optim.NAdam(groups(matrices + others), lr=lr, decoupled_weight_decay=True, **options)]
@@ -119,20 +151,21 @@ def train(tensors, kind, options, seed):
     return weights
 
 
-def main(folder):
+def main(folder, *files):
     _muon._zeropower_via_newtonschulz = zeroth_power
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)  # NAdam keeps its product of momenta in this type
-    lines = []
-    for number, (sets, kind, options) in enumerate(CASES):
-        lines.append(f"case {sets}")
-        for block, tensors in (("downsample", BLOCK), ("head", HEAD)):
-            for (name, _), w in zip(tensors, train(tensors, kind, options, number)):
-                lines.append(f"tensor {block} {name} {w.numel()}")
-                lines += [value.hex() for value in w.flatten().tolist()[::EVERY]]
-    with open(os.path.join(folder, "optimisers.txt"), "w", encoding="ascii") as file:
-        file.write("\n".join(lines) + "\n")
+    for name in files or FILES:
+        lines = []
+        for number, (sets, kind, options) in enumerate(FILES[name]):
+            lines.append(f"case {sets}")
+            for block, tensors in (("downsample", BLOCK), ("head", HEAD)):
+                for (tensor, _), w in zip(tensors, train(tensors, kind, options, number)):
+                    lines.append(f"tensor {block} {tensor} {w.numel()}")
+                    lines += [value.hex() for value in w.flatten().tolist()[::EVERY]]
+        with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+            file.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

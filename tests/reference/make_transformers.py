@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation.
+"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation; and presets.txt: by
+PACI, and with the optimisers of the release of PETRA's authors.
 
-    make_transformers.py GOLDEN_FOLDER
+    make_transformers.py GOLDEN_FOLDER [FILE ...]
 
 Line `all` has what petra is told of every run, `case` of one. Then `tensor NAME ELEMENTS MOVED SUMS...` of each: how far training
 moved it (norm), and four sums of its movement with signs of chance, in which every element takes part: the mean square of such sums of
@@ -28,6 +29,7 @@ from make_optimisers import Numbers
 SUMS = 4
 METHODS = ("petra", "delayed", "dsp", "delayed-reversible", "approximate-input", "backprop")
 RATES = {"adamw": 0.0078125, "muon": 0.015625}  # of petra's defaults the others
+RELEASE = {"lars": 0.25, "adam": 0.0078125}
 SHARED = {"depth": 2, "width": 6, "heads": 3, "context": 5, "classes": 256, "microbatches": 60, "batch": 8, "weight_decay": 0.125,
           "momentum": 0.95, "nesterov": True, "epsilon": 2.0**-16, "precision": "fp64"}
 RUNS = [(family, method, 1, optimiser) for family in ("revgpt", "gpt") for optimiser in RATES
@@ -39,6 +41,10 @@ ROTATION, ROTATION_RATE = "basis-rotation", 0.0078125
 LIMIT, ROTATION_LIMIT = 1e-12, 3e-11
 ROTATED = [("revgpt", "petra", 1, ROTATION, "both", 10), ("revgpt", "delayed", 1, ROTATION, "smaller", 10), ("revgpt", "petra", 3, ROTATION, "both", 8),
            ("gpt", "ddg", 1, ROTATION, "smaller", 7), ("gpt", "backprop", 1, ROTATION, "smaller", 10)]
+PRESETS = [(family, "paci", accumulate, optimiser) for family in ("gpt", "revgpt") for accumulate in (1, 3) for optimiser in RATES]
+PRESETS += [(family, method, accumulate, optimiser) for optimiser in RELEASE
+            for family, method, accumulate in (("revgpt", "petra", 1), ("revgpt", "petra", 3), ("gpt", "paci", 1), ("gpt", "backprop", 1))]
+FILES = {"transformers.txt": RUNS + ROTATED, "presets.txt": PRESETS}
 
 
 def signs(seed, count):
@@ -54,7 +60,9 @@ def line(name, value, start):
 
 def make(folder, data, family, method, accumulate, optimiser, sides=None, every=None):
     settings = SHARED | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser,
-                         "lr": RATES.get(optimiser, ROTATION_RATE)}
+                         "lr": (RATES | RELEASE).get(optimiser, ROTATION_RATE)}
+    if optimiser == "lars":
+        settings |= {"momentum": 0.9, "nesterov": False}
     if sides:
         settings |= {"rotation_sides": sides, "rotation_every": every}
     start = store.read(os.path.join(folder, f"init-{family}.h5"), run.build(settings))
@@ -62,6 +70,7 @@ def make(folder, data, family, method, accumulate, optimiser, sides=None, every=
     drift, left_out = make_golden.drift_of(settings, data, start, final)
     what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={settings['lr']}"
     what += f" optim.rotation_sides={sides} optim.rotation_every={every}" if sides else ""
+    what += " run.drain=true" if method == "paci" else ""
     limit = ROTATION_LIMIT if sides else LIMIT
     if not drift <= limit or left_out:
         raise SystemExit(f"make_transformers: {what}: drifts by {drift:.1e}, limit {limit:.1e}; moved by rounding alone: {left_out}")
@@ -72,19 +81,19 @@ def make(folder, data, family, method, accumulate, optimiser, sides=None, every=
             line("losses", values, np.zeros_like(values))]
 
 
-def main(folder):
+def main(folder, *files):
     torch.set_num_threads(1)
-    lines = [f"all model.depth={SHARED['depth']} model.width={SHARED['width']} model.heads={SHARED['heads']} model.context={SHARED['context']}"
+    shared = [f"all model.depth={SHARED['depth']} model.width={SHARED['width']} model.heads={SHARED['heads']} model.context={SHARED['context']}"
              f" run.max_microbatches={SHARED['microbatches']} data.batch={SHARED['batch']} optim.weight_decay={SHARED['weight_decay']} optim.epsilon={SHARED['epsilon']}"]
     with tempfile.TemporaryDirectory() as scratch:
         data = os.path.join(scratch, "data.bin")
         with open(data, "wb") as file:
             file.write(make_data.records(make_data.RECORDS).tobytes())
-        for case in RUNS + ROTATED:
-            lines += make(folder, data, *case)
-    with open(os.path.join(folder, "transformers.txt"), "w", encoding="ascii") as file:
-        file.write("\n".join(lines) + "\n")
+        for name in files or FILES:
+            lines = shared + [line for case in FILES[name] for line in make(folder, data, *case)]
+            with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+                file.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -8,6 +8,7 @@ t - (2J - 1 - j), both with the weights it holds after the tick before; then it 
 `one_stage` runs them with all blocks in one stage, whose backward comes a given number of microbatches after its forward.
 `forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then every stage j sends back
 microbatch m - (J - j), with the gradient that stage j + 1 found in the round before, and updates if k backwards were counted.
+`late_graphs` runs `paci`, whose passes are those of `forward_locked`, until all microbatches have come back.
 """
 
 import torch
@@ -25,8 +26,10 @@ LOCKSTEP = {
 }
 # DDG keeps graphs, which is as good as the inputs with the weights of then; features replay keeps the inputs alone.
 FORWARD_LOCKED = {"ddg": ("stashed", None, True), "fr": ("latest", None, True)}
+# The passes of PACI come after the same updates as those of features replay.
+LATE_GRAPHS = {"paci": ("latest", None, True)}
 SEQUENTIAL = ("backprop", "reversible")
-METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + SEQUENTIAL
+METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + tuple(LATE_GRAPHS) + SEQUENTIAL
 
 
 class Optimiser:
@@ -188,7 +191,7 @@ class Lockstep:
 
     def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
                  extra_delay=0, formats=None):
-        self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED)[method]
+        self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED | LATE_GRAPHS)[method]
         self.stages = make_stages(blocks, weights, optimiser, accumulate)
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
         self.extra_delay, self.formats = extra_delay, formats or Formats()
@@ -398,20 +401,59 @@ def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, met
 
 
 class ForwardLocked(Lockstep):
-    """One run of a method whose forward passes are locked to each other: `tick` is a round."""
+    """One run of a method whose forward passes are locked to each other: `tick` is a round. `microbatches`: how many there are, if the rounds go on
+    after the last of them."""
 
-    def tick(self, t):
+    def tick(self, t, microbatches=None):
         above = len(self.stages) - 1  # stages above the first one
-        for j in range(above):
+        more = microbatches is None or t < microbatches
+        for j in range(above if more else 0):
             self.forward(j, t)
         # From the first stage up: what a stage finds in this round is then not yet there for the one below.
         for j in range(above):
             m = t - (above - j) - self.lag_error
-            if m >= 0:
+            if m >= 0 and (microbatches is None or m < microbatches):
                 self.backward(j, m)
-        self.head(t)
+        if more:
+            self.head(t)
         for stage in self.stages:
             stage.update_if_due()
+
+
+class LateGraphs(ForwardLocked):
+    """PACI: a stage keeps the graph of its forward, and its backward goes through this graph with the weights of the moment. The tensors of a graph
+    are its own; before the backward they receive the latest values, which automatic differentiation then reads in place of those of the forward. For
+    networks without ReLU, whose sign it would take from the forward."""
+
+    def forward(self, j, m):
+        stage = self.stages[j]
+        xs = (self.batches(m)[0],) if j == 0 else self.up[j].pop(m)
+        self.note("F", j, m)
+        p = {n: t.clone().requires_grad_() for n, t in stage.tensors.items()}
+        xs = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in xs)
+        ys = stage.block.forward(p, xs, {})
+        stage.keep(m, (p, xs, ys))
+        self.up[j + 1][m] = tuple(y.detach() for y in ys)
+
+    def backward(self, j, m):
+        stage = self.stages[j]
+        _, dys = self.down[j].pop(m)
+        p, xs, ys = stage.inputs.pop(m)
+        for name in stage.names:
+            p[name].data.copy_(stage.tensors[name])
+        wanted = tuple(x for x in xs if x.requires_grad)
+        gradients = torch.autograd.grad(ys, wanted + tuple(p[n] for n in stage.names), dys)
+        if j > 0:
+            self.down[j - 1][m] = (None, gradients[: len(wanted)])
+        self.finish(j, m, dict(zip(stage.names, gradients[len(wanted) :])), {})
+
+
+def late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method):
+    """Ends drained: when every microbatch has come back."""
+    run = LateGraphs(blocks, weights, batches, accumulate, optimiser, method)
+    for t in range(microbatches + len(blocks)):
+        run.tick(t, microbatches)
+    return result(run.stages), run.losses
 
 
 def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None, formats=None):
@@ -439,6 +481,8 @@ def train(blocks, weights, batches, microbatches, accumulate, optimiser, method,
                         extra_delay=extra_delay, formats=formats)
     if formats:
         raise ValueError(f"formats: not written for {method}")
+    if method in LATE_GRAPHS:
+        return late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method)
     if lag_error:
         raise ValueError(f"--lag-error has no meaning for {method}")
     return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW, Muon and basis rotation from the formulas of their papers; SGD is in methods.py. A step takes the tensors and gradients of a block and the
+"""AdamW, Adam, LARS, Muon and basis rotation from the formulas of their papers; SGD is in methods.py. A step takes the tensors and gradients of a block and the
 state of its stage ({} before the first step), and gives new tensors."""
 
 import torch
@@ -121,7 +121,37 @@ class BasisRotation:
         return {**tensors, **{name: by[name].move(name, tensors[name], g, state) for name, g in gradients.items()}}
 
 
-NAMES = ("sgd", "adamw", "muon", "basis-rotation")
+class Adam(AdamW):
+    """Kingma and Ba (arXiv 1412.6980), with the derivative of the penalty decay / 2 |w|^2 in the gradient."""
+
+    def __init__(self, lr, weight_decay, epsilon=1e-8):
+        super().__init__(lr, 0, epsilon=epsilon)
+        self.penalty = weight_decay
+
+    def move(self, name, w, g, state):
+        return super().move(name, w, g + (self.penalty * w if decays(name) else 0), state)
+
+
+class Lars:
+    """You, Gitman and Ginsburg (arXiv 1708.03888): every tensor has a rate of its own, at most the common one (LARC): SGD with momentum of the
+    gradient times the ratio of the two."""
+
+    def __init__(self, lr, weight_decay, momentum=0.9, nesterov=False, trust=0.02, epsilon=1e-8):
+        self.lr, self.weight_decay, self.momentum, self.nesterov, self.trust, self.epsilon = lr, weight_decay, momentum, nesterov, trust, epsilon
+
+    def move(self, name, w, g, state):
+        decay, size, slope = (self.weight_decay if decays(name) else 0), w.square().sum().sqrt(), g.square().sum().sqrt()
+        if size > 0 and slope > 0:
+            own = self.trust * size / (slope + decay * size + self.epsilon)
+            g = (g + decay * w) * (min(own, self.lr) / self.lr)
+        state[name] = velocity = self.momentum * state[name] + g if name in state else g
+        return w - self.lr * (g + self.momentum * velocity if self.nesterov else velocity)
+
+    def step(self, tensors, gradients, state, block):
+        return {**tensors, **{name: self.move(name, tensors[name], g, state) for name, g in gradients.items()}}
+
+
+NAMES = ("sgd", "adamw", "muon", "basis-rotation", "lars", "adam")
 
 
 def of(settings):
@@ -130,6 +160,10 @@ def of(settings):
     name, epsilon = settings.get("optimiser", "sgd"), settings.get("epsilon", 1e-8)
     if name == "adamw":
         return AdamW(lr, decay, epsilon=epsilon)
+    if name == "adam":
+        return Adam(lr, decay, epsilon)
+    if name == "lars":
+        return Lars(lr, decay, momentum, nesterov, epsilon=epsilon)
     if name == "basis-rotation":
         return BasisRotation(lr, decay, settings.get("rotation_sides", "both"), settings.get("rotation_every", 10), epsilon=epsilon)
     return Muon(lr, decay, momentum, nesterov, epsilon) if name == "muon" else methods.Optimiser(lr, momentum, nesterov, decay)

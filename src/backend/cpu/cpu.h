@@ -184,6 +184,10 @@ void cpu_use_threads(const petra_backend *backend);
 /* Resets the zero lanes if an operation may have left a NaN in them (0 times infinity). */
 void cpu_clear_padding(petra_tensor *tensor);
 
+/* Transfer elements first .. first + count - 1 of sample `n` of an activation or a sequence, in the logical order. */
+void cpu_read_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, float *values);
+void cpu_write_sample(petra_tensor *tensor, int64_t n, int64_t first, int64_t count, const float *values);
+
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);

@@ -159,7 +159,27 @@ static inline int64_t cpu_strip_step(int64_t count) {
   /* A NaN is never worse than another element, nor another element worse than a NaN. */                               \
   X(int64_t, rank, (const float *row, int64_t count, int64_t label), (row, count, label))
 
+/* For number formats (kernels_quantise.c, backend/quantise.h). */
+enum { CPU_CODES = 8 }; /* as many codes fill whole bytes */
+
+#define CPU_QUANTISE_KERNELS(X)                                                                                        \
+  /* Returns the largest |x|; NaN if one is a NaN or infinite. */                                                      \
+  X(float, largest, (const float *x, int64_t count), (x, count))                                                       \
+  /* Fills words 4 first .. 4 (first + blocks) - 1 of a random stream (base/rng.h), whose counter begins with 0. */    \
+  X(void, draws, (const petra_rng *stream, uint32_t first, int64_t blocks, uint32_t *words),                           \
+    (stream, first, blocks, words))                                                                                    \
+  /* The codes of x, one per byte; `words` NULL: to nearest even. step > 0. */                                         \
+  X(void, codes, (const float *x, double step, int levels, const uint32_t *words, uint8_t *out, int64_t count),        \
+    (x, step, levels, words, out, count))                                                                              \
+  /* Groups of CPU_CODES codes as `bits` bytes each, and back. */                                                      \
+  X(void, pack_codes, (const uint8_t *codes, int bits, uint8_t *bytes, int64_t groups), (codes, bits, bytes, groups))  \
+  X(void, unpack_codes, (const uint8_t *bytes, int bits, uint8_t *codes, int64_t groups),                              \
+    (bytes, bits, codes, groups))                                                                                      \
+  X(void, halves, (petra_format format, const float *x, uint16_t *y, int64_t count), (format, x, y, count))            \
+  X(void, from_halves, (petra_format format, const uint16_t *x, float *y, int64_t count), (format, x, y, count))
+
 #define CPU_KERNEL_DECLARE(result, name, parameters, ...) result cpu_kernel_##name parameters;
 CPU_KERNELS(CPU_KERNEL_DECLARE)
 CPU_NARROW_KERNELS(CPU_KERNEL_DECLARE)
 CPU_SEQUENCE_KERNELS(CPU_KERNEL_DECLARE)
+CPU_QUANTISE_KERNELS(CPU_KERNEL_DECLARE)

@@ -8,6 +8,7 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/elementwise.c \
 	src/backend/cpu/kernels.c src/backend/cpu/kernels.h \
 	src/backend/cpu/kernels_bf16.c \
+	src/backend/cpu/kernels_quantise.c \
 	src/backend/cpu/kernels_sequence.c \
 	src/backend/cpu/linear.c \
 	src/backend/cpu/loss.c \
@@ -16,6 +17,7 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/optim.c \
 	src/backend/cpu/pooling.c \
 	src/backend/cpu/primitives.c src/backend/cpu/primitives.h \
+	src/backend/cpu/quantise.c \
 	src/backend/cpu/sequence.c \
 	src/backend/cpu/storage.c \
 	src/backend/cpu/versions.h

@@ -222,75 +222,37 @@ petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, vo
   return PETRA_OK;
 }
 
-/* --- number formats (backend/quantise.h) --- */
-
-/* Returns how many stretches a sample consists of, and sets their length; a sample of a sequence is one. */
-static int64_t sample_stretches(const petra_tensor *tensor, int64_t *length) {
-  const int64_t elements = tensor->elements / tensor->shape[0];
-  *length = is_image(tensor) ? cpu_layout_of(tensor)->plane : elements;
-  return elements / *length;
-}
-
-/* Returns where stretch `i` of sample `n` starts, and sets the step between its elements. */
-static int64_t sample_start(const petra_tensor *tensor, int64_t n, int64_t i, int64_t *step) {
+/* Gets where elements from `first` of sample `n` lie that are `step` apart, at most `count` of them; returns how many. */
+static int64_t stretch_of_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, int64_t *start,
+                                 int64_t *step) {
   const cpu_layout *l = cpu_layout_of(tensor);
   *step = is_image(tensor) ? l->block : 1;
-  return is_image(tensor) ? cpu_channel_offset(l, n, i) : n * (tensor->elements / tensor->shape[0]);
+  if (!is_image(tensor)) {
+    *start = n * (tensor->elements / tensor->shape[0]) + first;
+    return count;
+  }
+  *start = cpu_channel_offset(l, n, first / l->plane) + first % l->plane * l->block;
+  return cpu_minimum(count, l->plane - first % l->plane);
 }
 
-static float element_at(const petra_tensor *tensor, int64_t offset) {
-  const void *element = cpu_element(tensor, offset);
-  return cpu_layout_of(tensor)->narrow ? cpu_from_bf16(*(const uint16_t *)element) : *(const float *)element;
-}
-
-static void give_sample(const petra_tensor *x, int64_t n, petra_quantiser *quantiser,
-                        void (*give)(petra_quantiser *quantiser, double x)) {
-  int64_t length, step;
-  const int64_t count = sample_stretches(x, &length);
-  for (int64_t i = 0; i < count; i++) {
-    const int64_t start = sample_start(x, n, i, &step);
-    for (int64_t e = 0; e < length; e++)
-      give(quantiser, element_at(x, start + e * step));
+void cpu_read_sample(const petra_tensor *tensor, int64_t n, int64_t first, int64_t count, float *values) {
+  int64_t start, step, found;
+  for (int64_t i = 0; i < count; i += found) {
+    found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
+    if (cpu_layout_of(tensor)->narrow)
+      gather_narrow(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    else
+      gather(cpu_element(tensor, start), step, values, PETRA_HOST_F32, i, found);
   }
 }
 
-petra_status cpu_quantise(petra_backend *backend, const petra_tensor *x, petra_format format, const petra_draws *draws,
-                          petra_tensor *y) {
-  const int64_t bytes = y->shape[1];
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, x->elements))
-  for (int64_t n = 0; n < x->shape[0]; n++) {
-    uint8_t *to = (uint8_t *)y->data + n * bytes;
-    petra_quantiser quantiser;
-    petra_quantiser_begin(&quantiser, format, draws, n, to);
-    if (petra_format_code_bits(format) > 0) {
-      give_sample(x, n, &quantiser, petra_quantiser_see);
-      petra_quantiser_set_scale(&quantiser);
-    }
-    give_sample(x, n, &quantiser, petra_quantiser_put);
-    petra_quantiser_end(&quantiser, to + bytes);
+void cpu_write_sample(petra_tensor *tensor, int64_t n, int64_t first, int64_t count, const float *values) {
+  int64_t start, step, found;
+  for (int64_t i = 0; i < count; i += found) {
+    found = stretch_of_sample(tensor, n, first + i, count - i, &start, &step);
+    if (cpu_layout_of(tensor)->narrow)
+      scatter_narrow(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
+    else
+      scatter(cpu_write(tensor, start), step, values, PETRA_HOST_F32, i, found);
   }
-  return PETRA_OK;
-}
-
-petra_status cpu_dequantise(petra_backend *backend, const petra_tensor *x, petra_format format, petra_tensor *y) {
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
-  for (int64_t n = 0; n < y->shape[0]; n++) {
-    int64_t length, step;
-    const int64_t count = sample_stretches(y, &length);
-    petra_dequantiser dequantiser;
-    petra_dequantiser_begin(&dequantiser, format, (const uint8_t *)x->data + n * x->shape[1]);
-    for (int64_t i = 0; i < count; i++) {
-      const int64_t start = sample_start(y, n, i, &step);
-      for (int64_t e = 0; e < length; e++) {
-        const float value = (float)petra_dequantiser_next(&dequantiser);
-        void *element = cpu_write(y, start + e * step);
-        if (cpu_layout_of(y)->narrow)
-          *(uint16_t *)element = cpu_to_bf16(value);
-        else
-          *(float *)element = value;
-      }
-    }
-  }
-  cpu_clear_padding(y);
-  return PETRA_OK;
 }

@@ -3,7 +3,7 @@
  * and a thread writes the codes of eight elements, which fill whole bytes. */
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/grid.h"
-#include "backend/element_format.h"
+#include "backend/element.h"
 
 enum { CUDA_CODES = 8, CUDA_DRAWS = 4 /* random words of one step of the generator */ };
 
@@ -59,7 +59,7 @@ PETRA_DEVICE float cuda_scale_of(const cuda_quantise_args *a, int64_t first) {
 }
 
 /* Writes the codes of elements 8 group .. 8 group + 7 as `bits` bytes; what lies behind the last element is 0. */
-PETRA_DEVICE void cuda_write_codes(const cuda_quantise_args *a, int64_t sample, int64_t group, float scale) {
+PETRA_DEVICE void cuda_write_codes(const cuda_quantise_args *a, int64_t sample, int64_t group, double step) {
   const int bits = petra_element_code_bits(a->format);
   const int64_t count = a->c * a->plane, first = sample * count, codes = a->row - (int64_t)sizeof(float);
   uint8_t *to = a->bytes + sample * a->row + sizeof(float);
@@ -74,7 +74,7 @@ PETRA_DEVICE void cuda_write_codes(const cuda_quantise_args *a, int64_t sample, 
     if (i >= count)
       break;
     const double x = cuda_element(a->x, a->narrow, first + cuda_place_in_sample(a->c, a->plane, i));
-    packed |= (uint64_t)petra_element_code(a->format, scale > 0 ? x / scale : 0, words[k]) << k * bits;
+    packed |= (uint64_t)petra_element_code(a->format, x, step, words[k]) << k * bits;
   }
   for (int k = 0; k < bits && group * bits + k < codes; k++)
     to[group * bits + k] = (uint8_t)(packed >> 8 * k);
@@ -85,12 +85,13 @@ PETRA_KERNEL(cuda_quantise_codes_kernel, const cuda_quantise_args a) {
   const int64_t count = a.c * a.plane, groups = (a.row - (int64_t)sizeof(float) + bits - 1) / bits;
   for (int64_t sample = PETRA_BLOCK; sample < a.n; sample += PETRA_BLOCKS) {
     const float scale = cuda_scale_of(&a, sample * count);
+    const double step = petra_element_level_step(a.format, scale);
     if (PETRA_THREAD == 0) {
       const uint32_t not_a_number = 0x7fc00000; /* as a processor has it; a GPU makes another one */
       memcpy(a.bytes + sample * a.row, scale == scale ? (const void *)&scale : &not_a_number, sizeof scale);
     }
     for (int64_t group = PETRA_THREAD; group < groups; group += PETRA_THREADS)
-      cuda_write_codes(&a, sample, group, scale);
+      cuda_write_codes(&a, sample, group, step);
   }
 }
 
@@ -130,7 +131,8 @@ PETRA_DEVICE double cuda_value_at(const cuda_dequantise_args *a, const uint8_t *
   const uint8_t *codes = sample + sizeof scale + i * bits / 8;
   const int shift = (int)(i * bits % 8);
   const uint32_t pair = codes[0] | (shift + bits > 8 ? (uint32_t)codes[1] << 8 : 0u);
-  return petra_element_code_value(a->format, pair >> shift & ((1u << bits) - 1), scale);
+  return petra_element_code_value(a->format, pair >> shift & ((1u << bits) - 1),
+                                  petra_element_level_step(a->format, scale));
 }
 
 PETRA_KERNEL(cuda_dequantise_kernel, const cuda_dequantise_args a) {

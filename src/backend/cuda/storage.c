@@ -43,9 +43,8 @@ static petra_status reorder(cuda_backend *cuda, const petra_tensor *tensor, cons
   const bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
                       tensor->kind == PETRA_TENSOR_FILTER;
   if (!planes) /* no narrow ones are among them */
-    return cuda_add_copy(cuda, x, y,
-                         tensor->kind == PETRA_TENSOR_QUANTISED ? tensor->bytes
-                                                                : (size_t)tensor->elements * sizeof(float));
+    return cuda_add_copy(
+        cuda, x, y, tensor->kind == PETRA_TENSOR_QUANTISED ? tensor->bytes : (size_t)tensor->elements * sizeof(float));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   a.x = x;
   a.y = y;
