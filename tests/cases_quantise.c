@@ -68,18 +68,19 @@ static void expect_levels(petra_format format, const double *x, int64_t count, i
   const int bits = bits_of(format), levels = (1 << (bits - 1)) - 1;
   const double scale = scale_of(x, count);
   const float single = (float)scale;
+  const double step = scale / levels;
   petra_rng rng;
   memcpy(bytes, &single, sizeof single);
   petra_rng_init(&rng, draws.seed, PETRA_RNG_ROUND, draws.place,
                  ((uint64_t)draws.microbatch << 20) + (uint64_t)(draws.first_sample + sample));
   for (int64_t i = 0; i < count; i++) {
-    const double a = scale > 0 ? fabs(x[i]) / scale * levels : 0, draw = petra_rng_u32(&rng) * 0x1p-32;
-    double q = format == PETRA_FORMAT_INT8 ? rint(a) : floor(a) + (draw < a - floor(a));
+    const double a = scale > 0 ? fabs(x[i]) / step : 0, draw = petra_rng_u32(&rng) * 0x1p-32;
+    double q = fmin(format == PETRA_FORMAT_INT8 ? rint(a) : floor(a) + (draw < a - floor(a)), levels);
     if (x[i] < 0)
       q = -q;
     put_bits(bytes + SCALE_BYTES, i * bits, bits, (uint32_t)(q + levels));
-    y[i] = q / levels * scale;
-    const double bound = scale / levels * (format == PETRA_FORMAT_INT8 ? 0.5 : 1);
+    y[i] = q * step;
+    const double bound = step * (format == PETRA_FORMAT_INT8 ? 0.5 : 1);
     cases_require(!(scale > 0) || fabs(y[i] - x[i]) <= bound * (1 + 1e-12), "%g is read as %g, scale %g", x[i], y[i],
                   scale);
   }

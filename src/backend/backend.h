@@ -184,7 +184,7 @@ typedef struct petra_images {
   /* y = the bytes of the samples of x in a format (quantise.h), and back; `draws` may be NULL if the format is not */ \
   /* random. x, or y of dequantise, is an activation or a sequence, inner or not. */                                   \
   X(prefix, quantise, (const petra_tensor *x, petra_format format, const petra_draws *draws, petra_tensor *y),         \
-    (x, format, draws, y), CHECK(quantised, x, format, y) CHECK(draws, format, draws))                                 \
+    (x, format, draws, y), CHECK(quantised, x, format, y))                                                             \
   X(prefix, dequantise, (const petra_tensor *x, petra_format format, petra_tensor *y), (x, format, y),                 \
     CHECK(quantised, y, format, x))                                                                                    \
                                                                                                                        \

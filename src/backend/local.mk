@@ -4,7 +4,6 @@ libpetra_a_SOURCES += \
 	src/backend/backend.h \
 	src/backend/dry.c \
 	src/backend/element.h \
-	src/backend/element_format.h \
 	src/backend/journal.c src/backend/journal.h \
 	src/backend/ops.c src/backend/ops.h src/backend/ops_sequence.inc \
 	src/backend/peers.h \

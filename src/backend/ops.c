@@ -108,13 +108,6 @@ static petra_status check_quantised(const checker *check, const petra_tensor *x,
                       (int)petra_quantised_bytes(format, x->elements / x->shape[0]), 1, 1);
 }
 
-static petra_status check_draws(const checker *check, petra_format format, const petra_draws *draws) {
-  if (petra_format_is_random(format) && !draws)
-    return petra_fail(PETRA_INTERNAL, "%s: %s needs draws", check->op,
-                      petra_config_choice_name("cluster.message.up", (int)format));
-  return PETRA_OK;
-}
-
 /* Checks a tensor of numbers of the kind and shape of `model`, which was checked before. */
 static petra_status check_like(const checker *check, const char *name, const petra_tensor *tensor,
                                const petra_tensor *model) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/quantise.h"
 
-#include "backend/element_format.h"
+#include "backend/element.h" /* circle: it has the formulas of all operations, these among them */
 
 #include <assert.h>
 #include <math.h>

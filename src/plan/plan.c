@@ -190,8 +190,8 @@ static petra_status check_draws(const petra_config *config) {
   for (int i = 0; i < 3; i++)
     if (petra_format_is_random(formats[i]) && samples > PETRA_DRAWS_SAMPLES)
       return petra_config_fail(config, "data.batch",
-                               "%lld samples in a microbatch of all replicas; expected at most %d with stochastic "
-                               "rounding (qsgd)",
+                               "%lld samples in a microbatch of all replicas; expected at most %d with "
+                               "stochastic rounding (qsgd)",
                                (long long)samples, PETRA_DRAWS_SAMPLES);
   return PETRA_OK;
 }

@@ -20,7 +20,7 @@ COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_a
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
 METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
-NEEDS = {"petra": ["--set", "method.accumulate=3"], "interleaved": ["--set", "method.accumulate=5"]}
+NEEDS = {"petra": ["--set", "method.accumulate=3", "--set", "cluster.message.up=int8", "--set", "cluster.message.down=qsgd:3"], "interleaved": ["--set", "method.accumulate=5"]}
 
 
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")

@@ -138,8 +138,8 @@ class Quantised(ProgramTest):
                 self.assertEqual(self.good_json(command, "small.yaml", *options)["message_precision"], said)
                 self.assertEqual(f"messages {said}\n" in self.good(command, "small.yaml", *options), said != "fp32", (command, options))
         out = self.good("train", *executed.COMMON, *formats("int8", "qsgd:4"), "--output", "run")
-        self.assertIn("\nnumbers  messages int8 up, qsgd:4 down\n", out)
-        self.assertIn("\nnumbers  messages int8 up, qsgd:4 down\n", self.good("inspect", "run"))
+        self.assertIn("\nnumbers  fp32, messages int8 up, qsgd:4 down\n", out)
+        self.assertIn("\nnumbers  fp32, messages int8 up, qsgd:4 down\n", self.good("inspect", "run"))
 
     def test_wrong_formats(self):
         for key in "cluster.message.up", "cluster.message.down", "method.keep_precision":

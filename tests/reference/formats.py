@@ -52,12 +52,14 @@ def round_levels(x, bits, draw):
     scale = float(scale)
     if scale == 0:
         return np.zeros_like(x)
+    step = scale / levels
+    a = np.abs(x) / step
     if draw is None:
-        return np.rint(x / scale * levels) / levels * scale
-    a = np.abs(x) / scale * levels
-    q = np.floor(a)
-    q += draw() < a - q
-    return np.copysign(q, x) / levels * scale
+        q = np.rint(a)
+    else:
+        q = np.floor(a)
+        q += draw() < a - q
+    return np.copysign(np.minimum(q, levels), x) * step
 
 
 def through(name, x, seed, place, microbatch):

@@ -510,6 +510,8 @@ def train(blocks, weights, batches, microbatches, accumulate, optimiser, method,
                         extra_delay=extra_delay, formats=formats)
     if formats:
         raise ValueError(f"formats: not written for {method}")
+    if method in LATE_GRAPHS:
+        return late_graphs(blocks, weights, batches, microbatches, accumulate, optimiser, method)
     if lag_error:
         raise ValueError(f"--lag-error has no meaning for {method}")
     return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)

@@ -2,7 +2,7 @@
 /* The kernels of number formats: the formulas of backend/element.h, in loops that compilers vectorise. */
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/versions.h"
-#include "backend/element_format.h"
+#include "backend/element.h"
 
 /* Without its sign bit, a float is ordered as an integer; infinity and NaNs come last. */
 INLINE float largest(const float *x, int64_t count) {

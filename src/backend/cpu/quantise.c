@@ -2,7 +2,7 @@
 /* Number formats of messages and of what is kept (backend/quantise.h), in pieces of a sample. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
-#include "backend/element_format.h"
+#include "backend/element.h"
 
 enum { PIECE = 1024 }; /* elements; a multiple of CPU_CODES and of the four words of a random block */
 

@@ -3,7 +3,7 @@
  * and a thread writes the codes of eight elements, which fill whole bytes. */
 #include "backend/cuda/narrow.h"
 #include "backend/cuda/grid.h"
-#include "backend/element_format.h"
+#include "backend/element.h"
 
 enum { CUDA_CODES = 8, CUDA_DRAWS = 4 /* random words of one step of the generator */ };
 
