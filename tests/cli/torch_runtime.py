@@ -27,6 +27,7 @@ CASES = [
     (16, Case("revnet18", "approximate-input", 3, "adamw", {}, (1, 1, 4, 4))),
     (24, Case("resnet18", "pipedream", 1, "sgd", {**PREDICTION, **RESCHEDULING})),
     (24, Case("revnet18-invertible", "petra", 1, "sgd", {"run.drain": "true"})),
+    (24, Case("revnet-constant", "petra")),
     (24, Case("gpt", "zb-h1", 3, "adamw")),
     (24, Case("gpt", "pipedream-2bw", 6)),
     (24, Case("gpt", "fr", 1, "sgd", {"method.extra_delay": 3, "optim.clip": 0.05})),

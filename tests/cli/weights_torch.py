@@ -21,14 +21,14 @@ from petrapipe import modules, weights, weights_release  # noqa: E402
 
 NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"), ("revnet", 50, "cifar", "conv"),
             ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
-            ("resnet", 50, "imagenet", "conv"), ("revnet", 50, "cifar", "conv", 2, "pyramid", "variant"), ("revnet", 101, "imagenet", "conv", 1),
-            ("revnet", 3, "cifar", "conv", 2, "constant"), ("revnet", 8, "imagenet", "conv", 2, "constant")]
+            ("resnet", 50, "imagenet", "conv"), ("revnet", 50, "cifar", "conv", "pyramid", "variant"), ("revnet", 101, "imagenet", "conv"),
+            ("revnet", 3, "cifar", "conv", "constant"), ("revnet", 8, "imagenet", "conv", "constant")]
 MORE = [("revnet", 50, "imagenet", "conv"), ("revnet", 34, "imagenet", "invertible"), ("resnet", 18, "imagenet", "conv")]
 LOGITS = os.path.join(os.path.dirname(ANALYSIS), "tests/reference/torch_logits.py")
 TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")
 
 
-def of_network(family, depth, stem, downsample, width=2, shape="pyramid", bottleneck="standard"):
+def of_network(family, depth, stem, downsample, shape="pyramid", bottleneck="standard", width=2):
     values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width, "shape": shape, "bottleneck": bottleneck}
     return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
 
@@ -156,7 +156,7 @@ class Conversion(Weights):
     def test_names_are_torchvisions(self):
         # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
         for depth, count, names in ((18, 62 + 2 * 20, ("layer4.1.conv2.weight",)), (50, 161 + 2 * 53, ("layer1.0.downsample.1.running_var",))):
-            self.initial("a.h5", *of_network("resnet", depth, "imagenet", "conv", 1))
+            self.initial("a.h5", *of_network("resnet", depth, "imagenet", "conv", width=1))
             self.convert("a.h5", "model.npz")
             state = self.state()
             self.assertEqual(len(state), count)
@@ -166,8 +166,8 @@ class Conversion(Weights):
     def test_old_files_name_their_network(self):
         """The label of a network of an older petra is the same as before; those of the newer networks differ, and petra compares them."""
         for network, label in ((("revnet", 18, "cifar", "conv"), "revnet-18 width 2, cifar stem, 10 classes"),
-                               (("revnet", 50, "cifar", "conv", 2, "pyramid", "variant"), "revnet-50 width 2, cifar stem, variant bottleneck, 10 classes"),
-                               (("revnet", 3, "cifar", "conv", 2, "constant"), "revnet-3 width 2, cifar stem, constant shape, 10 classes")):
+                               (("revnet", 50, "cifar", "conv", "pyramid", "variant"), "revnet-50 width 2, cifar stem, variant bottleneck, 10 classes"),
+                               (("revnet", 3, "cifar", "conv", "constant"), "revnet-3 width 2, cifar stem, constant shape, 10 classes")):
             self.initial("a.h5", *of_network(*network))
             self.convert("a.h5", "model.npz")
             self.convert("model.npz", "b.h5")
@@ -332,8 +332,8 @@ RELEASE = [("revnet18", 18, False, 0), ("revnet34", 34, False, 0), ("revnet50", 
 
 class Release(Weights):
     def options(self, depth, variant, blocks, classes, stem):
-        return of_network("revnet", depth or blocks, stem, "conv", 128 if blocks else 64, "constant" if blocks else "pyramid",
-                          "variant" if variant else "standard") + ["--set", f"model.classes={classes}"]
+        return of_network("revnet", depth or blocks, stem, "conv", "constant" if blocks else "pyramid", "variant" if variant else "standard",
+                          128 if blocks else 64) + ["--set", f"model.classes={classes}"]
 
     def test_parameter_counts(self):
         """petra's parameters and the biases of the release's convolutions are the parameters of the release."""
@@ -506,7 +506,7 @@ class Logits(Weights):
             for precision in "fp64", "fp32":
                 # Of torchvision's width, where torch_logits.py compares with it.
                 width = 64 if precision == "fp32" and network[0] == "resnet" and network[2] == "imagenet" else 4
-                self.same_logits(network, of_network(*network, width), precision)
+                self.same_logits(network, of_network(*network, width=width), precision)
         self.comes_back()
 
     def test_equal_logits_of_tokens(self):

@@ -53,9 +53,15 @@ def parameter_counts():
     for family, depth, stem, classes, total in (
         ("revnet", 18, "cifar", 10, 11180938), ("revnet", 18, "imagenet", 1000, 12211048),
         ("revnet", 50, "imagenet", 1000, 30391144), ("resnet", 18, "imagenet", 1000, 11689512),
-        ("resnet", 34, "imagenet", 1000, 21797672), ("resnet", 50, "imagenet", 1000, 25557032)):
+        ("resnet", 34, "imagenet", 1000, 21797672), ("resnet", 50, "imagenet", 1000, 25557032),
+        ("resnet", 101, "imagenet", 1000, 44549160)):
         found = sum(map(count, nets.build(family, depth, 64, stem, classes)))
         check(f"{family}-{depth} {stem} {classes} classes: parameters", found == total, str(found))
+    # Those of the authors' release, without the biases of its convolutions (docs/semantics/networks.md).
+    for depth, width, kind, total in ((50, 64, {"bottleneck": "variant"}, 27020170), (101, 64, {}, 45311882),
+                                      (101, 64, {"bottleneck": "variant"}, 46012298), (20, 128, {"shape": "constant"}, 5918474)):
+        found = sum(map(count, nets.build("revnet", depth, width, **kind)))
+        check(f"RevNet-{depth}, {kind}: parameters", found == total, str(found))
     for depth, stages in ((18, 10), (34, 18), (50, 18)):
         found = len(nets.build("revnet", depth))
         check(f"RevNet-{depth}: {stages} stages", found == stages == len(nets.build("resnet", depth)), str(found))
@@ -74,8 +80,9 @@ def shapes():
 
 
 def reversibility(batches):
-    for depth, downsample, count in ((18, "conv", 5), (50, "conv", 12), (18, "invertible", 8), (34, "invertible", 16)):
-        blocks = nets.build("revnet", depth, 4, downsample=downsample)
+    for depth, kind, count in ((18, {}, 5), (50, {}, 12), (18, {"downsample": "invertible"}, 8), (34, {"downsample": "invertible"}, 16),
+                               (50, {"bottleneck": "variant"}, 12), (5, {"shape": "constant"}, 5)):
+        blocks = nets.build("revnet", depth, 4, **kind)
         weights = store.to_torch(store.initial(blocks, 1), torch.float64)
         xs, worst, inverted = (batches(0)[0],), 0.0, 0
         for block, w in zip(blocks[:-1], weights):
@@ -85,7 +92,7 @@ def reversibility(batches):
                 worst = max(worst, *(float((p - q).abs().max()) for p, q in zip(back, xs)))
                 inverted += 1
             xs = ys
-        check(f"RevNet-{depth}, {downsample}: {inverted} blocks invert", worst < 1e-13 and inverted == count, f"{worst:.1e}")
+        check(f"RevNet-{depth}, {kind}: {inverted} blocks invert", worst < 1e-13 and inverted == count, f"{worst:.1e}")
 
 
 # --- A plain loop over modules, for ResNet and RevNet; nothing of nets.py or methods.py is used in it. -------------

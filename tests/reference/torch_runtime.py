@@ -42,6 +42,8 @@ NETWORKS = {
     "revnet18": {"model.family": "revnet", "model.depth": 18, "model.width": 4},
     "resnet18": {"model.family": "resnet", "model.depth": 18, "model.width": 4},
     "revnet18-invertible": {"model.family": "revnet", "model.depth": 18, "model.width": 2, "model.downsample": "invertible"},
+    "revnet50-variant": {"model.family": "revnet", "model.depth": 50, "model.width": 2, "model.bottleneck": "variant"},
+    "revnet-constant": {"model.family": "revnet", "model.depth": 4, "model.width": 2, "model.shape": "constant"},
     "gpt": {"model.family": "gpt", **TRANSFORMER},
     "revgpt": {"model.family": "revgpt", **TRANSFORMER},
 }
@@ -153,6 +155,9 @@ def cases():
     for method in DELAYED + ("reversible",):
         yield Case("revnet18-invertible", method, 1)
     yield Case("revnet18-invertible", "petra", 3, "adamw", {}, (2, 3, 3, 2))
+    for method in ("petra", "1f1b", "delayed"):
+        yield Case("revnet50-variant", method, 1, "sgd", {}, (4, 5, 5, 4))
+        yield Case("revnet-constant", method, 3)
 
 
 def changed_orders(network, few, more):
