@@ -153,6 +153,7 @@ EXTRA_DIST += experiments/22-optimisers-under-delay/README.md \
 	experiments/22-optimisers-under-delay/base.yaml \
 	experiments/22-optimisers-under-delay/cells.csv \
 	experiments/22-optimisers-under-delay/cosines.csv \
+	experiments/22-optimisers-under-delay/lower-rates.yaml \
 	experiments/22-optimisers-under-delay/no-delay-base.yaml \
 	experiments/22-optimisers-under-delay/no-delay.yaml \
 	experiments/22-optimisers-under-delay/one-update-late-base.yaml \

@@ -3,7 +3,7 @@
 """Trains with five optimisers and four methods, and draws the cost of delay for each: optimisers.py [PETRA] [--jobs=N] [--tables | --draw]
 [--runs=FOLDER].
 
-Sweeps the three grids beside itself into FOLDER (runs/optimisers-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
+Sweeps the four grids beside itself into FOLDER (runs/optimisers-under-delay); complete cells are not repeated, and --jobs=0 runs none. Writes
 cells.csv and cosines.csv, in which it keeps rows of other runs,  prints the tables and draws optimisers.png; --draw draws from the existing CSV.
 Needs h5py and, for the figure, matplotlib."""
 
@@ -21,7 +21,8 @@ import sweeps  # noqa: E402
 CELLS, COSINES, FIGURE = (os.path.join(HERE, name) for name in ("cells.csv", "cosines.csv", "optimisers.png"))
 RUNS = sweeps.WORDS.get("runs", "runs/optimisers-under-delay")
 # Grid, and the method and stages of its cells that it does not state.
-GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-late": ("pipedream-2bw", 4)}
+GRIDS = {"no-delay": ("backprop", 1), "pipelines": (None, None), "one-update-late": ("pipedream-2bw", 4),
+         "lower-rates": (None, None)}
 OPTIMISERS = ["sgd", "adamw", "nadamw", "muon", "basis-rotation"]
 METHODS = ["petra", "delayed", "pipedream"]
 STAGES = [1, 4, 8, 16]
@@ -67,11 +68,23 @@ def losses(rows, optimiser, method, stages, rate):
             if (r["optimiser"], r["method"], r["stages"], r["rate"]) == (optimiser, method, stages, rate)]
 
 
+def means_by_rate(rows, optimiser, method, stages):
+    """Returns the mean evaluation loss at each rate that all seeds have tried, by increasing rate."""
+    rates = sorted({r["rate"] for r in rows if r["optimiser"] == optimiser})
+    found = {rate: losses(rows, optimiser, method, stages, rate) for rate in rates}
+    return {rate: statistics.fmean(values) for rate, values in found.items() if len(values) == SEEDS}
+
+
 def best_rate(rows, optimiser, method, stages):
     """Returns the rate with the lowest mean evaluation loss of those that were tried; None if none was."""
-    rates = sorted({r["rate"] for r in rows if r["optimiser"] == optimiser})
-    means = {rate: statistics.fmean(found) for rate in rates if (found := losses(rows, optimiser, method, stages, rate))}
+    means = means_by_rate(rows, optimiser, method, stages)
     return min(means, key=means.get) if means else None
+
+
+def at_edge(rows, optimiser, method, stages):
+    """Returns whether the best rate is the lowest or the highest that was tried, beyond which another may be better."""
+    rates = list(means_by_rate(rows, optimiser, method, stages))
+    return best_rate(rows, optimiser, method, stages) in (rates[0], rates[-1]) if rates else False
 
 
 def place(method, stages):
@@ -90,14 +103,15 @@ def shown(values):
 
 def tables(rows):
     cells = [(method, stages) for method in METHODS for stages in STAGES[1:]] + [("pipedream-2bw", 4)]
-    for title, retuned in ("at the best of the three rates at each J", True), ("at the rate that is best at J = 1", False):
+    for title, retuned in ("at the best of the rates at each J (*: the lowest or highest that was tried)", True), ("at the rate that is best at J = 1", False):
         print(f"\nEvaluation loss {title}:")
         body = []
         for method, stages in [("backprop", 1)] + cells:
             line = [f"`{method}`", stages]
             for optimiser in OPTIMISERS:
                 rate = best_rate(rows, optimiser, *((method, stages) if retuned else ("backprop", 1)))
-                line.append(shown(losses(rows, optimiser, method, stages, rate)) + (f" ({rate:g})" if rate is not None else ""))
+                edge = "*" if retuned and at_edge(rows, optimiser, method, stages) else ""
+                line.append(shown(losses(rows, optimiser, method, stages, rate)) + (f" ({rate:g}{edge})" if rate is not None else ""))
             body.append(line)
         sim.markdown(["method", "J", *OPTIMISERS], body)
 
@@ -111,18 +125,22 @@ def draw(rows, by_stage):
         top, bottom = grid[:, column]
         points = [(1, 0), (4, 1)] if method == "pipedream-2bw" else [(stages, stages) for stages in STAGES]
         for optimiser, look in looks.items():
-            xs, means, halves = [], [], []
+            xs, means, halves, hollow = [], [], [], []
             for stages, x in points:
                 values = losses(rows, optimiser, *place(method, stages), best_rate(rows, optimiser, *place(method, stages)))
                 if values and math.inf not in values:
                     xs.append(x)
                     means.append(statistics.fmean(values))
                     halves.append(sim.half_interval(values))
+                    hollow.append(at_edge(rows, optimiser, *place(method, stages)))
             top.errorbar(xs, means, halves, **look, capsize=3)
+            edges = [(x, mean) for x, mean, edge in zip(xs, means, hollow) if edge]
+            top.plot([x for x, _ in edges], [mean for _, mean in edges], **{**look, "linestyle": "none", "label": None}, markerfacecolor="white", zorder=5)
             line = [r for r in by_stage if (r["optimiser"], r["method"]) == (optimiser, method)]
             bottom.plot([r["stage"] for r in line], [r["cosine"] for r in line], **look)
         top.set_title(method)
         if method == "pipedream-2bw":
+            top.text(0.5, 0.8, "hollow: the best rate is\nthe lowest or highest tried", transform=top.transAxes, ha="center", fontsize=9)
             top.set(xlabel="updates late, every stage", xticks=[0, 1], xlim=(-0.3, 1.3))
         else:
             top.set_xscale("log", base=2)
