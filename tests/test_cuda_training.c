@@ -114,11 +114,17 @@ static void train(const char *const *sets, int count, const char *graph, uint64_
   finish(&run, final, graphs);
 }
 
+#ifdef __SANITIZE_ADDRESS__ /* under which the fake's threads are slow */
+enum { ORDERS = 2 };
+#else
+enum { ORDERS = 3 };
+#endif
+
 static petra_evaluation same_in_every_order(const char *const *sets, int count) {
   training_tensors first, other;
   counts single = {0};
   train(sets, count, "device.graph=off", 1, &first, &single);
-  for (uint64_t number = 2; number <= 3; number++) {
+  for (uint64_t number = 2; number <= ORDERS; number++) {
     counts graphs = {0};
     train(sets, count, "device.graph=on", number, &other, &graphs);
     ck_assert_mem_eq(&single.evaluation, &graphs.evaluation, sizeof single.evaluation);
@@ -131,14 +137,14 @@ static petra_evaluation same_in_every_order(const char *const *sets, int count) 
 }
 
 START_TEST(the_order_of_stages_does_not_matter) {
-  static const char *const petra[] = {"method.name=petra", "run.max_microbatches=16", FOUR_STAGES};
-  static const char *const accumulated[] = {"method.name=petra", "method.accumulate=3", "run.max_microbatches=18",
+  static const char *const petra[] = {"method.name=petra", "run.max_microbatches=10", FOUR_STAGES};
+  static const char *const accumulated[] = {"method.name=petra", "method.accumulate=3", "run.max_microbatches=12",
                                             "method.keep=input", FOUR_STAGES};
-  static const char *const gpipe[] = {"method.name=gpipe-checkpoint", "method.accumulate=4", "run.max_microbatches=16",
+  static const char *const gpipe[] = {"method.name=gpipe-checkpoint", "method.accumulate=4", "run.max_microbatches=12",
                                       FOUR_STAGES};
-  static const char *const split[] = {"method.name=zb-h1", "method.accumulate=4", "run.max_microbatches=16",
+  static const char *const split[] = {"method.name=zb-h1", "method.accumulate=4", "run.max_microbatches=12",
                                       FOUR_STAGES};
-  static const char *const stashed[] = {"method.name=pipedream", "run.max_microbatches=16", FOUR_STAGES,
+  static const char *const stashed[] = {"method.name=pipedream", "run.max_microbatches=10", FOUR_STAGES,
                                         "optim.nesterov=true"};
   static const char *const replicas[] = {"method.name=petra", "cluster.replicas=3", "run.max_microbatches=8",
                                          FOUR_STAGES};
@@ -153,17 +159,17 @@ END_TEST
 
 /* In bf16, where numbers wait in one type until they are asked for in the other; on other numbers of streams, too. */
 START_TEST(the_order_of_stages_does_not_matter_in_bf16) {
-  static const char *const petra[] = {"device.precision=bf16", "method.name=petra", "run.max_microbatches=16",
+  static const char *const petra[] = {"device.precision=bf16", "method.name=petra", "run.max_microbatches=10",
                                       FOUR_STAGES};
   static const char *const accumulated[] = {"device.precision=bf16", "method.name=delayed", "method.accumulate=3",
-                                            "run.max_microbatches=18", FOUR_STAGES};
-  static const char *const stashed[] = {"device.precision=bf16", "method.name=pipedream", "run.max_microbatches=16",
+                                            "run.max_microbatches=12", FOUR_STAGES};
+  static const char *const stashed[] = {"device.precision=bf16", "method.name=pipedream", "run.max_microbatches=10",
                                         "optim.clip=0.5", FOUR_STAGES};
   static const char *const resnet[] = {"device.precision=bf16", "model.family=resnet",     "method.name=gpipe",
-                                       "method.accumulate=4",   "run.max_microbatches=16", FOUR_STAGES};
+                                       "method.accumulate=4",   "run.max_microbatches=12", FOUR_STAGES};
   static const char *const wide[] = {
       "device.precision=bf16", "device.wide_gradients=true", "method.name=petra", "probe.per_epoch=3",
-      "data.limit=24",         "run.max_microbatches=16",    FOUR_STAGES};
+      "data.limit=24",         "run.max_microbatches=10",    FOUR_STAGES};
   const char *const streams[] = {"device.streams=1", "device.streams=3"};
   training_tensors first, other;
   counts graphs = {0};
@@ -174,7 +180,7 @@ START_TEST(the_order_of_stages_does_not_matter_in_bf16) {
   same_in_every_order(wide, HARNESS_COUNT(wide));
   train(petra, HARNESS_COUNT(petra), "device.graph=on", 1, &first, &graphs);
   for (int i = 0; i < HARNESS_COUNT(streams); i++) {
-    const char *sets[] = {streams[i], "device.precision=bf16", "method.name=petra", "run.max_microbatches=16",
+    const char *sets[] = {streams[i], "device.precision=bf16", "method.name=petra", "run.max_microbatches=10",
                           FOUR_STAGES};
     train(sets, HARNESS_COUNT(sets), "device.graph=on", 2, &other, &graphs);
     ck_assert_msg(training_same(&first, &other), "%s: other weights", streams[i]);
@@ -186,7 +192,7 @@ END_TEST
 
 /* Evaluation, probes (dot products, downloads) and evaluations in between. */
 START_TEST(what_the_host_reads_in_between) {
-  static const char *const probed[] = {"method.name=petra", "run.max_microbatches=30", "probe.per_epoch=3",
+  static const char *const probed[] = {"method.name=petra", "run.max_microbatches=20", "probe.per_epoch=3",
                                        "data.limit=24",     "run.eval_every=1",        "data.recalibrate=3",
                                        FOUR_STAGES};
   const petra_evaluation evaluation = same_in_every_order(probed, HARNESS_COUNT(probed));
@@ -219,8 +225,8 @@ END_TEST
 
 /* In the steady state of PETRA every action is a graph that is there: what the pool's order is for. */
 START_TEST(actions_come_again_as_graphs) {
-  static const char *const sets[][3] = {{"method.name=petra", "run.max_microbatches=130", "data.batch=1"},
-                                        {"method.name=petra", "run.max_microbatches=150", "data.batch=1"}};
+  static const char *const sets[][3] = {{"method.name=petra", "run.max_microbatches=90", "data.batch=1"},
+                                        {"method.name=petra", "run.max_microbatches=110", "data.batch=1"}};
   counts graphs[2];
   for (int i = 0; i < 2; i++) {
     training_tensors final;
@@ -322,17 +328,22 @@ int main(void) {
       the_order_of_stages_does_not_matter_in_bf16,
       what_the_host_reads_in_between,
       measured_plans_are_taken_again,
-      actions_come_again_as_graphs,
 #ifdef PETRA_CUDA_FAKE
       every_failure_is_one_line,
       no_device,
 #endif
+      actions_come_again_as_graphs,
   };
+#ifdef __SANITIZE_ADDRESS__ /* the last one counts what the others run */
+  const int count = HARNESS_COUNT(tests) - 1;
+#else
+  const int count = HARNESS_COUNT(tests);
+#endif
   if (cuda_device_missing())
     return 77;
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
-  int result = harness_run("cuda_training", tests, HARNESS_COUNT(tests));
+  int result = harness_run("cuda_training", tests, count);
   training_data_remove();
   return result;
 }

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -40,9 +41,17 @@ def make_huge(file):
 class OverwriteTest(ProgramTest):
     """out holds a complete run with a checkpoint, and notes of the user."""
 
+    made = None  # the run, made once
+
     def setUp(self):
         super().setUp()
-        self.good(*QUIET, "--set", "run.keep_checkpoint=true", "--set", "run.keep=best")
+        if OverwriteTest.made:
+            shutil.copytree(os.path.join(OverwriteTest.made.name, "out"), self.path("out"))
+        else:
+            self.good(*QUIET, "--set", "run.keep_checkpoint=true", "--set", "run.keep=best")
+            OverwriteTest.made = tempfile.TemporaryDirectory(prefix="petra-test-")
+            unittest.addModuleCleanup(OverwriteTest.made.cleanup)
+            shutil.copytree(self.path("out"), os.path.join(OverwriteTest.made.name, "out"))
         self.write("out/notes.txt", "mine")
         self.write("out/checkpoint/notes.txt", "mine as well")
         self.before = self.files()
