@@ -284,16 +284,10 @@ static petra_status note_held(passage *p, petra_memory_until until) {
   return PETRA_OK;
 }
 
-static petra_status pass(passage *p) {
-  int stages = p->program->stages;
+/* Does F and B of all stages in the order of a synchronous flush. */
+static petra_status pass_whole(passage *p) {
+  const int stages = p->program->stages;
   const bool split = p->network.plan->method.program->split_backward;
-  PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
-  PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
-  PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
-  p->label_count = (int32_t)p->network.plan->config->data.batch * petra_model_labels(&p->network.plan->model);
-  PETRA_TRY(petra_allocate(&p->labels, (size_t)p->label_count, sizeof *p->labels));
-  for (int j = 0; j < stages; j++)
-    memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
   for (int j = 0; j < stages - !p->program->split_head; j++)
     PETRA_TRY(pass_forward(p, j));
   PETRA_TRY(note_held(p, PETRA_MEMORY_UNTIL_BACKWARD));
@@ -304,6 +298,31 @@ static petra_status pass(passage *p) {
     if (split && p->how != HELD)
       PETRA_TRY(pass_weight_gradient(p, j));
   }
+  return PETRA_OK;
+}
+
+/* In a local program B of a stage comes before F of the stage above. */
+static petra_status pass_local(passage *p) {
+  for (int j = 0; j < p->program->stages; j++) {
+    if (!petra_program_fused(p->program, j + 1))
+      PETRA_TRY(pass_forward(p, j));
+    if (p->how == AGED)
+      PETRA_TRY(petra_stage_age(p->network.stage[j]));
+    PETRA_TRY(pass_backward(p, j));
+  }
+  return PETRA_OK;
+}
+
+static petra_status pass(passage *p) {
+  int stages = p->program->stages;
+  PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
+  PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
+  PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
+  p->label_count = (int32_t)p->network.plan->config->data.batch * petra_model_labels(&p->network.plan->model);
+  PETRA_TRY(petra_allocate(&p->labels, (size_t)p->label_count, sizeof *p->labels));
+  for (int j = 0; j < stages; j++)
+    memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
+  PETRA_TRY(p->program->local ? pass_local(p) : pass_whole(p));
   if (p->how == HELD) {
     PETRA_TRY(note_held(p, PETRA_MEMORY_UNTIL_WEIGHT_GRADIENT));
     return share_kept(&p->held, p->network.stage, stages, p->out);

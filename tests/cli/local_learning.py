@@ -76,6 +76,14 @@ class LocalLearning(ProgramTest):
         flops = [a["forward_flops"] - b["forward_flops"] for a, b in zip(stages["dgl"], stages["backprop"])]
         self.assertEqual(flops, [2 * (2 * 9 * c * c * side * side + 10 * 2 * c) for c, side in ((1, 16), (4, 4))] + [0])
 
+    def test_memory(self):
+        """What petra simulate counts is what the stages hold, with one block a stage too, whose outputs several stages share."""
+        for more in [], ["--set", "stages.partition=block", "--set", "stages.blocks=[]"], ["--set", "method.keep=input"]:
+            self.good("train", "c.yaml", *more, "--set", "run.epochs=1", "--set", "run.eval_every=0", "--output", "run")
+            held = [stage["peak_bytes"]["total"] for stage in self.good_json("inspect", "run")["stages"]]
+            found = self.good_json("simulate", "c.yaml", *more, "--set", "run.max_microbatches=6", "--set", "run.eval_every=0")
+            self.assertEqual([stage["peak_bytes"]["total"] for stage in found["stages"]], held, more)
+
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_executed(self):
         """Two and three ranks compute what one process computes, and the messages on the wire are those up and the losses."""
@@ -173,6 +181,13 @@ class LocalLearning(ProgramTest):
         self.bad(2, "auxiliary heads", "profile", "c.yaml")
         self.write("s.schedule", "1: 1F0 1B0 1U0\n2: 2F0 2B0 2U0\n3: 3F0 3B0 3U0\n")
         self.bad(2, "losses of their own", "train", "c.yaml", "--set", "method.schedule=s.schedule")
+
+    def test_petrapipe_refuses(self):
+        self.write("plan.json", self.good("schedule", "c.yaml", "--json"))
+        code = f"import petrapipe; petrapipe.Plan.read({self.path('plan.json')!r})"
+        analysis = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(REFERENCE))), "analysis")
+        ended = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": analysis}, check=False)
+        self.assertIn("has a loss at every stage, which petrapipe does not run", ended.stderr)
 
     def test_reference(self):
         ended = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False)
