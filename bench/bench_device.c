@@ -98,7 +98,7 @@ static petra_status measure(const arguments *a, petra_config *config, bool opera
   petra_network network = {.plan = NULL};
   memset(&plan, 0, sizeof plan);
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, 0, NULL), done);
   *key = bench_key_of(&network);
   network.backend->ops->describe(network.backend, text, sizeof text);
   printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, plan.method.name,
