@@ -36,13 +36,22 @@ def fidelity(folder):
     return found
 
 
+RECALIBRATED = "eval_top1_recalibrated"
+
+
+def figures(network, cell):
+    """Returns the last columns of the table; a GPT has no statistics to estimate again."""
+    found = sweeps.last_epoch(cell, ["train_loss", "eval_loss", "eval_top1"])
+    return {**found, RECALIBRATED: sweeps.last_epoch(cell, [RECALIBRATED])[RECALIBRATED] if network == "revnet" else ""}
+
+
 def collect():
     for network in NETWORKS:
         for keys, cell in sweeps.cells(os.path.join(HERE, network + ".yaml"), os.path.join(RUNS, network)):
             about = dict(zip(KEYS, (network, keys["method.name"], keys.get("cluster.message.up", "native"), keys.get("method.keep_precision", "native"),
                                     cell["seed"])))
             complete = cell["state"] == "complete"
-            yield {**about, **sweeps.last_epoch(cell), **(fidelity(cell["output"]) if complete else {"cosine": "", "reconstruction_error": ""})}
+            yield {**about, **figures(network, cell), **(fidelity(cell["output"]) if complete else {"cosine": "", "reconstruction_error": ""})}
 
 
 def simulate():
@@ -114,7 +123,11 @@ def draw(rows):
     sim.save(figure, FIGURE)
 
 
-if __name__ == "__main__":
+def main():
     if not sim.DRAW_ONLY and not sim.TABLES_ONLY:
         sim.write_table(BYTES, simulate())
     sweeps.table_and_figure(CELLS, collect, KEYS, tables, draw)
+
+
+if __name__ == "__main__":
+    main()

@@ -58,7 +58,7 @@ def tables(cells, stages):
         sim.markdown(["method", *(f"{count} stages" for count in COUNTS)],
                      [[f"`{method}`", *(text(of(cells, column, method=method, stages=count), factor, decimals) for count in COUNTS)] for method in METHODS])
     print("\nten stages, by stage:")
-    sim.markdown(["", *range(1, 11)],
+    sim.markdown(["", *map(str, range(1, 11))],
                  [["cosine, `dgl`", *(text(of(stages, "cosine", method="dgl", stages=10, stage=j)).split(" ")[0] for j in range(1, 11))],
                   ["cosine, `petra`", *(text(of(stages, "cosine", method="petra", stages=10, stage=j)).split(" ")[0] for j in range(1, 11))],
                   ["training top-1 of the stage's head, %", *(text(of(stages, "local_top1", method="dgl", stages=10, stage=j), 100, 1).split(" ")[0]
