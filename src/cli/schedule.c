@@ -194,12 +194,11 @@ typedef struct printed {
 
 /* The CSV of PyTorch has the order of one flush. */
 static petra_status one_flush(const petra_config *config, petra_plan *plan) {
-  if (plan->method.program->moment != PETRA_MOMENT_WINDOW)
-    return petra_config_fail(
-        config, "method.name",
-        "%s updates between passes, which the CSV of --format torch-csv cannot express; expected a "
-        "synchronous method",
-        plan->method.name);
+  const bool local = plan->method.program->local;
+  if (local || plan->method.program->moment != PETRA_MOMENT_WINDOW)
+    return petra_config_fail(config, "method.name",
+                             "%s %s, which the CSV of --format torch-csv cannot express; expected a synchronous method",
+                             plan->method.name, local ? "has a loss at every stage" : "updates between passes");
   if (!plan->schedule)
     plan->program.microbatches = plan->program.accumulate;
   return PETRA_OK;

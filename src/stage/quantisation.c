@@ -51,16 +51,35 @@ static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
   parts[3] = &message->gradients.tensor[1];
 }
 
+/* Copies a tensor of a message, and releases the message's reference to the original. */
+static petra_status copy(petra_stage *stage, petra_tensor **part) {
+  petra_tensor *own;
+  PETRA_TRY(petra_compute_like(&stage->compute, *part, PETRA_MEMORY_MESSAGES, &own));
+  petra_status status = petra_op_copy(stage->compute.backend, *part, own);
+  petra_tensor_release(status == PETRA_OK ? part : &own);
+  if (status == PETRA_OK)
+    *part = own;
+  return status;
+}
+
+/* A stage with an auxiliary head keeps its output for its own B, which may come before or after the passes of the stage
+ * above. It sends a copy, so that what a stage holds does not depend on the others. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message) {
   const petra_format format = up ? stage->options.formats.up : stage->options.formats.down;
   const petra_block *block = petra_stage_block(stage, up ? petra_stage_network_blocks(stage) - 1 : 0);
   petra_tensor **parts[PARTS];
   parts_of(message, parts);
-  for (int i = 0; i < PARTS && format != PETRA_FORMAT_NATIVE; i++) {
+  if (format == PETRA_FORMAT_NATIVE && stage->options.auxiliary == 0)
+    return PETRA_OK;
+  for (int i = 0; i < PARTS; i++) {
     const petra_draws draws = draws_of(stage, block, (up ? PLACE_UP : PLACE_DOWN) + i, microbatch);
     petra_tensor *quantised;
     if (!*parts[i])
       continue;
+    if (format == PETRA_FORMAT_NATIVE) {
+      PETRA_TRY(copy(stage, parts[i]));
+      continue;
+    }
     PETRA_TRY(quantise(stage, *parts[i], format, &draws, PETRA_MEMORY_MESSAGES, &quantised));
     petra_tensor_release(parts[i]);
     *parts[i] = quantised;

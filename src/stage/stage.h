@@ -107,7 +107,8 @@ petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, co
  * (empty for the first stage). Updates the running statistics once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* Quantises a message that the stage sends up, or down, if its format is not native. */
+/* Quantises a message that the stage sends up, or down, if its format is not native. A stage with an auxiliary head sends
+ * copies. */
 petra_status petra_stage_send(petra_stage *stage, bool up, int64_t microbatch, petra_message *message);
 
 /* Reads the quantised tensors of a message to the stage; others stay as they are. */
