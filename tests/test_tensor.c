@@ -303,8 +303,9 @@ static const petra_backend_kind all[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU, P
 /* Tensors that no backend pads have elements of the table's size. AUTO asks for sizes without looking for a device:
  * backends that share a precision must agree on them. */
 static void check_sizes(petra_backend *backend, petra_precision precision, const size_t *bytes) {
-  static const int32_t shapes[PETRA_TENSOR_KINDS][4] = {{2, 3, 5, 5}, {3, 3, 3, 3}, {4, 5, 1, 1}, {16, 1, 1, 1},
-                                                        {2, 3, 5, 5}, {2, 3, 5, 5}, {2, 5, 3, 1}, {2, 5, 3, 1}};
+  static const int32_t shapes[PETRA_TENSOR_KINDS][4] = {{2, 3, 5, 5},  {3, 3, 3, 3}, {4, 5, 1, 1},
+                                                        {16, 1, 1, 1}, {2, 3, 5, 5}, {2, 3, 5, 5},
+                                                        {2, 5, 3, 1},  {2, 5, 3, 1}, {2, 12, 1, 1}};
   for (int k = 0; k < PETRA_TENSOR_KINDS; k++) {
     petra_tensor *t = make(backend, (petra_tensor_kind)k, shapes[k], NULL, PETRA_MEMORY_WORKSPACE);
     ck_assert_uint_eq(t->bytes, (size_t)t->elements * bytes[k]);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import unittest
 
+from execute import ENVIRONMENT
 from program import PETRA, ProgramTest, main
 
 try:
@@ -92,7 +93,7 @@ class LocalLearning(ProgramTest):
             output = f"ranks{ranks}"
             command = ["mpirun", "--oversubscribe", "-n", str(ranks), PETRA, "train", "c.yaml", "--set", "run.mode=execute", "--set",
                        "run.trace_actions=true", "--set", "run.eval_every=0", "--output", output]
-            ended = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+            ended = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.equal(self.weights("one"), self.weights(output))
             with h5py.File(self.path("one/run.h5"), "r") as a, h5py.File(self.path(f"{output}/run.h5"), "r") as b:
