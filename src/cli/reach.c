@@ -461,8 +461,8 @@ const petra_command petra_command_reach = {
         "Means over seeds are geometric, with 95 % intervals: Student's t of the logarithms; for ratios Welch's. A\n"
         "seed that does not reach the target counts with its last value. The figure is then a lower bound (>=) of the\n"
         "mean over these seeds, without an interval.\n"
-        "Each group with delayed gradients is compared with the fastest group without delay, of the same optimiser\n"
-        "if there is one: how many more updates it needs, and how much time it takes.",
+        "Each group with delayed gradients is compared with the fastest group whose gradients are end-to-end and\n"
+        "not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it takes.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =

@@ -115,12 +115,15 @@ const double *petra_worker_stage_losses(const petra_worker *base, int32_t stage,
 
 /* --- checkpoints --- */
 
-/* Reads or writes the losses of a stage in a local program; a resumed run may have more epochs. */
+/* Reads or writes the losses of a stage in a local program, of the epochs that have begun; a resumed run may have more
+ * epochs, or fewer. */
 static petra_status archive_losses(petra_worker_stage *worker, int32_t stage, petra_archive *archive) {
   enum { VALUES = sizeof(petra_stage_losses) / sizeof(double) };
   int64_t epochs = worker->epochs;
   if (!worker->local)
     return PETRA_OK;
+  while (!archive->reading && epochs > 1 && worker->local[(stage - 1) * worker->epochs + epochs - 1].labels == 0)
+    epochs--;
   PETRA_TRY(petra_archive_integer(archive, "losses/epochs", "epochs", &epochs, 1, worker->epochs));
   return petra_archive_reals(archive, "losses/sums", &worker->local[(stage - 1) * worker->epochs].loss,
                              VALUES * epochs);

@@ -42,8 +42,12 @@ void petra_model_describe(const petra_config *config, FILE *out) {
   const petra_family family = config->model.family;
   const bool blocks = families[family].transformer || config->model.shape == PETRA_SHAPE_CONSTANT;
   char text[96];
-  fprintf(out, blocks ? "%s of %lld blocks, width %lld, %s" : "%s-%lld, width %lld, %s", families[family].title,
-          (long long)config->model.depth, (long long)config->model.width, details(config, text, sizeof text));
+  const long long depth = config->model.depth, width = config->model.width;
+  if (blocks)
+    fprintf(out, "%s of %lld block%s", families[family].title, depth, depth == 1 ? "" : "s");
+  else
+    fprintf(out, "%s-%lld", families[family].title, depth);
+  fprintf(out, ", width %lld, %s", width, details(config, text, sizeof text));
 }
 
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {

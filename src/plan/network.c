@@ -33,7 +33,7 @@ petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ra
   return petra_backend_create_with(&options, out);
 }
 
-static petra_stage_formats formats_of(const petra_config *config, int replica) {
+petra_stage_formats petra_network_formats(const petra_config *config, int replica) {
   const petra_precision precision = config->device.precision;
   return (petra_stage_formats){.up = petra_format_in(config->cluster.message.up, precision),
                                .down = petra_format_in(config->cluster.message.down, precision),
@@ -59,7 +59,7 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
         .auxiliary = petra_plan_auxiliary(plan, j),
         .backend = network->backend,
         .rule = petra_method_stage_rule(&plan->method, plan->inverts),
-        .formats = formats_of(plan->config, network->replica),
+        .formats = petra_network_formats(plan->config, network->replica),
         .optim = petra_optim_from_config(plan->config),
         .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, plan->program.warmup, j + 1)};
     PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));

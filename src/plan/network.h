@@ -21,6 +21,9 @@ typedef struct petra_network {
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
                                 int replica, petra_backend *backend);
 
+/* Returns the number formats of the stages of a replica, from 0. */
+petra_stage_formats petra_network_formats(const petra_config *config, int replica);
+
 /* Sets the weights of model.weights (except the head with model.new_head) or, if that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);

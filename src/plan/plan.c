@@ -90,8 +90,10 @@ static void add_message_kernels(const petra_plan *plan, petra_format choice, pet
 static void add_messages(const petra_plan *plan, int block, petra_kernel_list *out) {
   const petra_block *b = &plan->model.blocks[block];
   const petra_format up = plan->config->cluster.message.up, down = plan->config->cluster.message.down;
-  const int of_down = plan->inverts ? 2 : 1; /* gradients, and perhaps streams */
+  const int of_down = plan->method.program->local ? 0 : plan->inverts ? 2 : 1; /* gradients, and perhaps streams */
   int stage = 0;
+  if (b->auxiliary)
+    return;
   while (plan->partition.first[stage + 1] <= block)
     stage++;
   out->again = false;

@@ -90,8 +90,8 @@ static petra_status check_formats(const petra_config *config) {
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     if (formats[i].format != PETRA_FORMAT_NATIVE)
       return petra_config_fail(config, formats[i].key,
-                               "%s with cluster.stages: %lld, whose messages have the bytes of cluster.message; "
-                               "expected native",
+                               "%s with cluster.stages: %lld, which have no tensors (cluster.message has the bytes of "
+                               "their messages); expected native",
                                petra_config_choice_name(formats[i].key, (int)formats[i].format),
                                (long long)config->cluster.stages);
   return PETRA_OK;

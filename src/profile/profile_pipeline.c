@@ -126,10 +126,12 @@ static petra_status loss(petra_profile_pipeline *p) {
     PETRA_TRY(upload_samples(p, &here->up));
   if (!waits(&here->up))
     return PETRA_OK;
+  const double received_s = clock_s(p);
   PETRA_TRY(petra_stage_receive(here->stage, true, &here->up));
+  const double receiving_s = clock_s(p) - received_s;
   if (!p->options.graph)
     PETRA_TRY(time_head(p, &here->up));
-  const double start_s = clock_s(p);
+  const double start_s = clock_s(p) - receiving_s;
   PETRA_TRY(petra_stage_loss(here->stage, here->forward++, &here->up, p->options.labels, &out, &loss));
   return go_down(p, p->last, &here->up, start_s, &out);
 }
@@ -184,6 +186,7 @@ static petra_status create_stage(petra_profile_pipeline *p, int j) {
                                                 .keep = o->graph ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
                                                 .invert = !o->graph && plan->model.reversible,
                                                 .accumulate = o->accumulate},
+                                       .formats = petra_network_formats(plan->config, 0),
                                        .optim = petra_optim_from_config(plan->config)};
   PETRA_TRY(petra_stage_create(&options, &p->places[j].stage));
   return petra_stage_initialise(p->places[j].stage, (uint64_t)plan->config->run.seed);

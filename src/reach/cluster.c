@@ -276,12 +276,13 @@ static void find_best(const petra_reach *reach, petra_reach_cluster *cluster) {
     cluster->rows[g].to_best = petra_reach_ratio_of(&cluster->rows[g].seconds, &cluster->rows[cluster->best].seconds);
 }
 
-/* Returns the fastest group without delay, of optimiser `optimiser` unless that is NULL; -1: there is none. */
+/* Returns the fastest group with end-to-end gradients without delay, of optimiser `optimiser` unless that is NULL; -1: there is none. */
 static int best_exact(const petra_reach *reach, const petra_reach_cluster *cluster, const char *optimiser) {
   int best = -1;
   for (int g = 0; g < reach->groups.count; g++) {
     const bool fits = !optimiser || strcmp(first_of(reach, g)->optimiser, optimiser) == 0;
-    if (!reach->groups.groups[g].delayed && fits && is_whole(&cluster->rows[g]) &&
+    const bool exact = !reach->groups.groups[g].delayed && !reach->groups.groups[g].local;
+    if (exact && fits && is_whole(&cluster->rows[g]) &&
         (best < 0 || cluster->rows[g].seconds.mean < cluster->rows[best].seconds.mean))
       best = g;
   }

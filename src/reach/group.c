@@ -258,10 +258,11 @@ static void number_groups(petra_reach_groups *g) {
 }
 
 /* A schedule from a file may have any delay, so its group counts as delayed. */
-static petra_status is_delayed(const petra_config *config, bool *out) {
+static petra_status classify(const petra_config *config, petra_reach_group *out) {
   petra_method method;
   PETRA_TRY(petra_method_from_config(config, &method));
-  *out = method.program->moment != PETRA_MOMENT_WINDOW || *config->method.schedule;
+  out->delayed = method.program->moment != PETRA_MOMENT_WINDOW || *config->method.schedule;
+  out->local = method.program->local;
   return PETRA_OK;
 }
 
@@ -273,7 +274,7 @@ static petra_status make_groups(petra_reach_groups *g) {
     petra_reach_group *group = &g->groups[g->runs[i].group];
     if (group->count++ == 0) {
       group->first = i;
-      PETRA_TRY(is_delayed(g->runs[i].config, &group->delayed));
+      PETRA_TRY(classify(g->runs[i].config, group));
     } else if (g->runs[i - 1].config->run.seed == g->runs[i].config->run.seed)
       return petra_fail(PETRA_USAGE,
                         "%s and %s are the same training with the same seed (%lld); expected each training once",

@@ -257,18 +257,28 @@ static petra_status set_extra_delay(const petra_config *config, petra_method *me
 
 /* --- the whole --- */
 
-/* Every stage of a local program has a head of its own, which an order from a file knows nothing of. */
-static petra_status check_local(const petra_config *config, const petra_method *method) {
-  if (!method->program->local || !*config->method.schedule)
-    return PETRA_OK;
-  return petra_config_fail(config, "method.schedule",
-                           "%s with method %s, whose stages have losses of their own; expected the method's own order",
-                           config->method.schedule, method->name);
+/* Every stage of a local program has a head of its own, which no other order has. `local`: the preset's program is
+ * local. */
+static petra_status check_local(const petra_config *config, const petra_method *method, bool local) {
+  if (method->program->local != local)
+    return petra_config_fail(config, "method.program", "%s with method %s, whose stages have %s; expected preset",
+                             method->program->name, method->name,
+                             local ? "losses of their own" : "no losses of their own");
+  if (local && *config->method.schedule)
+    return petra_config_fail(
+        config, "method.schedule",
+        "%s with method %s, whose stages have losses of their own; expected the method's own order",
+        config->method.schedule, method->name);
+  if (local && method->sync_period > 0)
+    return petra_config_fail(config, "method.sync_period", "%lld with method %s, which has no delay; expected 0",
+                             (long long)method->sync_period, method->name);
+  return PETRA_OK;
 }
 
 petra_status petra_method_from_config(const petra_config *config, petra_method *out) {
   petra_method method;
   PETRA_TRY(find_preset(config, &method));
+  const bool local = method.program->local;
   PETRA_TRY(override_program(config, &method));
   override_choices(config, &method);
   method.accumulate = config->method.accumulate;
@@ -283,7 +293,7 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
   if (config->method.chunks > 0)
     method.chunks = (int32_t)config->method.chunks;
   PETRA_TRY(set_extra_delay(config, &method));
-  PETRA_TRY(check_local(config, &method));
+  PETRA_TRY(check_local(config, &method, local));
   *out = method;
   return PETRA_OK;
 }
