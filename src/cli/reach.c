@@ -462,7 +462,8 @@ const petra_command petra_command_reach = {
         "seed that does not reach the target counts with its last value. The figure is then a lower bound (>=) of the\n"
         "mean over these seeds, without an interval.\n"
         "Each group with delayed gradients is compared with the fastest group whose gradients are end-to-end and\n"
-        "not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it takes.",
+        "not delayed, of the same optimiser if there is one: how many more updates it needs, and how much time it "
+        "takes.",
     .inputs_min = 1,
     .inputs_max = PETRA_MAX_INPUTS,
     .options =

@@ -182,6 +182,9 @@ class LocalLearning(ProgramTest):
         self.bad(2, "auxiliary heads", "profile", "c.yaml")
         self.write("s.schedule", "1: 1F0 1B0 1U0\n2: 2F0 2B0 2U0\n3: 3F0 3B0 3U0\n")
         self.bad(2, "losses of their own", "train", "c.yaml", "--set", "method.schedule=s.schedule")
+        self.bad(2, "losses of their own; expected preset", "train", "c.yaml", "--set", "method.program=lockstep")
+        self.bad(2, "no losses of their own; expected preset", "train", "c.yaml", "--set", "method.name=petra", "--set", "method.program=local")
+        self.bad(2, "expected 0", "train", "c.yaml", "--set", "method.sync_period=4")
 
     def test_petrapipe_refuses(self):
         self.write("plan.json", self.good("schedule", "c.yaml", "--json"))

@@ -25,7 +25,7 @@ ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
 FIRST, COUNT = map(int, os.environ.get("PETRA_TEST_RANDOM", "3:3" if SANITIZED else "3:8").split(":"))
 METHODS = ["backprop", "reversible", "checkpoint", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra", "ddg", "fr", "gpipe",
            "gpipe-checkpoint", "1f1b", "zb-h1", "zb-h2", "interleaved", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v",
-           "pipedream", "pipedream-2bw"]
+           "pipedream", "pipedream-2bw", "dgl"]
 TWO_STAGES = ["interleaved", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"]
 # Student's t, probability 0.975, by degrees of freedom: any table has them.
 STUDENT = {1: 12.706204736432095, 2: 4.302652729911275}
@@ -232,6 +232,13 @@ class Real(ReachTest):
             means = [row[quantity]["mean"] for row in found["clusters"][0]["rows"]]
             self.assertAlmostEqual(late["delay"][quantity]["mean"], means[1] / means[0], places=12)
         self.assertIn("delay: late needs ", self.good("reach", "moved", "--loss", "4.2", "--window", "2"))
+
+    def test_a_local_group_is_no_reference(self):
+        for name in "dgl", "pipedream", "1f1b":
+            self.train(name, {"method.name": name})
+        for runs, reference in (["dgl", "pipedream"], None), (["dgl", "pipedream", "1f1b"], "1f1b"):
+            delay = self.rows(*runs, "--loss", "5", "--window", "1")["pipedream"]["delay"]
+            self.assertEqual(delay and delay["reference"], reference)
 
     def test_refused(self):
         self.train("run", {"method.name": "petra", "run.epochs": 1})
