@@ -37,7 +37,8 @@ static petra_status folder_of(const char *path, char **out) {
 }
 
 static petra_status print_method(const void *context, FILE *out) {
-  return petra_describe_method(context, out);
+  PETRA_TRY(petra_describe_method(context, out));
+  return petra_config_print_changes(context, "cluster.message.", (const char *const[]){NULL}, ", ", out);
 }
 
 static petra_status print_network(const void *context, FILE *out) {

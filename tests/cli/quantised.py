@@ -140,6 +140,7 @@ class Quantised(ProgramTest):
         out = self.good("train", *executed.COMMON, *formats("int8", "qsgd:4"), "--output", "run")
         self.assertIn("\nnumbers  fp32, messages int8 up, qsgd:4 down\n", out)
         self.assertIn("\nnumbers  fp32, messages int8 up, qsgd:4 down\n", self.good("inspect", "run"))
+        self.assertIn("cluster.message.up: int8, cluster.message.down: qsgd:4", self.good("list", "run"))
 
     def test_wrong_formats(self):
         for key in "cluster.message.up", "cluster.message.down", "method.keep_precision":
