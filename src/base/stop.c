@@ -72,6 +72,8 @@ static void say(const char *format, va_list arguments) {
 
 void petra_stop_say(const char *format, ...) {
   va_list arguments;
+  if (reported)
+    return; /* petra_stop_end compares its line with the one that was written */
   va_start(arguments, format);
   say(format, arguments);
   va_end(arguments);
@@ -79,10 +81,13 @@ void petra_stop_say(const char *format, ...) {
 
 void petra_stop_end(const char *format, ...) {
   va_list arguments;
+  const char *before = lines[current];
+  const size_t length = strlen(before);
   va_start(arguments, format);
   say(format, arguments);
   va_end(arguments);
-  reported = deferred = 0;
+  reported = reported && length > 0 && strncmp(lines[current], before, length - 1) == 0;
+  deferred = 0;
 }
 
 void petra_stop_forget(void) {

@@ -41,7 +41,7 @@ void petra_stop_defer(bool deferred);
 petra_status petra_stop_requested(void);
 
 /* Ends the run in this process, whichever process received the signal: the end is no longer deferred, and
- * petra_stop_report writes this new line even if a signal has written another one. */
+ * petra_stop_report writes this new line even if a signal has written another one, unless that is its beginning. */
 void petra_stop_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A watchdog ends the process if a library does not return: MPI_Init waits for processes that may hang, MPI_Finalize
