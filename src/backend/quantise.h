@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of messages and of what is kept between F and B: their sizes, and the order of their bytes. element.h
+/* Number formats of messages and of stored inputs and graphs: their sizes, and the order of their bytes. element.h
  * has the arithmetic. A tensor is quantised sample by sample, in the logical order of its elements. Rules, and the
  * sources: docs/semantics/quantisation.md.
  *

@@ -60,7 +60,7 @@ PETRA_CHOICE(petra_backend_kind, PETRA_BACKEND_CHOICES);
   X(PETRA_PRECISION_FP32, "fp32") X(PETRA_PRECISION_FP64, "fp64") X(PETRA_PRECISION_TF32, "tf32") \
   X(PETRA_PRECISION_BF16, "bf16")
 PETRA_CHOICE(petra_precision, PETRA_PRECISION_CHOICES);
-/* Number formats of messages and of what is kept. NATIVE: the elements as they were computed. */
+/* Number formats of messages and of stored inputs and graphs. NATIVE: the elements as they were computed. */
 #define PETRA_FORMAT_CHOICES(X) \
   X(PETRA_FORMAT_NATIVE, "native") X(PETRA_FORMAT_FP32, "fp32") X(PETRA_FORMAT_BF16, "bf16") \
   X(PETRA_FORMAT_FP16, "fp16") X(PETRA_FORMAT_INT8, "int8") X(PETRA_FORMAT_QSGD2, "qsgd:2") \

@@ -57,7 +57,7 @@ def parameter_counts():
         ("resnet", 101, "imagenet", 1000, 44549160)):
         found = sum(map(count, nets.build(family, depth, 64, stem, classes)))
         check(f"{family}-{depth} {stem} {classes} classes: parameters", found == total, str(found))
-    # Those of the authors' release, without the biases of its convolutions (docs/semantics/networks.md).
+    # The counts of the authors' release without the biases of its convolutions (docs/semantics/networks.md).
     for depth, width, kind, total in ((50, 64, {"bottleneck": "variant"}, 27020170), (101, 64, {}, 45311882),
                                       (101, 64, {"bottleneck": "variant"}, 46012298), (20, 128, {"shape": "constant"}, 5918474)):
         found = sum(map(count, nets.build("revnet", depth, width, **kind)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Number formats of messages and of what is kept (backend/quantise.h), in pieces of a sample. */
+/* Number formats of messages and of stored inputs and graphs (backend/quantise.h), in pieces of a sample. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 #include "backend/element.h"
