@@ -39,6 +39,8 @@ PETRA_CHOICE(petra_downsample, PETRA_DOWNSAMPLE_CHOICES);
 PETRA_CHOICE(petra_model_shape, PETRA_SHAPE_CHOICES);
 #define PETRA_BOTTLENECK_CHOICES(X) X(PETRA_BOTTLENECK_STANDARD, "standard") X(PETRA_BOTTLENECK_VARIANT, "variant")
 PETRA_CHOICE(petra_bottleneck, PETRA_BOTTLENECK_CHOICES);
+#define PETRA_COUPLING_CHOICES(X) X(PETRA_COUPLING_ADDITIVE, "additive") X(PETRA_COUPLING_LEAPFROG, "leapfrog")
+PETRA_CHOICE(petra_coupling, PETRA_COUPLING_CHOICES);
 #define PETRA_PARTITION_CHOICES(X) \
   X(PETRA_PARTITION_BLOCK, "block") X(PETRA_PARTITION_BALANCED, "balanced") X(PETRA_PARTITION_LIST, "list")
 PETRA_CHOICE(petra_partition_kind, PETRA_PARTITION_CHOICES);
@@ -208,6 +210,7 @@ typedef struct petra_config {
     int64_t context;         /* token sets: positions of a window */
     int64_t heads;           /* transformers: attention heads */
     int64_t patch;           /* vit, revvit: side of a patch, pixels */
+    petra_coupling coupling; /* reversible transformers */
     char *weights;           /* a weights.h5 to start from, or "" */
     bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */

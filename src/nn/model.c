@@ -27,14 +27,15 @@ static petra_tensor_kind family_reads(petra_family family) {
 static char *details(const petra_config *config, char *text, size_t size) {
   const petra_family family = config->model.family;
   const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
+  const char *coupling = config->model.coupling == PETRA_COUPLING_LEAPFROG ? ", leapfrog coupling" : "";
   if (!families[family].transformer)
     snprintf(text, size, "%s stem%s%s", petra_config_choice_name("model.stem", (int)config->model.stem),
              config->model.shape == PETRA_SHAPE_CONSTANT ? ", constant shape" : "",
              config->model.bottleneck == PETRA_BOTTLENECK_VARIANT ? ", variant bottleneck" : "");
   else if (families[family].tokens)
-    snprintf(text, size, "%lld heads, context %lld", heads, (long long)config->model.context);
+    snprintf(text, size, "%lld heads, context %lld%s", heads, (long long)config->model.context, coupling);
   else
-    snprintf(text, size, "%lld heads, patches of %lld x %lld", heads, patch, patch);
+    snprintf(text, size, "%lld heads, patches of %lld x %lld%s", heads, patch, patch, coupling);
   return text;
 }
 

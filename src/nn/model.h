@@ -91,6 +91,7 @@ typedef struct petra_block {
   int32_t heads;                  /* attention: number of heads */
   bool causal;                    /* attention: a position reads only itself and those before it */
   petra_gelu gelu;                /* GELU: its form */
+  petra_coupling coupling;        /* reversible block of sequences */
   bool averages;                  /* head of sequences: its linear map reads the mean over the positions */
   int32_t rows, patch;            /* embedding: rows of its table; of images: side of a patch, pixels */
 } petra_block;
@@ -105,6 +106,7 @@ typedef struct petra_model {
   petra_model_shape shape;
   bool zero_init_residual;
   int32_t heads, patch;     /* transformers; patch: images; else 0 */
+  petra_coupling coupling;  /* reversible transformers */
   petra_stream_shape input; /* shape of a sample of the data set */
   bool reversible;          /* it has reversible blocks */
   int block_count;          /* blocks of the network */
@@ -187,6 +189,8 @@ typedef struct petra_kernel_list {
  *   batch norm and ReLU    forward 2 reads (statistics, then the result), 1 write; 7 FLOPs an element
  *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
+ *   leapfrog coupling      beside this addition: 2 x1 - x2 or 2 dy1 + dy2, 2 reads, 1 write, 2 FLOPs an element both ways;
+ *                          backward -dy1, 1 read, 1 write, 1 FLOP
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel; an auxiliary head of
  *                          images does its convolutions, batch norms and ReLUs before

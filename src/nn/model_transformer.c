@@ -53,11 +53,18 @@ static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary)
   return block->shape_out;
 }
 
-/* The second layer of F begins with smaller weights, since 2 depth of them are added up (GPT-2). */
+/* Returns the deviation of the initial weights of the second layer of F. They are smaller than others, because the network
+ * adds up the outputs of its n functions F (GPT-2). With the leapfrog coupling the last stream contains the output of
+ * function j, from 0, n - j times. */
+static double second_deviation(const petra_model *model) {
+  const double n = 2.0 * model->depth;
+  const double squares = model->coupling == PETRA_COUPLING_LEAPFROG ? n * (n + 1) * (2 * n + 1) / 6 : n;
+  return PETRA_DEVIATION / sqrt(squares);
+}
+
 static void make_half(petra_model *model, const petra_stream_shape *stream, int number, bool attention) {
   petra_block *block = petra_model_next_block(model);
   const int32_t width = model->width, inner = EXPANSION * width;
-  const double smaller = PETRA_DEVIATION / sqrt(2.0 * model->depth);
   petra_block_set_kind(block, is_reversible(model) ? &petra_revblock_ops : &petra_residual_ops);
   snprintf(block->name, sizeof block->name, "block%d.%s", number, attention ? "attention" : "mlp");
   block->streams_in = block->streams_out = is_reversible(model) ? 2 : 1;
@@ -66,8 +73,9 @@ static void make_half(petra_model *model, const petra_stream_shape *stream, int 
   block->heads = attention ? model->heads : 0;
   block->causal = reads_tokens(model);
   block->gelu = reads_tokens(model) ? PETRA_GELU_TANH : PETRA_GELU_ERF;
+  block->coupling = model->coupling;
   add_layer(block, "ln", attention ? "qkv" : "fc", width, attention ? 3 * width : inner, PETRA_DEVIATION);
-  add_layer(block, "", "proj", attention ? width : inner, width, smaller);
+  add_layer(block, "", "proj", attention ? width : inner, width, second_deviation(model));
 }
 
 static void make_head(const petra_model *model, petra_block *block, const petra_stream_shape *stream) {
@@ -118,6 +126,9 @@ static petra_status check(const petra_config *config, const petra_model *model, 
                                                                                                        NULL};
   PETRA_TRY(petra_model_refuse_keys(config, others));
   PETRA_TRY(petra_model_refuse_keys(config, reads_tokens(model) ? of_tokens : of_images));
+  if (config->model.coupling != PETRA_COUPLING_ADDITIVE && !is_reversible(model))
+    return petra_config_fail(config, "model.coupling", "leapfrog with model.family: %s, which is not reversible",
+                             petra_config_choice_name("model.family", (int)config->model.family));
   if (model->width < 2)
     return petra_config_fail(config, "model.width",
                              "%d feature: a layer norm of one feature gives the same output for every input, so "
@@ -137,6 +148,7 @@ petra_status petra_transformer_make(petra_model *model, const petra_config *conf
   model->classes = reads_tokens(model) ? vocabulary : (int32_t)config->model.classes;
   model->heads = (int32_t)config->model.heads;
   model->patch = reads_tokens(model) ? 0 : (int32_t)config->model.patch;
+  model->coupling = config->model.coupling;
   PETRA_TRY(petra_allocate(&model->blocks, (size_t)(2 * model->depth + 2), sizeof *model->blocks));
   const petra_stream_shape stream = make_embedding(model, vocabulary);
   for (int number = 1; number <= model->depth; number++)
