@@ -14,7 +14,7 @@ static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tenso
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y), done);
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum), done);
   const petra_attention attention = {
-      .qkv = x, .heads = block->heads, .causal = block->causal, .y = *y, .log_sum = log_sum};
+      .qkv = x, .heads = block->heads, .kv_heads = block->heads, .causal = block->causal, .y = *y, .log_sum = log_sum};
   PETRA_TRY_GOTO(status, petra_op_attention_forward(pass->compute->backend, &attention), done);
   if (pass->graph) {
     pass->graph->own[QKV] = petra_tensor_retain(x);
@@ -32,6 +32,7 @@ static petra_status backward(const petra_pass *pass, petra_tensor *dy, petra_ten
                                               .y = graph->units[1].x,
                                               .log_sum = graph->own[LOG_SUM],
                                               .heads = pass->block->heads,
+                                              .kv_heads = pass->block->heads,
                                               .causal = pass->block->causal,
                                               .dy = dy,
                                               .dqkv = *dx};
