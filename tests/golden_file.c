@@ -54,8 +54,10 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
                   {"nesterov", &out->nesterov},
                   {"records", &out->records},
                   {"stages", &out->stages}},
-    optional[] = {
-        {"extra_delay", &out->extra_delay}, {"heads", &out->heads}, {"context", &out->context}, {"patch", &out->patch}};
+    optional[] = {{"extra_delay", &out->extra_delay}, {"heads", &out->heads},
+                  {"context", &out->context},         {"patch", &out->patch},
+                  {"kv_heads", &out->kv_heads},       {"hidden", &out->hidden},
+                  {"rotary_base", &out->rotary_base}};
   const struct {
     const char *name;
     double *value;
@@ -66,7 +68,8 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
     char *value; /* of the size of `downsample` */
   } texts[] = {{"downsample", "conv", out->downsample},       {"shape", "pyramid", out->shape},
                {"bottleneck", "standard", out->bottleneck},   {"message_up", "native", out->message_up},
-               {"message_down", "native", out->message_down}, {"keep_precision", "native", out->keep_precision}};
+               {"message_down", "native", out->message_down}, {"keep_precision", "native", out->keep_precision},
+               {"coupling", "additive", out->coupling}};
   int64_t rows;
   for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
     PETRA_TRY(read_attribute(file, path, integers[i].name, H5T_NATIVE_INT64, integers[i].value));

@@ -40,8 +40,18 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
     SET("model.bottleneck=%s", golden->bottleneck);
     SET("model.classes=%lld", (long long)golden->classes);
   }
-  if (golden->heads > 0)
-    SET("model.heads=%lld", (long long)golden->heads);
+  const struct {
+    const char *key;
+    int64_t value;
+  } numbers[] = {{"heads", golden->heads},
+                 {"kv_heads", golden->kv_heads},
+                 {"hidden", golden->hidden},
+                 {"rotary_base", golden->rotary_base}};
+  for (int i = 0; i < HARNESS_COUNT(numbers); i++)
+    if (numbers[i].value > 0)
+      SET("model.%s=%lld", numbers[i].key, (long long)numbers[i].value);
+  if (strcmp(golden->coupling, "additive") != 0)
+    SET("model.coupling=%s", golden->coupling);
   SET("model.weights=%s/tests/golden/%s", folder(), golden->init);
   SET("method.name=%s", golden->method);
   SET("method.accumulate=%lld", (long long)golden->accumulate);
@@ -246,16 +256,26 @@ START_TEST(transformers) {
                                       "dsp-vit-k1",
                                       "delayed-reversible-revgpt-int8-k1",
                                       "delayed-revgpt-qsgd4-k1",
-                                      "petra-revgpt-mixed-k3"};
+                                      "petra-revgpt-mixed-k3",
+                                      "dsp-llama-k1",
+                                      "ddg-llama-k1",
+                                      "backprop-llama-base-k1",
+                                      "petra-revllama-k3",
+                                      "delayed-revllama-k1",
+                                      "delayed-reversible-revllama-k1",
+                                      "approximate-input-revllama-base-k1",
+                                      "petra-revgpt-leapfrog-k1",
+                                      "petra-revvit-leapfrog-k1",
+                                      "delayed-reversible-revllama-leapfrog-k1"};
   for (int i = 0; i < HARNESS_COUNT(names); i++)
     compare_run(names[i], TOLERANCE_GOLDEN_TRANSFORMERS);
 }
 END_TEST
 
-/* --- transformers with other optimisers: tests/golden/transformers.txt and presets.txt, by
+/* --- transformers with other optimisers: tests/golden/transformers.txt, llamas.txt and presets.txt, by
  * tests/reference/make_transformers.py --- */
 
-enum { SUMS = 4, SUMMED = 256 * 6 /* elements of the largest tensor, a table of embeddings */ };
+enum { SUMS = 4, SUMMED = 256 * 8 /* elements of the largest tensor, a table of embeddings */ };
 
 /* Sums of `count` numbers with signs of chance: those of the generator of make_optimisers.py. */
 static void sum_with_signs(const double *values, int64_t count, double sums[SUMS]) {
@@ -346,6 +366,7 @@ static void compare_file(const char *name, int expected) {
 
 START_TEST(transformers_by_other_optimisers) {
   compare_file("transformers.txt", 35);
+  compare_file("llamas.txt", 11);
 }
 END_TEST
 

@@ -26,13 +26,21 @@ MITIGATIONS = [("lr_rescheduling", 5), ("discrepancy_correction", 0.3), ("spike_
 OPTIMISERS = ["sgd", "sgd", "adamw", "nadamw", "lion", "muon", "basis-rotation", "lars", "adam"]
 
 
+def draw_coupling(r, family):
+    return {"model.coupling": "leapfrog"} if family.startswith("rev") and r.random() < 0.4 else {}
+
+
 def draw_model(r):
     """A network and its samples."""
     if r.random() < 0.5:
-        return {"data.set": "grammar", "model.family": r.choice(["gpt", "revgpt"]), "model.depth": r.choice([1, 2, 3]), "model.width": 8, "model.heads": 2,
-                "model.context": r.choice([5, 8])}
+        found = {"data.set": "grammar", "model.family": r.choice(["gpt", "revgpt", "llama", "revllama"]), "model.depth": r.choice([1, 2, 3]), "model.width": 8,
+                 "model.heads": 2, "model.context": r.choice([5, 8])}
+        if "llama" in found["model.family"]:
+            found.update(r.choice([{}, {"model.kv_heads": 1}, {"model.heads": 4, "model.kv_heads": 2, "model.hidden": 20}]))
+        return {**found, **draw_coupling(r, found["model.family"])}
     if r.random() < 0.2:
-        return {"data.set": "shapes", "model.family": "revvit", "model.depth": 2, "model.width": 8, "model.heads": 2, "model.patch": 8}
+        return {"data.set": "shapes", "model.family": "revvit", "model.depth": 2, "model.width": 8, "model.heads": 2, "model.patch": 8,
+                **draw_coupling(r, "revvit")}
     found = {"data.set": "shapes", "model.family": r.choice(["revnet", "revnet", "resnet"]), "model.width": r.choice([1, 2]),
              "data.augment": r.choice(["[]", "[crop, flip]"]), "data.recalibrate": r.choice([0, 2])}
     others = [{"model.downsample": "invertible"}, {"model.depth": 50, "model.bottleneck": "variant"}, {"model.depth": r.choice([1, 3, 5]), "model.shape": "constant"}]

@@ -78,10 +78,23 @@ RUNS = {
     "dsp-revnet18-narrow-qsgd4-k3": ("revnet", 18, 2, "dsp", 3, 60, 16, 0.02, 1e-10),
     "delayed-revgpt-qsgd4-k1": ("revgpt", 2, 6, "delayed", 1, 60, 8, 0.02, 1e-10),
     "petra-revgpt-mixed-k3": ("revgpt", 2, 6, "petra", 3, 60, 8, 0.02, 1e-10),
+    "dsp-llama-k1": ("llama", 2, 8, "dsp", 1, 60, 8, 0.02, 1e-10),
+    "ddg-llama-k1": ("llama", 2, 8, "ddg", 1, 60, 8, 0.02, 1e-10),
+    "backprop-llama-base-k1": ("llama", 2, 8, "backprop", 1, 60, 8, 0.02, 1e-10),
+    "petra-revllama-k3": ("revllama", 2, 8, "petra", 3, 60, 8, 0.02, 1e-10),
+    "delayed-revllama-k1": ("revllama", 2, 8, "delayed", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revllama-k1": ("revllama", 2, 8, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
+    "approximate-input-revllama-base-k1": ("revllama", 2, 8, "approximate-input", 1, 60, 8, 0.02, 1e-10),
+    "petra-revgpt-leapfrog-k1": ("revgpt", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
+    "petra-revvit-leapfrog-k1": ("revvit", 2, 6, "petra", 1, 60, 8, 0.02, 1e-10),
+    "delayed-reversible-revllama-leapfrog-k1": ("revllama", 2, 8, "delayed-reversible", 1, 60, 8, 0.02, 1e-10),
 }
-# Attributes of transformers, whose tokens are the bytes of the records.
-TOKENS = {"heads": 3, "context": 5, "classes": 256}
-IMAGES = {"heads": 3, "patch": 8}
+# Attributes of transformers by the end of the family's name; tokens are the bytes of the records.
+TRANSFORMERS = {
+    "gpt": {"heads": 3, "context": 5, "classes": 256},
+    "llama": {"heads": 4, "context": 5, "classes": 256, "kv_heads": 2, "hidden": 20},
+    "vit": {"heads": 3, "patch": 8},
+}
 # Attributes of these runs alone.
 LATE = {
     "petra-revnet18-narrow-late-k1": {"extra_delay": 4},
@@ -99,18 +112,19 @@ FORMATS = {
     "delayed-revgpt-qsgd4-k1": ("fp16", "qsgd:4", "qsgd:4"),
     "petra-revgpt-mixed-k3": ("bf16", "qsgd:7", "fp16"),
 }
-# The word of a name and the attribute that the runs with this word have.
+# The word of a name and the attributes that the runs with this word have. A head of two features does not depend on the base.
 OTHER_REVNETS = {"invertible": {"downsample": "invertible"}, "variant": {"bottleneck": "variant"}, "constant": {"shape": "constant"}}
+OTHER_TRANSFORMERS = {"leapfrog": {"coupling": "leapfrog"}, "base": {"heads": 2, "kv_heads": 1, "rotary_base": 100}}
 
 
-def word_of(name):
-    """The word of OTHER_REVNETS in the name of a run, or ""."""
-    return next((word for word in OTHER_REVNETS if word in name.split("-")), "")
+def word_of(name, others):
+    """The word of `others` in the name of a run, or ""."""
+    return next((word for word in others if word in name.split("-")), "")
 
 
 def init_of(name):
     family, depth = RUNS[name][:2]
-    kind = word_of(name) or ("narrow" if name in LATE or "-narrow" in name else "")
+    kind = word_of(name, OTHER_REVNETS) or ("narrow" if name in LATE or "-narrow" in name else "")
     return f"init-{family}{depth if family.endswith('net') else ''}{'-' + kind if kind else ''}.h5"
 
 
@@ -119,9 +133,10 @@ def settings_of(name):
     return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
             "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
-                OTHER_REVNETS.get(word_of(name), {})) | LATE.get(name, {}) | (
+                OTHER_REVNETS.get(word_of(name, OTHER_REVNETS), {})) | LATE.get(name, {}) | (
                 dict(zip(run.FORMATS, FORMATS[name])) if name in FORMATS else {}) | (
-                TOKENS if "gpt" in family else IMAGES if "vit" in family else {})
+                TRANSFORMERS.get(family.removeprefix("rev"), {})) | (
+                OTHER_TRANSFORMERS.get(word_of(name, OTHER_TRANSFORMERS), {}))
 
 
 def flat(weights):
@@ -180,7 +195,7 @@ def make(name, folder, data, fnv1a):
     path = os.path.join(folder, init)
     if not os.path.exists(path):
         store.write(path, store.initial(blocks, SEED),
-                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", *run.OF_REVNETS) + run.TRANSFORMER if n in settings} | {"seed": SEED})
+                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", *run.OF_REVNETS, *run.TRANSFORMER) if n in settings} | {"seed": SEED})
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
     drift, left_out = drift_of(settings, data, start, final)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation; and presets.txt: by
-PACI, and with the optimisers of the release of PETRA's authors.
+"""Remakes tests/golden/transformers.txt: GPTs, ordinary and reversible, trained by AdamW, by Muon and with basis rotation; llamas.txt: Llamas by
+AdamW and Muon; and presets.txt: GPTs by PACI, and with the optimisers of the release of PETRA's authors.
 
     make_transformers.py GOLDEN_FOLDER [FILE ...]
 
@@ -39,12 +39,20 @@ RUNS += [("revgpt", "petra", 3, optimiser) for optimiser in RATES]
 ROTATION, ROTATION_RATE = "basis-rotation", 0.0078125
 # Of the drift: a basis turns by a difference over the distance between eigenvalues, so that rounding grows.
 LIMIT, ROTATION_LIMIT = 1e-12, 3e-11
-ROTATED = [("revgpt", "petra", 1, ROTATION, "both", 10), ("revgpt", "delayed", 1, ROTATION, "smaller", 10), ("revgpt", "petra", 3, ROTATION, "both", 8),
-           ("gpt", "ddg", 1, ROTATION, "smaller", 7), ("gpt", "backprop", 1, ROTATION, "smaller", 10)]
+ROTATED = [(family, method, accumulate, ROTATION, "additive", sides, every) for family, method, accumulate, sides, every in (
+    ("revgpt", "petra", 1, "both", 10), ("revgpt", "delayed", 1, "smaller", 10), ("revgpt", "petra", 3, "both", 8), ("gpt", "ddg", 1, "smaller", 7),
+    ("gpt", "backprop", 1, "smaller", 10))]
 PRESETS = [(family, "paci", accumulate, optimiser) for family in ("gpt", "revgpt") for accumulate in (1, 3) for optimiser in RATES]
 PRESETS += [(family, method, accumulate, optimiser) for optimiser in RELEASE
             for family, method, accumulate in (("revgpt", "petra", 1), ("revgpt", "petra", 3), ("gpt", "paci", 1), ("gpt", "backprop", 1))]
-FILES = {"transformers.txt": RUNS + ROTATED, "presets.txt": PRESETS}
+LLAMA = {"width": 8, "heads": 2, "kv_heads": 1, "hidden": 20, "rotary_base": 100}
+LLAMAS = [("llama", "backprop", 1, "muon"), ("llama", "dsp", 1, "adamw"), ("llama", "delayed", 1, "muon"), ("llama", "ddg", 1, "adamw"),
+          ("revllama", "petra", 1, "adamw"), ("revllama", "petra", 3, "muon"), ("revllama", "delayed-reversible", 1, "adamw"),
+          ("revllama", "approximate-input", 1, "muon")]
+LLAMAS += [("revllama", method, accumulate, optimiser, "leapfrog")
+           for method, accumulate, optimiser in (("petra", 1, "muon"), ("petra", 3, "adamw"), ("delayed-reversible", 1, "muon"))]
+# What a file's runs share, besides SHARED, and its runs.
+FILES = {"transformers.txt": ({}, RUNS + ROTATED), "presets.txt": ({}, PRESETS), "llamas.txt": (LLAMA, LLAMAS)}
 
 
 def signs(seed, count):
@@ -58,9 +66,9 @@ def line(name, value, start):
     return " ".join([f"tensor {name} {moved.size}", *(x.hex() for x in [float(np.linalg.norm(moved)), *sums])])
 
 
-def make(folder, data, family, method, accumulate, optimiser, sides=None, every=None):
-    settings = SHARED | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser,
-                         "lr": (RATES | RELEASE).get(optimiser, ROTATION_RATE)}
+def make(folder, data, shared, family, method, accumulate, optimiser, coupling="additive", sides=None, every=None):
+    settings = SHARED | shared | {"family": family, "method": method, "accumulate": accumulate, "optimiser": optimiser, "coupling": coupling,
+                                  "lr": (RATES | RELEASE).get(optimiser, ROTATION_RATE)}
     if optimiser == "lars":
         settings |= {"momentum": 0.9, "nesterov": False}
     if sides:
@@ -71,6 +79,7 @@ def make(folder, data, family, method, accumulate, optimiser, sides=None, every=
     what = f"model.family={family} method.name={method} method.accumulate={accumulate} optim.name={optimiser} optim.lr={settings['lr']}"
     what += f" optim.rotation_sides={sides} optim.rotation_every={every}" if sides else ""
     what += " run.drain=true" if method == "paci" else ""
+    what += f" model.coupling={coupling}" if coupling != "additive" else ""
     limit = ROTATION_LIMIT if sides else LIMIT
     if not drift <= limit or left_out:
         raise SystemExit(f"make_transformers: {what}: drifts by {drift:.1e}, limit {limit:.1e}; moved by rounding alone: {left_out}")
@@ -83,14 +92,17 @@ def make(folder, data, family, method, accumulate, optimiser, sides=None, every=
 
 def main(folder, *files):
     torch.set_num_threads(1)
-    shared = [f"all model.depth={SHARED['depth']} model.width={SHARED['width']} model.heads={SHARED['heads']} model.context={SHARED['context']}"
-             f" run.max_microbatches={SHARED['microbatches']} data.batch={SHARED['batch']} optim.weight_decay={SHARED['weight_decay']} optim.epsilon={SHARED['epsilon']}"]
+    keys = {"data.batch": SHARED["batch"], "optim.weight_decay": SHARED["weight_decay"], "optim.epsilon": SHARED["epsilon"]}
     with tempfile.TemporaryDirectory() as scratch:
         data = os.path.join(scratch, "data.bin")
         with open(data, "wb") as file:
             file.write(make_data.records(make_data.RECORDS).tobytes())
         for name in files or FILES:
-            lines = shared + [line for case in FILES[name] for line in make(folder, data, *case)]
+            shared, cases = FILES[name]
+            network = {f"model.{key}": value for key, value in (SHARED | shared).items() if key in ("depth", "width", *run.TRANSFORMER)}
+            every = network | {"run.max_microbatches": SHARED["microbatches"]} | keys
+            lines = [" ".join(["all", *(f"{key}={value}" for key, value in every.items())])]
+            lines += [line for case in cases for line in make(folder, data, shared, *case)]
             with open(os.path.join(folder, name), "w", encoding="ascii") as file:
                 file.write("\n".join(lines) + "\n")
 

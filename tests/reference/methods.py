@@ -103,12 +103,11 @@ class Stage:
         p = self.leaves(tensors)
         y1, y2 = ys
         dy1, dy2 = dys
-        undo = self.block.undo
-        x1 = undo(y2.detach()).requires_grad_()
+        x1 = self.block.undo(y2.detach()).requires_grad_()
         f, _ = self.block.branch(p, x1, stats)
-        x2 = undo(y1 - f.detach())
+        x2 = self.block.solve(x1.detach(), y1, f.detach())
         gradients = torch.autograd.grad(f, (x1,) + tuple(p[n] for n in self.names), dy1)
-        return (x1.detach(), x2), (undo(dy2) + gradients[0], undo(dy1)), dict(zip(self.names, gradients[1:])), stats
+        return (x1.detach(), x2), self.block.pull_back(dy1, dy2, gradients[0]), dict(zip(self.names, gradients[1:])), stats
 
     def head(self, xs, labels, tensors=None):
         """Forward, loss and backward in one, with the stage's tensors or others: returns (loss, input gradients, parameter

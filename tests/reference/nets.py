@@ -51,6 +51,18 @@ class Block:
 
     reversible = False
 
+    def undo(self, y):
+        """The inverse, which is also the transpose, of what happens to a stream that is passed on."""
+        return y
+
+    def solve(self, x1, y1, f):
+        """The input x2 of a reversible block, from x1, y1 and f = F(x1)."""
+        return self.undo(y1 - f)
+
+    def pull_back(self, dy1, dy2, df):
+        """The gradients of x1 and x2, from those of the outputs; df: that of x1 through F."""
+        return self.undo(dy2) + df, self.undo(dy1)
+
     def parameters(self):
         return [name for name, _ in self.tensors if trainable(name)]
 
@@ -145,11 +157,7 @@ class RevBlock(Block):
 
     def inverse(self, p, ys):
         y1, y2 = ys
-        return y2, y1 - self.branch(p, y2)[0]
-
-    def undo(self, y):
-        """The inverse, which is also the transpose, of what happens to a stream that is passed on."""
-        return y
+        return y2, self.solve(y2, y1, self.branch(p, y2)[0])
 
 
 class VariantBlock(RevBlock):
@@ -203,7 +211,7 @@ class InvertibleBlock(Block):
     def inverse(self, p, ys):
         y1, y2 = ys
         x1 = self.undo(y2)
-        return x1, self.undo(y1 - self.branch(p, x1)[0])
+        return x1, self.solve(x1, y1, self.branch(p, x1)[0])
 
 
 class ResBlock(Block):

@@ -22,6 +22,7 @@ import methods
 import mitigations
 import run
 import store
+import transformers
 
 TOLERANCE, PER_EPOCH, RECORDS = 1e-8, 4, 300
 PAIRS = {"method_delayed": (0, 1), "method_end_to_end": (0, 2), "delayed_end_to_end": (1, 2)}
@@ -35,14 +36,23 @@ MITIGATIONS = [{"weight_prediction": "velocity"}, {"weight_prediction": "spectra
 
 
 def draw_network(r):
-    family = r.choice(["revnet", "revnet", "resnet", "gpt", "revgpt", "vit", "revvit"])
+    family = r.choice(["revnet", "revnet", "resnet", "gpt", "revgpt", "llama", "revllama", "vit", "revvit"])
     network = {"family": family, "depth": 18, "width": 2, "stem": "cifar", "classes": 10}
-    if family in ("gpt", "revgpt", "vit", "revvit"):
+    if family in transformers.FAMILIES:
         network |= {"depth": r.choice([1, 2, 3]), "width": 8, "heads": 2}
-        network |= {"context": 5, "classes": 256} if "gpt" in family else {"patch": 8}
+        network |= {"context": 5, "classes": 256} if family in transformers.TOKENS else {"patch": 8}
+        if "llama" in family:
+            network |= r.choice([{}, {"kv_heads": 1}, {"heads": 4, "kv_heads": 2}, {"heads": 1}]) | {"hidden": r.choice([12, 20]), "rotary_base": r.choice([10, 10000])}
+        if family.startswith("rev") and r.random() < 0.4:
+            network["coupling"] = "leapfrog"
     elif family == "revnet" and r.random() < 0.3:
         network["downsample"] = "invertible"
     return network
+
+
+def described(network):
+    """The family and its settings."""
+    return " ".join([network["family"]] + [f"{key}={network[key]}" for key in (*run.OF_REVNETS, *run.TRANSFORMER) if key in network and key not in ("context", "patch")])
 
 
 def open_data(network, data, batch):
@@ -67,7 +77,7 @@ class Case:
 
     def name(self):
         order = ", 1f1b-async" if self.drains else f", extra_delay {self.extra_delay}" if self.extra_delay else ""
-        return f"{self.network['family']}, {len(self.blocks)} stages, {self.method}{order}, k = {self.accumulate}, {self.mitigation}"
+        return f"{described(self.network)}, {len(self.blocks)} stages, {self.method}{order}, k = {self.accumulate}, {self.mitigation}"
 
     def __call__(self, microbatch):
         return self.file(microbatch % self.per_epoch)
@@ -134,7 +144,7 @@ def train(program, folder, network, settings):
                  "model.weights": f"{folder}/init.h5", "data.set": "text" if "context" in network else "cifar10", "data.path": f"{folder}/data.bin",
                  "data.shuffle": "false", "data.augment": "[]", "run.epochs": 1000, "run.eval_every": 0, "optim.lr_scaling": "none",
                  "lr.warmup_epochs": 0, "lr.milestones": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
-    settings |= {f"model.{key}": network[key] for key in ("heads", "context", "patch", *run.OF_REVNETS) if key in network}
+    settings |= {f"model.{key}": network[key] for key in (*run.TRANSFORMER, *run.OF_REVNETS) if key in network}
     settings |= {"data.eval_share": 0} if "context" in network else {}
     with open(f"{folder}/config.yaml", "w", encoding="ascii") as file:
         file.write("run: {seed: 1}\n")

@@ -18,7 +18,7 @@ import methods
 import optimisers
 import run
 import store
-from random_probes import draw_network, main, open_data, train
+from random_probes import described, draw_network, main, open_data, train
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "cli"))
 from orders import draw_order  # noqa: E402
@@ -53,7 +53,7 @@ class Case:
 
     def name(self):
         order = "an order from a file" if self.order else f"extra_delay {self.extra_delay}"
-        return f"{self.network['family']}, {len(self.blocks)} stages, {self.method}, {order}, {self.optimiser['optimiser']}, k = {self.accumulate}" + (
+        return f"{described(self.network)}, {len(self.blocks)} stages, {self.method}, {order}, {self.optimiser['optimiser']}, k = {self.accumulate}" + (
             f", {' '.join(self.formats.values())}" if self.formats else "")
 
 

@@ -26,10 +26,14 @@ def arguments():
     p.add_argument("--downsample", choices=("conv", "invertible"), default="conv")
     p.add_argument("--shape", choices=("pyramid", "constant"), default="pyramid")
     p.add_argument("--bottleneck", choices=("standard", "variant"), default="standard")
-    p.add_argument("--classes", type=int, help="default: 10; gpt, revgpt: 256, one for each byte")
+    p.add_argument("--classes", type=int, help="default: 10; of tokens: 256, one for each byte")
     p.add_argument("--heads", type=int, default=0, help="transformers: of attention")
-    p.add_argument("--context", type=int, default=0, help="gpt, revgpt: tokens of a window")
+    p.add_argument("--context", type=int, default=0, help=f"{', '.join(transformers.TOKENS)}: tokens of a window")
     p.add_argument("--patch", type=int, default=0, help="vit, revvit: side of a patch, pixels")
+    p.add_argument("--kv-heads", type=int, default=0, help="llama, revllama: heads of keys and values; default: as many as --heads")
+    p.add_argument("--hidden", type=int, default=0, help="llama, revllama: features in the MLP; default: 8/3 of the width, up to a multiple of 32")
+    p.add_argument("--rotary-base", type=int, default=10000, help="llama, revllama")
+    p.add_argument("--coupling", choices=transformers.COUPLINGS, default="additive", help="revgpt, revllama, revvit: of the streams")
     p.add_argument("--method", choices=methods.METHODS, default="petra")
     p.add_argument("--accumulate", type=int, default=1)
     p.add_argument("--microbatches", type=int, required=True)
@@ -39,7 +43,7 @@ def arguments():
     p.add_argument("--momentum", type=float, default=0.9)
     p.add_argument("--no-nesterov", dest="nesterov", action="store_false")
     p.add_argument("--weight-decay", type=float, default=5e-4)
-    p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order; gpt, revgpt: a file whose bytes are tokens")
+    p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order; of tokens: a file whose bytes they are")
     p.add_argument("--init", help="initial weights; made from --seed where absent")
     p.add_argument("--seed", type=int, default=1, help="of initial weights and of stochastic rounding")
     p.add_argument("--write-init", help="where to write the initial weights")
@@ -72,8 +76,8 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
             "momentum", "nesterov", "weight_decay", "precision")
 
 
-TRANSFORMER = ("heads", "context", "patch")
-# Settings of RevNets that are there only where they differ from these.
+# Settings of transformers and of RevNets that are there only where they differ from these.
+TRANSFORMER = {"heads": 0, "context": 0, "patch": 0, "kv_heads": 0, "hidden": 0, "rotary_base": 10000, "coupling": "additive"}
 OF_REVNETS = {"downsample": "conv", "shape": "pyramid", "bottleneck": "standard"}
 FORMATS = ("message_up", "message_down", "keep_precision")
 
@@ -81,7 +85,7 @@ FORMATS = ("message_up", "message_down", "keep_precision")
 def build(s):
     """The blocks of the network of some settings."""
     if s["family"] in transformers.FAMILIES:
-        return transformers.build(s["family"], s["depth"], s["width"], s["classes"], *(s.get(n, 0) for n in TRANSFORMER))
+        return transformers.build(s["family"], s["depth"], s["width"], s["classes"], **{n: s[n] for n in TRANSFORMER if n in s})
     return nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], **{n: s[n] for n in OF_REVNETS if n in s})
 
 
@@ -118,10 +122,10 @@ def main():
     if a.perturb:
         weights = perturbed(weights, a.perturb)
     settings = {name: getattr(a, name) for name in SETTINGS}
-    settings |= {name: getattr(a, name) for name, default in OF_REVNETS.items() if getattr(a, name) != default}
+    settings |= {name: getattr(a, name) for name, default in (OF_REVNETS | TRANSFORMER).items() if getattr(a, name) != default}
     if a.optimiser != "sgd":
         settings["optimiser"] = a.optimiser
-    settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") + TRANSFORMER if getattr(a, name)}
+    settings |= {name: getattr(a, name) for name in ("extra_delay", "stages") if getattr(a, name)}
     settings |= {name: getattr(a, name) for name in FORMATS if getattr(a, name) != "native"}
     start = time.time()
     final, losses = execute({**settings, "seed": a.seed, "lag_error": a.lag_error, "order": open(a.order).read().splitlines() if a.order else None}, a.data, weights)

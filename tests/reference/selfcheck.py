@@ -3,6 +3,7 @@
 """Checks of the reference itself: counts that the semantics states, identities between methods, and a plain training loop
 over torch.nn modules, written apart from nets.py and methods.py. Prints one line a check; exit code 1 if any fails."""
 
+import math
 import os
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import methods
 import nets
 import optimisers
 import store
+import transformers
 
 FAILED = []
 
@@ -306,6 +308,68 @@ def invertible(batches):
     check("invertible RevNet-18: reversible is backprop", worst < 1e-10, f"{worst:.1e}")
 
 
+# --- Transformers -------------------------------------------------------------------------------------------------
+
+
+def rotary_positions():
+    """Against the formula, element by element; and a product of two rotated vectors depends on the distance of their positions alone."""
+    x = torch.randn(1, 2, 7, 6, dtype=torch.float64)
+    expected = torch.empty_like(x)
+    for t in range(7):
+        for i in range(3):
+            a = t * 50 ** (-2 * i / 6)
+            expected[:, :, t, i] = x[:, :, t, i] * math.cos(a) - x[:, :, t, i + 3] * math.sin(a)
+            expected[:, :, t, i + 3] = x[:, :, t, i + 3] * math.cos(a) + x[:, :, t, i] * math.sin(a)
+    worst = float((transformers.rotate(x, 50) - expected).abs().max())
+    check("rotary positions: the formula", worst < 1e-14, f"{worst:.1e}")
+    q, k = (transformers.rotate(torch.randn(1, 1, 1, 6, dtype=torch.float64).expand(1, 1, 7, 6), 50)[0, 0] for _ in range(2))
+    products = q @ k.T
+    worst = float((products[1:, 1:] - products[:-1, :-1]).abs().max())
+    check("rotary positions: products depend on distances", worst < 1e-14, f"{worst:.1e}")
+
+
+def llamas():
+    """Counts by hand; and two heads of queries that share one of keys and values compute what two equal ones do."""
+    blocks = transformers.build("llama", 2, 12, 50, 6, kv_heads=2)
+    found = [count(b) for b in blocks]
+    half = [12 + (12 + 2 * 2 * 2) * 12 + 12 * 12, 12 + 3 * 32 * 12]
+    check("Llama of width 12: parameters by stage", found == [50 * 12, *half, *half, 12 + 50 * 12], str(found))
+    check("Llama: features in the MLP", [transformers.build("llama", 1, w, 9, 1)[2].tensors[-1][1][1] for w in (96, 128, 4096)] == [256, 352, 10944])
+    few, many = blocks[1], transformers.build("llama", 1, 12, 50, 6)[1]
+    p = store.to_torch(store.initial([few], 1), torch.float64)[0]
+    q, k, v = p["qkv/weight"].split([12, 4, 4])
+    repeated = [part.view(2, 1, 2, 12).expand(2, 3, 2, 12).reshape(12, 12) for part in (k, v)]
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    worst = float((few.branch(p, x)[0] - many.branch({**p, "qkv/weight": torch.cat([q, *repeated])}, x)[0]).abs().max())
+    check("Llama: shared heads of keys and values", worst < 1e-14, f"{worst:.1e}")
+
+
+def reversible_transformers(windows, images):
+    """Blocks invert; `reversible`, by inversion, is backprop, by automatic differentiation; without a rate petra's gradients are exact."""
+    for family, coupling in [(family, coupling) for family in ("revgpt", "revllama", "revvit") for coupling in transformers.COUPLINGS]:
+        tokens = family in transformers.TOKENS
+        batches, size = (windows, {"context": 5}) if tokens else (images, {"patch": 8})
+        size |= {"kv_heads": 1, "hidden": 12} if family == "revllama" else {}
+        blocks = transformers.build(family, 2, 8, 256 if tokens else 10, 2, coupling=coupling, **size)
+        first = store.initial(blocks, 1)
+        start = store.to_torch(first, torch.float64)
+        xs, worst = (batches(0)[0],), 0.0
+        for block, w in zip(blocks[:-1], start):
+            ys = block.forward(w, xs)
+            if block.reversible:
+                worst = max(worst, *(float((p - q).abs().max()) for p, q in zip(block.inverse(w, ys), xs)))
+            xs = ys
+        check(f"{family}, {coupling}: blocks invert", worst < 1e-13, f"{worst:.1e}")
+        a, b = (methods.train(blocks, start, batches, 6, 2, methods.Optimiser(0.02), m)[0] for m in ("backprop", "reversible"))
+        worst = distance_moved(a, b, first)
+        check(f"{family}, {coupling}: reversible is backprop", worst < 1e-10, f"{worst:.1e}")
+        seen, exact = {}, methods.exact_gradient(blocks, start, *batches(0))[1]
+        methods.train(blocks, start, batches, 2 * len(blocks), 1, methods.Optimiser(0.0), "petra",
+                      observe=lambda j, m, g, seen=seen: seen.setdefault((j, m), g))
+        worst = apart([seen[j + 1, 0] for j in range(len(blocks))], exact)
+        check(f"rate 0: petra {family}, {coupling} gives the exact gradient", worst < 1e-11, f"{worst:.1e}")
+
+
 def petra_from_history(batches, downsample="conv"):
     """petra's gradients computed again microbatch by microbatch from the history of every stage's weights."""
     blocks = nets.build("revnet", 18, 4, downsample=downsample)
@@ -449,6 +513,9 @@ def main():
         petra_from_history(batches, "invertible")
         forward_locked_from_history(batches)
         identities(batches)
+        rotary_positions()
+        llamas()
+        reversible_transformers(store.Windows(DATA, 8, 5), store.Records(DATA, 8, torch.float64))
     print(f"{len(FAILED)} failed")
     sys.exit(1 if FAILED else 0)
 
