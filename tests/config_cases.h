@@ -427,7 +427,7 @@ static const struct {
     {"model: {heads: 0}", ":1: model.heads: ", "expected an integer, 1 .. 1024"},
     {"model: {kv_heads: -1}", ":1: model.kv_heads: ", "expected an integer, 0 .. 1024"},
     {"model: {hidden: 65537}", ":1: model.hidden: ", "expected an integer, 0 .. 65536"},
-    {"model: {rotary_base: 0.5}", ":1: model.rotary_base: ", "expected a number, 1 .. 1e+12"},
+    {"model: {rotary_base: 0.5}", ":1: model.rotary_base: ", "expected a number, 1 .. 1000000000000"},
     {"model: {coupling: symplectic}", ":1: model.coupling: ", "expected additive or leapfrog"},
     {"model: {patch: 4097}", ":1: model.patch: ", "expected an integer, 1 .. 4096"},
     {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},

@@ -411,11 +411,11 @@ START_TEST(llama) {
                                      "model.heads=3",      "model.kv_heads=1", "model.context=7"};
   static const struct {
     const char *sets[2], *key, *expected;
-  } refused[] = {{"model.heads=4", "model.kv_heads=3", "model.kv_heads", "expected a divisor of model.heads"},
-                 {"model.width=9", "model.kv_heads=3", "model.heads", "3 heads of 3 features; rotary positions need"},
-                 {"model.family=gpt", "model.kv_heads=1", "model.kv_heads", "model.family: gpt does not use it"},
-                 {"model.family=revgpt", "model.hidden=8", "model.kv_heads", "model.family: revgpt does not use it"},
-                 {"model.coupling=leapfrog", "model.kv_heads=1", "model.coupling", "llama, which is not reversible"}};
+  } refused[] = {{{"model.heads=6", "model.kv_heads=4"}, "model.kv_heads", "expected a divisor of model.heads"},
+                 {{"model.width=9", "model.kv_heads=3"}, "model.heads", "3 heads of 3 features; rotary positions need"},
+                 {{"model.family=gpt", "model.kv_heads=1"}, "model.kv_heads", "model.family: gpt does not use it"},
+                 {{"model.family=revgpt", "model.hidden=8"}, "model.kv_heads", "model.family: revgpt does not use it"},
+                 {{"model.coupling=leapfrog", "model.kv_heads=1"}, "model.coupling", "llama, which is not reversible"}};
   const int64_t parameters[] = {11 * 12, 12 + (12 + 8) * 12 + 144, 12 + 3 * 32 * 12, 12 + 11 * 12};
   const petra_stream_shape input = petra_token_stream(7);
   petra_config *config = load(sets, 6);
@@ -470,11 +470,11 @@ START_TEST(flops_of_transformers) {
     int width, heads, positions, patch;
     int64_t attention, mlp;
     int kv_heads; /* Llama */
-  } networks[] = {{"llama", 12, 3, 7, 0, 6720, 16128, 1},  {"revllama", 12, 3, 7, 0, 9408, 16128, 3},
-                  {"gpt", 12, 3, 7, 0, 9408, 16128},       {"revgpt", 12, 3, 7, 0, 9408, 16128},
-                  {"gpt", 12, 1, 7, 0, 9408, 16128},       {"vit", 12, 3, 6, 2, 8640, 13824},
-                  {"revvit", 8, 4, 4, 3, 2560, 4096},      {"gpt", 2, 1, 1, 0, 40, 64},
-                  {"gpt", 64, 4, 128, 0, 6307840, 8388608}};
+  } networks[] = {{"llama", 12, 3, 7, 0, 6720, 16128, 1},     {"revllama", 12, 3, 7, 0, 9408, 16128, 3},
+                  {"gpt", 12, 3, 7, 0, 9408, 16128, 0},       {"revgpt", 12, 3, 7, 0, 9408, 16128, 0},
+                  {"gpt", 12, 1, 7, 0, 9408, 16128, 0},       {"vit", 12, 3, 6, 2, 8640, 13824, 0},
+                  {"revvit", 8, 4, 4, 3, 2560, 4096, 0},      {"gpt", 2, 1, 1, 0, 40, 64, 0},
+                  {"gpt", 64, 4, 128, 0, 6307840, 8388608, 0}};
   for (int i = 0; i < HARNESS_COUNT(networks); i++) {
     const int width = networks[i].width, positions = networks[i].positions, patch = networks[i].patch;
     const bool tokens = patch == 0;
