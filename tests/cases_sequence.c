@@ -71,6 +71,51 @@ static void layer_norm(cases_run *run, const int *p) {
   cases_expect(run, CASES_layer_norm_backward, dshift, sums + 2 * features, sums + 3 * features, rows);
 }
 
+/* p: n, positions, features; whether y is wanted; whether dx is dy. Layer norm without a mean. */
+static void rms_norm(cases_run *run, const int *p) {
+  const int rows = p[0] * p[1], features = p[2], count = rows * features;
+  cases_tensor x = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
+  cases_tensor scale = cases_input(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
+  petra_tensor *y = p[3] ? inner(run, p[0], p[1], features) : NULL, *deviation = sequence(run, p[0], p[1], 1);
+  petra_tensor *dx = p[4] ? dy.tensor : sequence(run, p[0], p[1], features);
+  petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, features, 1, 1, 1);
+  double *d = cases_array(run, rows), *e = cases_array(run, count), *de = cases_array(run, count);
+  double *of_de = cases_array(run, count), *sums = cases_array(run, features), *of_sums = cases_array(run, features);
+  for (int i = 0; i < rows; i++) {
+    const double *of_x = x.host + i * features, *of_dy = dy.host + i * features;
+    double squares = 0, products = 0, of_products = 0;
+    for (int f = 0; f < features; f++)
+      squares += of_x[f] * of_x[f];
+    d[i] = sqrt(squares / features + PETRA_NORM_EPSILON);
+    for (int f = 0; f < features; f++) {
+      const double product = of_dy[f] * of_x[f] / d[i];
+      products += scale.host[f] * product / features;
+      of_products += fabs(scale.host[f] * product) / features;
+      sums[f] += product;
+      of_sums[f] += fabs(product);
+      e[i * features + f] = scale.host[f] * of_x[f] / d[i];
+    }
+    for (int f = 0; f < features; f++) {
+      const double g = of_dy[f] * scale.host[f], z = of_x[f] / d[i];
+      de[i * features + f] = (g - z * products) / d[i];
+      of_de[i * features + f] = (fabs(g) + fabs(z) * of_products) / d[i];
+    }
+  }
+  const petra_layer_norm_forward f = {.x = x.tensor, .scale = scale.tensor, .y = y, .deviation = deviation};
+  cases_ok(petra_op_layer_norm_forward(run->backend, &f));
+  cases_expect(run, CASES_layer_norm_forward, deviation, d, NULL, features);
+  if (y)
+    cases_expect(run, CASES_layer_norm_forward, y, e, NULL, features);
+  const petra_layer_norm_backward b = {
+      .x = x.tensor, .scale = scale.tensor, .deviation = deviation, .dy = dy.tensor, .dx = dx, .dscale = dscale};
+  if (p[4])
+    cases_changed(run, dx);
+  cases_ok(petra_op_layer_norm_backward(run->backend, &b));
+  cases_expect(run, CASES_layer_norm_backward, dx, de, of_de, features);
+  cases_expect(run, CASES_layer_norm_backward, dscale, sums, of_sums, rows);
+}
+
 /* p: form, kind, shape, what inputs of order 1 are multiplied by, whether dx is dy. */
 static void gelu(cases_run *run, const int *p) {
   const petra_gelu form = (petra_gelu)p[0];
@@ -103,6 +148,64 @@ static void gelu(cases_run *run, const int *p) {
   cases_expect(run, CASES_gelu_backward, dx, de, of_de, 1);
 }
 
+/* p: kind, shape of y, what inputs of order 1 are multiplied by. */
+static void swiglu(cases_run *run, const int *p) {
+  const petra_tensor_kind kind =
+      p[0] == PETRA_TENSOR_SEQUENCE ? cases_inner(run, PETRA_TENSOR_SEQUENCE) : (petra_tensor_kind)p[0];
+  const bool matrix = kind == PETRA_TENSOR_MATRIX;
+  const int features = matrix ? p[2] : p[3], count = p[1] * p[2] * p[3];
+  int wide[3] = {p[1], p[2], p[3]};
+  wide[matrix ? 1 : 2] *= 2;
+  double *host = cases_random(run, 2 * count);
+  for (int i = 0; i < 2 * count; i++)
+    host[i] *= p[4];
+  cases_tensor x = cases_given(run, kind, wide[0], wide[1], wide[2], 1, host);
+  cases_tensor dy = cases_input(run, kind, p[1], p[2], p[3], 1);
+  petra_tensor *y = cases_output(run, kind, p[1], p[2], p[3], 1);
+  petra_tensor *dx = cases_output(run, kind, wide[0], wide[1], wide[2], 1);
+  double *e = cases_array(run, count), *de = cases_array(run, 2 * count);
+  double *of_e = cases_array(run, count), *of_de = cases_array(run, 2 * count);
+  for (int i = 0; i < count; i++) {
+    const int of_gate = i / features * 2 * features + i % features, of_up = of_gate + features;
+    const double g = x.host[of_gate], u = x.host[of_up], d = dy.host[i], s = 1 / (1 + exp(-g));
+    e[i] = g * s * u;
+    de[of_gate] = d * u * (s + g * s * (1 - s));
+    de[of_up] = d * g * s;
+    of_e[i] = fabs(g * u);
+    of_de[of_gate] = fabs(d * u);
+    of_de[of_up] = fabs(d * g);
+  }
+  cases_ok(petra_op_swiglu_forward(run->backend, x.tensor, y));
+  cases_expect(run, CASES_swiglu_forward, y, e, of_e, 1);
+  cases_ok(petra_op_swiglu_backward(run->backend, x.tensor, dy.tensor, dx));
+  cases_expect(run, CASES_swiglu_backward, dx, de, of_de, 1);
+}
+
+/* p: n, positions, heads, width, other columns, base, whether back, whether y is x. */
+static void rotary(cases_run *run, const int *p) {
+  const int positions = p[1], heads = p[2], width = p[3], half = width / 2, columns = heads * width + p[4];
+  cases_tensor x = cases_input(run, cases_inner(run, PETRA_TENSOR_SEQUENCE), p[0], positions, columns, 1);
+  petra_tensor *y = p[7] ? x.tensor : inner(run, p[0], positions, columns);
+  double *e = cases_array(run, y->elements), *of_e = cases_array(run, y->elements);
+  for (int i = 0; i < p[0] * positions * columns; i++) {
+    const int column = i % columns, place = column % width, t = i / columns % positions;
+    if (column >= heads * width) {
+      e[i] = x.host[i];
+      continue;
+    }
+    const double angle = t * pow(p[5], -2.0 * (place % half) / width);
+    const double other = (place < half) == (p[6] != 0) ? sin(angle) : -sin(angle);
+    const double turned = x.host[place < half ? i + half : i - half];
+    e[i] = x.host[i] * cos(angle) + turned * other;
+    of_e[i] = fabs(x.host[i] * cos(angle)) + fabs(turned * other);
+  }
+  const petra_rotary r = {x.tensor, heads, width, p[5], p[6], y};
+  if (p[7])
+    cases_changed(run, y);
+  cases_ok(petra_op_rotary(run->backend, &r));
+  cases_expect(run, CASES_rotary, y, e, of_e, 1);
+}
+
 /* The arrays of one case of attention: what comes out, and what its error is relative to; the y that the backward reads. */
 typedef struct attention_expected {
   double *y, *log_sum, *dqkv, *of_y, *of_log_sum, *of_dqkv;
@@ -119,15 +222,16 @@ typedef struct attention_query {
  * as much. */
 static attention_query score(const petra_attention *a, int number, const double *qkv, double *p,
                              attention_expected *e) {
-  const int positions = a->y->shape[1], features = a->y->shape[2], width = features / a->heads, row = 3 * features;
+  const int positions = a->y->shape[1], features = a->y->shape[2], width = features / a->heads;
   const int head = number % a->heads, at = number / a->heads, first = at / positions * positions;
+  const int row = a->qkv->shape[2], kv_head = head * a->kv_heads / a->heads;
   attention_query s = {.positions = positions,
                        .width = width,
                        .keys = a->causal ? at - first + 1 : positions,
                        .row = row,
                        .q = at * row + head * width,
-                       .k = first * row + features + head * width,
-                       .v = first * row + 2 * features + head * width,
+                       .k = first * row + features + kv_head * width,
+                       .v = first * row + features + (a->kv_heads + kv_head) * width,
                        .out = at * features + head * width,
                        .scale = 1 / sqrt(width),
                        .maximum = 1};
@@ -200,18 +304,19 @@ static const petra_tensor *read_y(cases_run *run, petra_tensor *y, attention_exp
   return given.tensor;
 }
 
-/* p: n, positions, features, heads, causal, what inputs of order 1 are multiplied by. */
+/* p: n, positions, features, heads, heads of keys and values, causal, what inputs of order 1 are multiplied by. */
 static void attention(cases_run *run, const int *p) {
-  const int n = p[0], positions = p[1], features = p[2], heads = p[3], rows = n * positions;
-  double *host = cases_random(run, (int64_t)rows * 3 * features);
-  for (int i = 0; i < rows * 3 * features; i++)
-    host[i] *= p[5];
+  const int n = p[0], positions = p[1], features = p[2], heads = p[3], kv_heads = p[4], rows = n * positions;
+  const int row = features + 2 * kv_heads * (features / heads);
+  double *host = cases_random(run, (int64_t)rows * row);
+  for (int i = 0; i < rows * row; i++)
+    host[i] *= p[6];
   const petra_tensor_kind kind = cases_inner(run, PETRA_TENSOR_SEQUENCE);
-  cases_tensor qkv = cases_given(run, kind, n, positions, 3 * features, 1, host);
+  cases_tensor qkv = cases_given(run, kind, n, positions, row, 1, host);
   cases_tensor dy = cases_input(run, kind, n, positions, features, 1);
   petra_tensor *y = inner(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
-  petra_tensor *dqkv = inner(run, n, positions, 3 * features);
-  const petra_attention a = {qkv.tensor, heads, heads, p[4], y, log_sum};
+  petra_tensor *dqkv = inner(run, n, positions, row);
+  const petra_attention a = {qkv.tensor, heads, kv_heads, p[5], y, log_sum};
   attention_expected e = {.y = cases_array(run, y->elements),
                           .log_sum = cases_array(run, log_sum->elements),
                           .dqkv = cases_array(run, dqkv->elements),
@@ -227,31 +332,37 @@ static void attention(cases_run *run, const int *p) {
   cases_ok(petra_op_attention_forward(run->backend, &a));
   cases_expect(run, CASES_attention_forward, y, e.y, e.of_y, positions);
   cases_expect(run, CASES_attention_forward, log_sum, e.log_sum, e.of_log_sum, positions);
-  const petra_attention_backward b = {qkv.tensor, y_read, log_sum, heads, heads, p[4], dy.tensor, dqkv};
+  const petra_attention_backward b = {qkv.tensor, y_read, log_sum, heads, kv_heads, p[5], dy.tensor, dqkv};
   cases_ok(petra_op_attention_backward(run->backend, &b));
-  cases_expect(run, CASES_attention_backward, dqkv, e.dqkv, e.of_dqkv, positions);
+  cases_expect(run, CASES_attention_backward, dqkv, e.dqkv, e.of_dqkv, positions * heads / kv_heads);
 }
 
-/* p: n, positions, features, rows of the table, rows of the positions. Tokens are no input that may be NaN. */
+/* p: n, positions, features, rows of the table, rows of the positions (0: there are none). Tokens are no input that may be NaN. */
 static void embed(cases_run *run, const int *p) {
   const int rows = p[0] * p[1], features = p[2];
   petra_tensor *tokens = sequence(run, p[0], p[1], 1), *y = sequence(run, p[0], p[1], features);
   cases_tensor table = cases_input(run, PETRA_TENSOR_MATRIX, p[3], features, 1, 1);
-  cases_tensor positions = cases_input(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1);
+  cases_tensor positions = {0};
+  if (p[4] > 0)
+    positions = cases_input(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1);
   cases_tensor dy = cases_input(run, PETRA_TENSOR_SEQUENCE, p[0], p[1], features, 1);
   petra_tensor *dtable = cases_output(run, PETRA_TENSOR_MATRIX, p[3], features, 1, 1);
-  petra_tensor *dpositions = cases_output(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1);
+  petra_tensor *dpositions = p[4] > 0 ? cases_output(run, PETRA_TENSOR_MATRIX, p[4], features, 1, 1) : NULL;
   double *token = cases_array(run, rows), *e = cases_array(run, y->elements), *of_e = cases_array(run, y->elements);
   double *dt = cases_array(run, dtable->elements), *of_dt = cases_array(run, dtable->elements);
-  double *dp = cases_array(run, dpositions->elements), *of_dp = cases_array(run, dpositions->elements);
+  double *dp = cases_array(run, (int64_t)p[4] * features), *of_dp = cases_array(run, (int64_t)p[4] * features);
   for (int i = 0; i < rows; i++) {
     token[i] = i % 3 == 0 ? p[3] - 1 : i * 5 % p[3]; /* the last one often; some never */
     for (int c = 0; c < features; c++) {
       const int in_table = (int)token[i] * features + c, in_positions = i % p[1] * features + c, at = i * features + c;
-      e[at] = table.host[in_table] + positions.host[in_positions];
-      of_e[at] = fabs(table.host[in_table]) + fabs(positions.host[in_positions]);
+      e[at] = table.host[in_table];
+      of_e[at] = fabs(table.host[in_table]);
       dt[in_table] += dy.host[at];
       of_dt[in_table] += fabs(dy.host[at]);
+      if (p[4] == 0)
+        continue;
+      e[at] += positions.host[in_positions];
+      of_e[at] += fabs(positions.host[in_positions]);
       dp[in_positions] += dy.host[at];
       of_dp[in_positions] += fabs(dy.host[at]);
     }
@@ -261,7 +372,8 @@ static void embed(cases_run *run, const int *p) {
   cases_expect(run, CASES_embed_forward, y, e, of_e, 1);
   cases_ok(petra_op_embed_backward(run->backend, tokens, dy.tensor, dtable, dpositions));
   cases_expect(run, CASES_embed_backward, dtable, dt, of_dt, rows);
-  cases_expect(run, CASES_embed_backward, dpositions, dp, of_dp, p[0]);
+  if (dpositions)
+    cases_expect(run, CASES_embed_backward, dpositions, dp, of_dp, p[0]);
 }
 
 /* p: n, height, width, size. */
@@ -326,17 +438,40 @@ const cases_entry cases_sequence[] = {
     CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_MATRIX, 7, 33, 1, 40, true),
     CASE(gelu, PETRA_GELU_TANH, PETRA_TENSOR_SEQUENCE, 3, 70, 80, 8, false), /* split among threads */
     CASE(gelu, PETRA_GELU_ERF, PETRA_TENSOR_SEQUENCE, 3, 70, 80, 8, false),
-    CASE(attention, 1, 1, 1, 1, true, 1),
-    CASE(attention, 2, 1, 6, 3, false, 1),
-    CASE(attention, 2, 5, 12, 1, true, 1),
-    CASE(attention, 3, 7, 21, 3, true, 2),
-    CASE(attention, 3, 7, 21, 3, false, 2),
-    CASE(attention, 1, 17, 16, 1, false, 6), /* scores of order 100 */
-    CASE(attention, 1, 130, 48, 3, true, 1), /* more positions than a tile has */
-    CASE(attention, 1, 130, 40, 1, false, 1),
+    CASE(rms_norm, 1, 1, 1, true, false),
+    CASE(rms_norm, 1, 1, 17, true, true),
+    CASE(rms_norm, 3, 5, 20, true, false),
+    CASE(rms_norm, 2, 7, 33, false, true),
+    CASE(rms_norm, 3, 70, 96, true, false), /* split among threads */
+    CASE(swiglu, PETRA_TENSOR_SEQUENCE, 1, 1, 1, 1),
+    CASE(swiglu, PETRA_TENSOR_SEQUENCE, 3, 5, 17, 8),
+    CASE(swiglu, PETRA_TENSOR_MATRIX, 7, 33, 1, 300),   /* beyond the range of exp in f32 */
+    CASE(swiglu, PETRA_TENSOR_SEQUENCE, 3, 70, 80, 4),  /* split among threads */
+    CASE(swiglu, PETRA_TENSOR_SEQUENCE, 1, 1, 4100, 4), /* a row longer than a chunk */
+    CASE(rotary, 1, 1, 1, 2, 0, 10000, false, false),
+    CASE(rotary, 2, 5, 3, 4, 0, 10000, false, true),
+    CASE(rotary, 2, 7, 3, 6, 5, 100, true, false),
+    CASE(rotary, 2, 7, 3, 6, 5, 100, false, true),
+    CASE(rotary, 3, 70, 5, 34, 34, 500000, false, false), /* split among threads */
+    CASE(rotary, 3, 70, 5, 34, 34, 10000, true, true),
+    CASE(attention, 1, 1, 1, 1, 1, true, 1),
+    CASE(attention, 2, 1, 6, 3, 3, false, 1),
+    CASE(attention, 2, 5, 12, 1, 1, true, 1),
+    CASE(attention, 3, 7, 21, 3, 3, true, 2),
+    CASE(attention, 3, 7, 21, 3, 3, false, 2),
+    CASE(attention, 1, 17, 16, 1, 1, false, 6), /* scores of order 100 */
+    CASE(attention, 1, 130, 48, 3, 3, true, 1), /* more positions than a tile has */
+    CASE(attention, 1, 130, 40, 1, 1, false, 1),
+    CASE(attention, 2, 1, 6, 3, 1, false, 1),
+    CASE(attention, 3, 7, 24, 6, 2, true, 2),
+    CASE(attention, 3, 7, 24, 6, 3, false, 2),
+    CASE(attention, 2, 130, 24, 4, 1, true, 1),
+    CASE(attention, 1, 70, 24, 4, 2, false, 1),
     CASE(embed, 1, 1, 1, 1, 1),
     CASE(embed, 3, 5, 17, 11, 8),
+    CASE(embed, 3, 5, 17, 11, 0),
     CASE(embed, 2, 70, 128, 65, 70), /* split among threads */
+    CASE(embed, 2, 70, 128, 65, 0),
     CASE(patches, 1, 1, 1, 1),
     CASE(patches, 3, 4, 6, 2),
     CASE(patches, 2, 12, 9, 3),

@@ -3,32 +3,47 @@
 #include "cuda_rig.h"
 
 typedef struct attention_case {
-  int n, t, heads, d;
+  int n, t, heads, kv_heads, d;
   bool causal;
   float *qkv, *dy, *y, *log_sum, *dqkv;
 } attention_case;
 
-static attention_case make_case(int n, int t, int heads, int d, bool causal, double deviation) {
-  const int rows = n * t, c = heads * d;
+static attention_case make_case(int n, int t, int heads, int kv_heads, int d, bool causal, double deviation) {
+  const int rows = n * t, c = heads * d, row = c + 2 * kv_heads * d;
   return (attention_case){.n = n,
                           .t = t,
                           .heads = heads,
+                          .kv_heads = kv_heads,
                           .d = d,
                           .causal = causal,
-                          .qkv = rig_normal(rows * 3 * c, 1, 0.1, deviation),
+                          .qkv = rig_normal(rows * row, 1, 0.1, deviation),
                           .dy = rig_normal(rows * c, 2, 0.1, 1),
                           .y = rig_empty(rows * c),
                           .log_sum = rig_empty(rows * heads),
-                          .dqkv = rig_empty(rows * 3 * c)};
+                          .dqkv = rig_empty(rows * row)};
+}
+
+/* The columns of qkv. */
+static int row_of(const attention_case *s) {
+  return (s->heads + 2 * s->kv_heads) * s->d;
 }
 
 static void launch(const attention_case *s) {
   const int rows = s->n * s->t, c = s->heads * s->d;
-  const cuda_attention_args a = {s->qkv, s->dy,    s->y,     s->log_sum, s->dqkv,  s->n,
-                                 s->t,   s->heads, s->heads, s->d,       s->causal};
+  const cuda_attention_args a = {.qkv = s->qkv,
+                                 .dy = s->dy,
+                                 .y = s->y,
+                                 .log_sum = s->log_sum,
+                                 .dqkv = s->dqkv,
+                                 .n = s->n,
+                                 .t = s->t,
+                                 .heads = s->heads,
+                                 .kv_heads = s->kv_heads,
+                                 .d = s->d,
+                                 .causal = s->causal};
   RIG_LAUNCH(cuda_attention_forward_launch, &a, 0, FLOATS(s->y, rows * c), FLOATS(s->log_sum, rows * s->heads));
   RIG_LAUNCH(cuda_attention_backward_launch, &a, cuda_attention_backward_scratch(s->n, s->t, s->heads),
-             FLOATS(s->dqkv, rows * 3 * c));
+             FLOATS(s->dqkv, rows * row_of(s)));
 }
 
 /* Within `tolerance` of the largest number that is expected; NaN where NaN is. */
@@ -48,10 +63,10 @@ static void agree(const char *what, const petra_tensor *expected, const float *g
 /* Scores of order 1 to 10 are off by some units in the last place of f32, and a weight is off by as much of itself. */
 static void compare(const attention_case *s, double tolerance) {
   const int c = s->heads * s->d;
-  const petra_tensor *qkv = SEQUENCE(s->n, s->t, 3 * c, s->qkv);
+  const petra_tensor *qkv = SEQUENCE(s->n, s->t, row_of(s), s->qkv);
   const petra_attention forward = {.qkv = qkv,
                                    .heads = s->heads,
-                                   .kv_heads = s->heads,
+                                   .kv_heads = s->kv_heads,
                                    .causal = s->causal,
                                    .y = SEQUENCE(s->n, s->t, c, NULL),
                                    .log_sum = SEQUENCE(s->n, s->t, s->heads, NULL)};
@@ -59,10 +74,10 @@ static void compare(const attention_case *s, double tolerance) {
                                              .y = forward.y,
                                              .log_sum = forward.log_sum,
                                              .heads = s->heads,
-                                             .kv_heads = s->heads,
+                                             .kv_heads = s->kv_heads,
                                              .causal = s->causal,
                                              .dy = SEQUENCE(s->n, s->t, c, s->dy),
-                                             .dqkv = SEQUENCE(s->n, s->t, 3 * c, NULL)};
+                                             .dqkv = SEQUENCE(s->n, s->t, row_of(s), NULL)};
   ck_assert_int_eq(rig_ref->ops->attention_forward(rig_ref, &forward), PETRA_OK);
   ck_assert_int_eq(rig_ref->ops->attention_backward(rig_ref, &backward), PETRA_OK);
   agree("y", forward.y, s->y, tolerance);
@@ -71,11 +86,13 @@ static void compare(const attention_case *s, double tolerance) {
 }
 
 START_TEST(attentions) {
-  static const int sizes[][4] = {{1, 1, 1, 1},   {2, 7, 3, 5},    {1, 64, 2, 8},
-                                 {1, 65, 1, 33}, {1, 130, 1, 70}, {3, 2, 2, 64}}; /* n, t, heads, d */
+  static const int sizes[][5] = {
+      {1, 1, 1, 1, 1},  {2, 7, 3, 3, 5}, {1, 64, 2, 2, 8},  {1, 65, 1, 1, 33}, {1, 130, 1, 1, 70},
+      {3, 2, 2, 2, 64}, {2, 7, 6, 2, 5}, {1, 130, 4, 1, 7}, {1, 65, 4, 2, 70}, /* n, t, heads, kv_heads, d */
+  };
   for (int k = 0; k < HARNESS_COUNT(sizes); k++)
     for (int causal = 0; causal < 2; causal++) {
-      const attention_case s = make_case(sizes[k][0], sizes[k][1], sizes[k][2], sizes[k][3], causal, 1);
+      const attention_case s = make_case(sizes[k][0], sizes[k][1], sizes[k][2], sizes[k][3], sizes[k][4], causal, 1);
       launch(&s);
       compare(&s, 4e-6);
       rig_end();
@@ -86,7 +103,7 @@ END_TEST
 /* Scores up to some hundreds: the maximum goes up from tile to tile, and what was summed before comes to nothing. */
 START_TEST(large_scores) {
   for (int causal = 0; causal < 2; causal++) {
-    const attention_case s = make_case(1, 150, 1, 4, causal, 1);
+    const attention_case s = make_case(1, 150, 1, 1, 4, causal, 1);
     for (int i = 0; i < s.t * 3 * s.d; i++)
       if (i % (3 * s.d) < 2 * s.d) /* q and k, not v */
         s.qkv[i] *= (float)(i / (3 * s.d)) / 8;
@@ -103,7 +120,7 @@ START_TEST(special_values) {
   static const float values[] = {NAN, INFINITY};
   for (int part = 0; part < 4; part++)
     for (int k = 0; k < 4; k++) {
-      const attention_case s = make_case(1, T, 1, D, k / 2, 1);
+      const attention_case s = make_case(1, T, 1, 1, D, k / 2, 1);
       if (part < 3)
         s.qkv[PLACE * 3 * D + part * D + 1] = values[k % 2];
       else
@@ -118,7 +135,7 @@ END_TEST
 /* Every score of the first tile is -infinity for some queries: what comes after it counts alone. For the others it is NaN. */
 START_TEST(tiles_of_nothing) {
   for (int causal = 0; causal < 2; causal++) {
-    const attention_case s = make_case(1, 70, 1, 3, causal, 1);
+    const attention_case s = make_case(1, 70, 1, 1, 3, causal, 1);
     for (int t = 0; t < 64; t++)
       s.qkv[t * 9 + 3] = -INFINITY;
     launch(&s);

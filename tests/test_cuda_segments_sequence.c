@@ -77,6 +77,7 @@ static void go_forward(petra_backend *backend, petra_tensor *const *t) {
                                                                         .mean = t[MEAN],
                                                                         .deviation = t[DEVIATION]}));
   must(petra_op_linear_forward(backend, &project));
+  must(petra_op_rotary(backend, &(petra_rotary){t[QKV], 2 * HEADS, FEATURES / HEADS, 10000, false, t[QKV]}));
   must(petra_op_attention_forward(
       backend,
       &(petra_attention){
@@ -97,6 +98,7 @@ static void go_backward(petra_backend *backend, petra_tensor *const *t) {
                                                                         .causal = true,
                                                                         .dy = t[DATTENDED],
                                                                         .dqkv = t[DQKV]}));
+  must(petra_op_rotary(backend, &(petra_rotary){t[DQKV], 2 * HEADS, FEATURES / HEADS, 10000, true, t[DQKV]}));
   must(petra_op_linear_backward_data(backend, t[DQKV], t[QKV_W], t[DNORMED]));
   must(petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){.x = t[EMBEDDED],
                                                                           .scale = t[SCALE],

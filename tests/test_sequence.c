@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of transformers: backward against finite differences, and what is refused. */
+/* The operations of transformers: backward against finite differences, values at the edges, and what is refused. */
 #include "op_gradients.h"
 
 #include <math.h>
@@ -23,6 +23,7 @@ typedef struct part {
   petra_linear_forward linear;
   petra_layer_norm_forward norm;
   petra_attention attention;
+  petra_rotary rotary;
   petra_gelu form;
   petra_tensor *x, *y, *tokens, *table, *positions;
   petra_cross_entropy loss;
@@ -77,6 +78,22 @@ START_TEST(layer_norm) {
 }
 END_TEST
 
+START_TEST(rms_norm) {
+  open_backend();
+  part p = {
+      .r = sequence(2, 3, 5),
+      .norm = {.x = sequence(2, 3, 5), .scale = vector(5), .y = sequence(2, 3, 5), .deviation = sequence(2, 3, 1)}};
+  petra_tensor *dx = like(p.r), *dscale = vector(5);
+  norm_loss(&p);
+  const petra_layer_norm_backward b = {
+      .x = p.norm.x, .scale = p.norm.scale, .deviation = p.norm.deviation, .dy = p.r, .dx = dx, .dscale = dscale};
+  cases_ok(petra_op_layer_norm_backward(backend, &b));
+  check_gradient("rms_norm dx", norm_loss, &p, (petra_tensor *)p.norm.x, dx);
+  check_gradient("rms_norm dscale", norm_loss, &p, (petra_tensor *)p.norm.scale, dscale);
+  close_backend();
+}
+END_TEST
+
 static double gelu_loss(void *context) {
   part *p = context;
   cases_ok(petra_op_gelu_forward(backend, p->form, p->x, p->y));
@@ -96,6 +113,39 @@ START_TEST(gelu) {
 }
 END_TEST
 
+static double swiglu_loss(void *context) {
+  part *p = context;
+  cases_ok(petra_op_swiglu_forward(backend, p->x, p->y));
+  return weighted(p->r, p->y);
+}
+
+START_TEST(swiglu) {
+  open_backend();
+  part p = {.x = sequence(2, 3, 14), .y = sequence(2, 3, 7), .r = sequence(2, 3, 7)};
+  petra_tensor *dx = like(p.x);
+  cases_ok(petra_op_scale(backend, 3, p.x));
+  cases_ok(petra_op_swiglu_backward(backend, p.x, p.r, dx));
+  check_gradient("swiglu", swiglu_loss, &p, p.x, dx);
+  close_backend();
+}
+END_TEST
+
+static double rotary_loss(void *context) {
+  part *p = context;
+  cases_ok(petra_op_rotary(backend, &p->rotary));
+  return weighted(p->r, p->rotary.y);
+}
+
+START_TEST(rotary) {
+  open_backend();
+  petra_tensor *x = sequence(2, 5, 15), *dx = like(x);
+  part p = {.r = sequence(2, 5, 15), .rotary = {x, 2, 6, 100, false, like(x)}};
+  cases_ok(petra_op_rotary(backend, &(petra_rotary){p.r, 2, 6, 100, true, dx}));
+  check_gradient("rotary", rotary_loss, &p, x, dx);
+  close_backend();
+}
+END_TEST
+
 static double attention_loss(void *context) {
   part *p = context;
   cases_ok(petra_op_attention_forward(backend, &p->attention));
@@ -103,13 +153,15 @@ static double attention_loss(void *context) {
 }
 
 START_TEST(attention) {
-  for (int causal = 0; causal < 2; causal++) {
+  static const int kv_heads[] = {4, 2, 1};
+  for (int k = 0; k < 2 * HARNESS_COUNT(kv_heads); k++) {
+    const int kv = kv_heads[k / 2], causal = k % 2;
     open_backend();
-    petra_tensor *qkv = sequence(2, 4, 18);
-    part p = {.r = sequence(2, 4, 6), .attention = {qkv, 3, 3, causal, sequence(2, 4, 6), sequence(2, 4, 3)}};
+    petra_tensor *qkv = sequence(2, 4, 8 + 4 * kv);
+    part p = {.r = sequence(2, 4, 8), .attention = {qkv, 4, kv, causal, sequence(2, 4, 8), sequence(2, 4, 4)}};
     petra_tensor *dqkv = like(qkv);
     attention_loss(&p);
-    const petra_attention_backward b = {qkv, p.attention.y, p.attention.log_sum, 3, 3, causal, p.r, dqkv};
+    const petra_attention_backward b = {qkv, p.attention.y, p.attention.log_sum, 4, kv, causal, p.r, dqkv};
     cases_ok(petra_op_attention_backward(backend, &b));
     check_gradient(causal ? "attention, causal" : "attention", attention_loss, &p, qkv, dqkv);
     close_backend();
@@ -133,6 +185,9 @@ START_TEST(embed) {
   cases_ok(petra_op_embed_backward(backend, p.tokens, p.r, dtable, dpositions));
   check_gradient("embed dtable", embed_loss, &p, p.table, dtable);
   check_gradient("embed dpositions", embed_loss, &p, p.positions, dpositions);
+  p.positions = NULL;
+  cases_ok(petra_op_embed_backward(backend, p.tokens, p.r, dtable, NULL));
+  check_gradient("embed dtable without positions", embed_loss, &p, p.table, dtable);
   close_backend();
 }
 END_TEST
@@ -172,13 +227,77 @@ START_TEST(cross_entropy) {
 }
 END_TEST
 
-/* --- refusals --- */
-
 static void open_kind(petra_backend_kind kind) {
   open_backend();
   petra_backend_destroy(backend);
   cases_ok(petra_backend_create(kind, PETRA_PRECISION_FP32, 1, true, &backend));
 }
+
+/* --- values --- */
+
+static const petra_backend_kind kinds[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU};
+
+/* Feature i of a head is turned with feature i + width / 2, by the position times base^(-2 i / width); computed by hand. */
+START_TEST(rotary_layout) {
+  static const double x[] = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5};
+  static const double expected[] = {1,
+                                    2,
+                                    3,
+                                    4,
+                                    5, /* cos 1, sin 1; cos 0.01, sin 0.01; the same of 2 and 0.02 */
+                                    1 * 0.5403023058681398 - 3 * 0.8414709848078965,
+                                    2 * 0.9999500004166653 - 4 * 0.009999833334166665,
+                                    3 * 0.5403023058681398 + 1 * 0.8414709848078965,
+                                    4 * 0.9999500004166653 + 2 * 0.009999833334166665,
+                                    5,
+                                    1 * -0.4161468365471424 - 3 * 0.9092974268256817,
+                                    2 * 0.9998000066665778 - 4 * 0.01999866669333308,
+                                    3 * -0.4161468365471424 + 1 * 0.9092974268256817,
+                                    4 * 0.9998000066665778 + 2 * 0.01999866669333308,
+                                    5};
+  for (int k = 0; k < HARNESS_COUNT(kinds); k++) {
+    double found[15];
+    open_kind(kinds[k]);
+    petra_tensor *t = sequence(1, 3, 5), *turned = like(t);
+    upload(t, x);
+    cases_ok(petra_op_rotary(backend, &(petra_rotary){t, 1, 4, 10000, false, turned}));
+    download(turned, found);
+    for (int i = 0; i < 15; i++)
+      cases_require(fabs(found[i] - expected[i]) < 1e-6, "[%d]: %.9g, expected %.9g", i, found[i], expected[i]);
+    cases_ok(petra_op_rotary(backend, &(petra_rotary){turned, 1, 4, 10000, true, turned}));
+    download(turned, found);
+    for (int i = 0; i < 15; i++)
+      cases_require(fabs(found[i] - x[i]) < 2e-6, "[%d] and back: %.9g, expected %.9g", i, found[i], x[i]);
+    close_backend();
+  }
+}
+END_TEST
+
+/* Gates beyond the range of exp: SiLU is 0 or the gate, and its derivative 0 or 1. */
+START_TEST(swiglu_extremes) {
+  static const double x[] = {-3e38, -1e4, -89, 89, 1e4, 3e38, 1, 1, 1, 1, 1, 1}, ones[] = {1, 1, 1, 1, 1, 1};
+  for (int k = 0; k < HARNESS_COUNT(kinds); k++) {
+    double y[6], gradient[12];
+    open_kind(kinds[k]);
+    petra_tensor *t = sequence(1, 1, 12), *out = sequence(1, 1, 6), *dy = like(out), *dx = like(t);
+    upload(t, x);
+    upload(dy, ones);
+    cases_ok(petra_op_swiglu_forward(backend, t, out));
+    cases_ok(petra_op_swiglu_backward(backend, t, dy, dx));
+    download(out, y);
+    download(dx, gradient);
+    for (int i = 0; i < 6; i++) {
+      const double expected = i < 3 ? 0 : (double)(float)x[i];
+      cases_require(fabs(y[i] - expected) < 1e-30 && fabs(gradient[6 + i] - expected) < 1e-30, "%g: %g, %g", x[i], y[i],
+                    gradient[6 + i]);
+      cases_require(fabs(gradient[i] - (i >= 3)) < 1e-30, "derivative at %g: %g", x[i], gradient[i]);
+    }
+    close_backend();
+  }
+}
+END_TEST
+
+/* --- refusals --- */
 
 #define REFUSED ck_assert_refused
 
@@ -218,9 +337,11 @@ static void refuse_linear(petra_backend_kind kind) {
 
 static void refuse_others(petra_backend_kind kind) {
   open_kind(kind);
-  petra_tensor *x = sequence(2, 3, 6), *y = sequence(2, 3, 6), *three = sequence(2, 3, 18), *m = matrix(4, 6);
+  petra_tensor *x = sequence(2, 3, 6), *y = sequence(2, 3, 6), *three = sequence(2, 3, 18),
+               *twelve = sequence(2, 3, 12), *m = matrix(4, 6);
   petra_tensor *one = sequence(2, 3, 1), *other = sequence(2, 3, 1), *v = vector(6), *v2 = vector(6);
-  petra_tensor *table = matrix(2, 6), *image = drawn(PETRA_TENSOR_ACTIVATION, 2, 3, 4, 6), *turned = sequence(3, 2, 6);
+  petra_tensor *table = matrix(2, 6), *single = vector(1), *image = drawn(PETRA_TENSOR_ACTIVATION, 2, 3, 4, 6),
+               *turned = sequence(3, 2, 6);
   REFUSED(SHAPE, "layer_norm_forward: shift is a matrix",
           petra_op_layer_norm_forward(backend, &(petra_layer_norm_forward){x, v, m, y, one, other}));
   REFUSED(SHAPE, "layer_norm_forward: mean is a sequence",
@@ -231,6 +352,14 @@ static void refuse_others(petra_backend_kind kind) {
           petra_op_layer_norm_forward(backend, &(petra_layer_norm_forward){x, v, v2, x, one, other}));
   REFUSED(INTERNAL, "layer_norm_backward: the output dx is the same tensor as x",
           petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){x, v, one, other, y, x, v2, v}));
+  REFUSED(INTERNAL, "layer_norm_forward: shift without mean, expected both or neither",
+          petra_op_layer_norm_forward(backend, &(petra_layer_norm_forward){x, v, v2, y, NULL, other}));
+  REFUSED(INTERNAL, "layer_norm_forward: the output y is the same tensor as deviation",
+          petra_op_layer_norm_forward(backend, &(petra_layer_norm_forward){one, single, NULL, other, NULL, other}));
+  REFUSED(INTERNAL, "layer_norm_backward: dshift without mean, expected both or neither",
+          petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){x, v, NULL, other, y, y, v2, v}));
+  REFUSED(INTERNAL, "layer_norm_backward: tensor dshift is missing",
+          petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){x, v, one, other, y, y, v2, NULL}));
   REFUSED(INTERNAL, "layer_norm_backward: the output dscale is the same tensor as dshift",
           petra_op_layer_norm_backward(backend, &(petra_layer_norm_backward){x, v, one, other, y, y, v2, v2}));
   REFUSED(SHAPE, "gelu_forward: y is a sequence of shape (3, 2, 6, 1)",
@@ -244,10 +373,34 @@ static void refuse_others(petra_backend_kind kind) {
   REFUSED(SHAPE,
           "attention_forward: qkv is a sequence of shape (2, 3, 6, 1), expected a sequence of shape (2, 3, 18, 1)",
           petra_op_attention_forward(backend, &(petra_attention){x, 1, 1, true, y, one}));
+  REFUSED(SHAPE, "attention_forward: 2 heads of keys and values, expected a divisor of 3 heads",
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 2, true, y, one}));
+  REFUSED(SHAPE, "attention_forward: 0 heads of keys and values",
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 0, true, y, one}));
+  REFUSED(SHAPE,
+          "attention_forward: qkv is a sequence of shape (2, 3, 18, 1), expected a sequence of shape (2, 3, 10, 1)",
+          petra_op_attention_forward(backend, &(petra_attention){three, 3, 1, true, y, one}));
   REFUSED(SHAPE, "attention_forward: log_sum is a sequence",
           petra_op_attention_forward(backend, &(petra_attention){three, 2, 2, true, y, one}));
   REFUSED(INTERNAL, "attention_backward: the output dqkv is the same tensor as qkv",
           petra_op_attention_backward(backend, &(petra_attention_backward){three, y, one, 1, 1, true, x, three}));
+  REFUSED(SHAPE, "rotary: heads of 3 features, expected an even number",
+          petra_op_rotary(backend, &(petra_rotary){x, 2, 3, 10000, false, y}));
+  REFUSED(SHAPE, "rotary: heads of 0 features", petra_op_rotary(backend, &(petra_rotary){x, 2, 0, 10000, false, y}));
+  REFUSED(SHAPE, "rotary: 4 heads of 2 features, expected at least 1 head and at most 6 features in all",
+          petra_op_rotary(backend, &(petra_rotary){x, 4, 2, 10000, false, y}));
+  REFUSED(SHAPE, "rotary: 0 heads", petra_op_rotary(backend, &(petra_rotary){x, 0, 2, 10000, false, y}));
+  REFUSED(INTERNAL, "rotary: the base is 0, expected a number above 0",
+          petra_op_rotary(backend, &(petra_rotary){x, 3, 2, 0, false, y}));
+  REFUSED(INTERNAL, "rotary: the base is nan", petra_op_rotary(backend, &(petra_rotary){x, 3, 2, NAN, false, y}));
+  REFUSED(SHAPE, "rotary: y is a sequence of shape (3, 2, 6, 1)",
+          petra_op_rotary(backend, &(petra_rotary){x, 3, 2, 10000, false, turned}));
+  REFUSED(SHAPE, "swiglu_forward: x has 1 features, expected an even number", petra_op_swiglu_forward(backend, one, y));
+  REFUSED(SHAPE, "swiglu_forward: y is a sequence of shape (2, 3, 6, 1), expected a sequence of shape (2, 3, 3, 1)",
+          petra_op_swiglu_forward(backend, x, y));
+  REFUSED(SHAPE, "swiglu_backward: dy is a sequence", petra_op_swiglu_backward(backend, x, y, three));
+  REFUSED(INTERNAL, "swiglu_backward: the output dx is the same tensor as x",
+          petra_op_swiglu_backward(backend, twelve, y, twelve));
   REFUSED(SHAPE, "embed_forward: tokens is a sequence", petra_op_embed_forward(backend, x, m, m, y));
   REFUSED(SHAPE, "embed_forward: positions has 2 rows, expected one for each of 3 positions",
           petra_op_embed_forward(backend, one, m, table, y));
@@ -283,7 +436,6 @@ static void refuse_tokens(petra_backend_kind kind) {
 }
 
 START_TEST(refusals) {
-  static const petra_backend_kind kinds[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU};
   for (int i = 0; i < HARNESS_COUNT(kinds); i++) {
     refuse_linear(kinds[i]);
     refuse_others(kinds[i]);
@@ -293,6 +445,8 @@ START_TEST(refusals) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {linear, layer_norm, gelu, attention, embed, mean_positions, cross_entropy, refusals};
+  const TTest *const tests[] = {linear,        layer_norm,      rms_norm, gelu,           swiglu,
+                                rotary,        attention,       embed,    mean_positions, cross_entropy,
+                                rotary_layout, swiglu_extremes, refusals};
   return harness_run("sequence", tests, HARNESS_COUNT(tests));
 }

@@ -477,9 +477,9 @@ PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
   cuda_attention_values dk, dv, products;
   cuda_attention_clear(&dk);
   cuda_attention_clear(&dv);
-  for (int32_t head = 0; head < a.group; head++, place.head++) {
-    const cuda_attention_rows queries = cuda_attention_rows_of(a, place, a.a.qkv, CUDA_ATTENTION_Q);
-    const cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, CUDA_ATTENTION_Y);
+  cuda_attention_rows queries = cuda_attention_rows_of(a, place, a.a.qkv, CUDA_ATTENTION_Q);
+  cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, CUDA_ATTENTION_Y);
+  for (int32_t head = 0; head < a.group; head++) {
     for (int32_t query = a.a.causal ? first : 0; query < a.a.t; query += CUDA_ATTENTION_TILE) {
       const bool diagonal = a.a.causal && query == first;
       const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL, query, first, false};
@@ -490,8 +490,11 @@ PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
       cuda_attention_weigh_gradients(a, place, pairs, &products);
       cuda_attention_add(place, pairs.part, cuda_attention_from(queries, query), &dk);
     }
+    queries.data += a.a.d;
+    gradients.data += a.a.d;
+    place.head++;
   }
-  place.head -= a.group; /* the first again */
+  place.head--; /* one of the group */
   cuda_attention_store(a, place, &dk, a.a.dqkv, CUDA_ATTENTION_K);
   cuda_attention_store(a, place, &dv, a.a.dqkv, CUDA_ATTENTION_V);
 }

@@ -3,6 +3,7 @@
 #include "backend/cuda/grid.h"
 
 #include "backend/cuda/narrow.h"
+#include "backend/cuda/tile.h"
 #include "backend/element.h"
 
 #include <string.h>
@@ -196,32 +197,59 @@ PETRA_KERNEL(cuda_gelu_kernel, const cuda_gelu_args a) {
 
 CUDA_GRID_LAUNCH(gelu, a->count)
 
-/* SwiGLU and its backward. */
+/* SwiGLU and its backward. A thread stays with one feature and goes through rows (tile.h). */
 
-PETRA_KERNEL(cuda_swiglu_kernel, const cuda_swiglu_args a) {
-  const int64_t step = cuda_grid_step(), count = a.rows * a.features;
-  for (int64_t first = cuda_grid_first(); first < count; first += CUDA_GRID_BATCH * step) {
-    float gate[CUDA_GRID_BATCH], up[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      const int64_t i = first + k * step, at = i + i / a.features * a.features; /* a row of x has two of y */
-      gate[k] = i < count ? a.x[at] : 0;
-      up[k] = i < count ? a.x[at + a.features] : 0;
-      dy[k] = a.dy && i < count ? a.dy[i] : 0;
+typedef struct cuda_swiglu_work {
+  cuda_tile tile;
+  cuda_swiglu_args a;
+} cuda_swiglu_work;
+
+PETRA_DEVICE void cuda_swiglu(const cuda_swiglu_work a, bool backward) {
+  const cuda_place place = cuda_tile_place(a.tile);
+  const int64_t features = a.a.features, rows = place.active ? a.a.rows : 0;
+  const float *x = a.a.x + place.channel;
+  float *out = a.a.out + place.channel;
+  for (int64_t first = place.pixel; first < rows; first += CUDA_TILE_BATCH * place.step) {
+    float gate[CUDA_TILE_BATCH], up[CUDA_TILE_BATCH], dy[CUDA_TILE_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
+      const int64_t row = first + k * place.step;
+      gate[k] = row < rows ? x[2 * row * features] : 0;
+      up[k] = row < rows ? x[(2 * row + 1) * features] : 0;
+      dy[k] = backward && row < rows ? a.a.dy[row * features + place.channel] : 0;
     }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
-      const int64_t i = first + k * step, at = i + i / a.features * a.features;
+    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) {
+      const int64_t row = first + k * place.step;
       const double sigmoid = petra_element_sigmoid(gate[k]);
-      if (i < count && !a.dy)
-        a.out[i] = (float)(gate[k] * sigmoid * up[k]);
-      if (i < count && a.dy) {
-        a.out[at] = (float)((double)dy[k] * up[k] * petra_element_silu_derivative(gate[k], sigmoid));
-        a.out[at + a.features] = (float)((double)dy[k] * gate[k] * sigmoid);
+      if (row >= rows)
+        continue;
+      if (!backward) {
+        out[row * features] = (float)(gate[k] * sigmoid * up[k]);
+        continue;
       }
+      out[2 * row * features] = (float)((double)dy[k] * up[k] * petra_element_silu_derivative(gate[k], sigmoid));
+      out[(2 * row + 1) * features] = (float)((double)dy[k] * gate[k] * sigmoid);
     }
   }
 }
 
-CUDA_GRID_LAUNCH(swiglu, a->rows * a->features)
+PETRA_KERNEL(cuda_swiglu_kernel, const cuda_swiglu_work a) {
+  cuda_swiglu(a, false);
+}
+
+PETRA_KERNEL(cuda_swiglu_backward_kernel, const cuda_swiglu_work a) {
+  cuda_swiglu(a, true);
+}
+
+petra_status cuda_swiglu_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_swiglu_args *a = (const cuda_swiglu_args *)arguments;
+  const cuda_swiglu_work work = {cuda_tile_flat(a->rows, a->features, CUDA_TILE_BATCH), *a};
+  const int64_t blocks = cuda_tile_blocks(&work.tile);
+  if (a->dy)
+    PETRA_LAUNCH_FLAT(lane, cuda_swiglu_backward_kernel, blocks, CUDA_TILE_THREADS, work);
+  else
+    PETRA_LAUNCH_FLAT(lane, cuda_swiglu_kernel, blocks, CUDA_TILE_THREADS, work);
+  return cuda_launched("swiglu");
+}
 
 /* Rotary positions. A thread computes the angle of a pair of features of a row, and turns that pair of every head. Neighbouring
  * threads have neighbouring pairs. It copies its share of the other columns. */
