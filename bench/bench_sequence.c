@@ -109,10 +109,11 @@ static void attention_half(const bench *b, const operands *o, double *step_s) {
   MEASURE("qkv data", BLOCKS, petra_op_linear_backward_data(b->backend, o->qkv, o->w_qkv, o->d));
   MEASURE("qkv weights", BLOCKS, petra_op_linear_backward_weights(b->backend, o->n, o->qkv, o->w_qkv, o->b_qkv));
   MEASURE("attention forward", BLOCKS,
-          petra_op_attention_forward(b->backend, &(petra_attention){o->qkv, o->s->heads, true, o->n, o->log_sum}));
+          petra_op_attention_forward(b->backend,
+                                     &(petra_attention){o->qkv, o->s->heads, o->s->heads, true, o->n, o->log_sum}));
   MEASURE("attention backward", BLOCKS,
-          petra_op_attention_backward(
-              b->backend, &(petra_attention_backward){o->qkv, o->n, o->log_sum, o->s->heads, true, o->m, o->dqkv}));
+          petra_op_attention_backward(b->backend, &(petra_attention_backward){o->qkv, o->n, o->log_sum, o->s->heads,
+                                                                              o->s->heads, true, o->m, o->dqkv}));
   if (o->n->kind != o->x->kind)
     MEASURE("stream rounded", 2 * BLOCKS, petra_op_copy(b->backend, o->y, o->m));
   MEASURE("out forward, add", BLOCKS,

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT on the CPU beside PyTorch: gpt_table.py BUILD TEXT --peer PYTHON [--epochs N] [--rounds N] [--write bench/RESULTS.md]
+"""A GPT, or a Llama, on the CPU beside PyTorch: gpt_table.py BUILD TEXT --peer PYTHON [--family gpt|llama] [--epochs N] [--rounds N]
+[--write bench/RESULTS.md]
 
-BUILD is a folder with ./petra and ./bench/bench_tick. Four blocks of width 128, 4 heads, context 128, 16 windows of the bytes of TEXT a
-microbatch, back-propagation with AdamW, in petra and in PyTorch (peer_pytorch_gpt.py: the same initial weights and windows), eager.
+BUILD is a folder with ./petra and ./bench/bench_tick. Four blocks of width 128, 4 heads (of a Llama 2 of keys and values, and 352 hidden
+features), context 128, 16 windows of the bytes of TEXT a microbatch, back-propagation with AdamW, in petra and in PyTorch (peer_pytorch_gpt.py: the same initial weights and windows), eager.
 Ticks: processes one after the other, N rounds of all, each the median of so many ticks; printed are medians of the rounds, the least and
 the largest. Nothing else should run meanwhile. --epochs: also trains for so many (warm-up of one, then half a cosine) and
 prints losses; 0: not. --write puts both in the place of what is between the marks in that file."""
@@ -21,13 +22,14 @@ from cpu_table import HERE, replace_between_marks
 PEER = os.path.join(HERE, "peer_pytorch_gpt.py")
 OURS, THEIRS = "petra", "PyTorch"
 BATCH, CONTEXT, DEPTH, WIDTH, HEADS, RATE = 16, 128, 4, 128, 4, 1e-3
+LLAMA = {"model.kv_heads": 2, "model.hidden": 352}
 
 
 def settings(o, precision):
-    values = {"data.set": "text", "data.path": os.path.abspath(o.text), "data.batch": BATCH, "model.family": "gpt", "model.depth": DEPTH,
+    values = {"data.set": "text", "data.path": os.path.abspath(o.text), "data.batch": BATCH, "model.family": o.family, "model.depth": DEPTH,
               "model.width": WIDTH, "model.heads": HEADS, "model.context": CONTEXT, "method.name": "backprop", "optim.name": "adamw",
               "optim.lr": RATE, "optim.lr_scaling": "none", "device.backend": "cpu", "device.threads": o.threads,
-              "device.precision": precision}
+              "device.precision": precision, **(LLAMA if o.family == "llama" else {})}
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
@@ -38,7 +40,7 @@ def run(command):
 def peer(o, precision, *more):
     numbers = {"batch": BATCH, "context": CONTEXT, "depth": DEPTH, "width": WIDTH, "heads": HEADS, "lr": RATE, "threads": o.threads}
     options = [word for key, value in numbers.items() for word in (f"--{key}", str(value))]
-    out = run([o.peer, "-W", "ignore", PEER, o.text, "--precision", precision, "--fused", *options, *map(str, more)])
+    out = run([o.peer, "-W", "ignore", PEER, o.text, "--family", o.family, "--precision", precision, "--fused", *options, *map(str, more)])
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -100,6 +102,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("text")
     parser.add_argument("--peer", required=True, help="a Python that has PyTorch")
+    parser.add_argument("--family", default="gpt", choices=("gpt", "llama"))
     parser.add_argument("--precisions", default="fp32,bf16", type=lambda text: text.split(","))
     parser.add_argument("--write", metavar="FILE", help="a page with the marks, such as bench/RESULTS.md")
     for name, value in (("rounds", 3), ("ticks", 50), ("threads", len(os.sched_getaffinity(0))), ("epochs", 0)):
@@ -108,7 +111,7 @@ def main():
     text = "\n".join((ticks(o) if o.rounds else []) + (losses(o) if o.epochs else []))
     print(text)
     if o.write:
-        replace_between_marks(o.write, "gpt_table.py", text)
+        replace_between_marks(o.write, f"gpt_table.py, {o.family}", text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains petra's `gpt` in PyTorch, eager, by plain back-propagation with AdamW, as `petra train` does with the same numbers:
+"""Trains petra's `gpt` or `llama` in PyTorch, eager, by plain back-propagation with AdamW, as `petra train` does with the same numbers:
 
-    peer_pytorch_gpt.py TEXT [--precision fp32|bf16] [--epochs N] [--microbatches N] [--threads N] ...
+    peer_pytorch_gpt.py TEXT [--family gpt|llama] [--precision fp32|bf16] [--epochs N] [--microbatches N] [--threads N] ...
 
 The network is made of PyTorch's own modules and scaled_dot_product_attention; bf16 is autocast with weights in float. Initial weights
 and the windows of every epoch are those of petra: both come from the same counter-based streams (src/base/rng.h), so that losses can be
@@ -101,49 +101,81 @@ class Text:
 
 # --- the network ---
 
-class Half(torch.nn.Module):
-    """x + F(LN x): attention, or a perceptron with one hidden layer."""
+def make_norm(o):
+    return (torch.nn.RMSNorm if o.family == "llama" else torch.nn.LayerNorm)(o.width, NORM_EPSILON)
 
-    def __init__(self, width, heads, attention):
+
+def rotation(o):
+    """The cosines and sines of rotary positions, (T, d)."""
+    width = o.width // o.heads
+    angles = torch.arange(o.context)[:, None] * 10000.0 ** (-torch.arange(0, width, 2) / width)
+    return torch.cat((angles, angles), 1).cos(), torch.cat((angles, angles), 1).sin()
+
+
+class Half(torch.nn.Module):
+    """x + F(norm x): attention, or a perceptron with one hidden layer."""
+
+    def __init__(self, o, attention):
         super().__init__()
-        first, second = (3 * width, width) if attention else (4 * width, 4 * width)
-        self.ln = torch.nn.LayerNorm(width, NORM_EPSILON)
-        self.first, self.proj = torch.nn.Linear(width, first), torch.nn.Linear(second, width)
-        self.heads, self.attention = heads, attention
+        llama, width = o.family == "llama", o.width
+        self.heads, self.kv_heads, self.attention, self.llama = o.heads, o.kv_heads if llama else o.heads, attention, llama
+        inner = o.hidden if llama else 4 * width
+        first, second = (width + 2 * self.kv_heads * width // o.heads, width) if attention else ((1 + llama) * inner, inner)
+        self.ln = make_norm(o)
+        self.first, self.proj = torch.nn.Linear(width, first, bias=not llama), torch.nn.Linear(second, width, bias=not llama)
+        if llama and attention:
+            self.cosine, self.sine = rotation(o)
+
+    def rotate(self, x):
+        a, b = x.chunk(2, 3)
+        return x * self.cosine + torch.cat((-b, a), 3) * self.sine
+
+    def attend(self, h, shape):
+        width = shape[2] // self.heads
+        parts = h.split([shape[2], self.kv_heads * width, self.kv_heads * width], 2)
+        q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in parts)
+        if self.llama:
+            q, k = self.rotate(q).to(v.dtype), self.rotate(k).to(v.dtype)
+        h = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.kv_heads < self.heads)
+        return h.transpose(1, 2).reshape(shape)
 
     def forward(self, x):
         h = self.first(self.ln(x))
         if self.attention:
-            q, k, v = (part.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for part in h.split(x.shape[2], 2))
-            h = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+            h = self.attend(h, x.shape)
+        elif self.llama:
+            gate, factor = h.chunk(2, 2)
+            h = F.silu(gate) * factor
         else:
             h = F.gelu(h, approximate="tanh")
         return x + self.proj(h)
 
 
-class GPT(torch.nn.Module):
+class Network(torch.nn.Module):
     def __init__(self, o):
         super().__init__()
-        self.tokens, self.positions = torch.nn.Embedding(VOCABULARY, o.width), torch.nn.Embedding(o.context, o.width)
-        self.halves = torch.nn.ModuleList(Half(o.width, o.heads, i % 2 == 0) for i in range(2 * o.depth))
-        self.ln, self.fc = torch.nn.LayerNorm(o.width, NORM_EPSILON), torch.nn.Linear(o.width, VOCABULARY, bias=False)
+        self.tokens = torch.nn.Embedding(VOCABULARY, o.width)
+        self.positions = torch.nn.Embedding(o.context, o.width) if o.family == "gpt" else None
+        self.halves = torch.nn.ModuleList(Half(o, i % 2 == 0) for i in range(2 * o.depth))
+        self.ln, self.fc = make_norm(o), torch.nn.Linear(o.width, VOCABULARY, bias=False)
         self.initialise(o)
 
     @torch.no_grad()
     def initialise(self, o):
         """Weights N(0, 0.02^2), those of second layers divided by the root of 2 depth; biases 0. A tensor's stream is numbered by its
         block, from 1, and its place in it."""
-        smaller = DEVIATION / math.sqrt(2 * o.depth)
-        drawn = [(1, 0, self.tokens, DEVIATION), (1, 1, self.positions, DEVIATION), (2 * o.depth + 2, 2, self.fc, DEVIATION)]
+        smaller, of_norm = DEVIATION / math.sqrt(2 * o.depth), 2 if self.positions else 1  # parameters of a norm
+        drawn = [(1, 0, self.tokens, DEVIATION), (2 * o.depth + 2, of_norm, self.fc, DEVIATION)]
+        drawn += [(1, 1, self.positions, DEVIATION)] if self.positions else []
         for block, half in enumerate(self.halves, 2):
-            drawn += [(block, 2, half.first, DEVIATION), (block, 4, half.proj, smaller)]
+            drawn += [(block, of_norm, half.first, DEVIATION), (block, 2 * of_norm, half.proj, smaller)]
         for block, place, module, deviation in drawn:
             module.weight.copy_(normal(o.seed, 256 * block + place, module.weight.shape, deviation))
             if getattr(module, "bias", None) is not None:
                 module.bias.zero_()
 
     def forward(self, tokens, labels):
-        x = self.tokens(tokens) + self.positions.weight
+        x = self.tokens(tokens) + (self.positions.weight if self.positions else 0)
         for half in self.halves:
             x = half(x)
         return F.cross_entropy(self.fc(self.ln(x)).float().flatten(0, 1), labels.flatten())
@@ -162,7 +194,7 @@ def rate(o, index, batches):
 
 class Trainer:
     def __init__(self, o):
-        self.o, self.text, self.network = o, Text(o), GPT(o)
+        self.o, self.text, self.network = o, Text(o), Network(o)
         parameters = list(self.network.parameters())
         groups = [{"params": [p for p in parameters if p.dim() > 1]}, {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0}]
         self.optimiser = torch.optim.AdamW(groups, o.lr, weight_decay=o.weight_decay, fused=o.fused or None)
@@ -210,8 +242,9 @@ class Trainer:
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("text")
+    p.add_argument("--family", default="gpt", choices=("gpt", "llama"))
     p.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    for name, value in (("epochs", 1), ("batch", 16), ("context", 128), ("depth", 4), ("width", 128), ("heads", 4), ("threads", 2), ("seed", 1),
+    for name, value in (("epochs", 1), ("batch", 16), ("context", 128), ("depth", 4), ("width", 128), ("heads", 4), ("kv-heads", 2), ("hidden", 352), ("threads", 2), ("seed", 1),
                         ("warmup-epochs", 0), ("schedule-epochs", 0), ("microbatches", 0)):
         p.add_argument(f"--{name}", default=value, type=int)
     for name, value in (("lr", 1e-3), ("weight-decay", 0.01), ("eval-share", 0.1)):

@@ -41,6 +41,9 @@
   X(gelu_backward, 16)          /* the same; two parts, of which the second is up to 2.5 for x of order 3 */           \
   X(attention_forward, 8)       /* two sums, exp of what is off by the first, which the scale has */                   \
   X(attention_backward, 16)     /* probabilities found again from log_sum, which is rounded; four sums */              \
+  X(rotary, 2)                  /* cosine and sine, products and their sum rounded: half an epsilon each */            \
+  X(swiglu_forward, 4)          /* exp within two units of the last place, a sum, a quotient, two products */          \
+  X(swiglu_backward, 8)         /* the same; the derivative, which is up to 1.1, has three more operations */          \
   X(embed_forward, 1)           /* one sum */                                                                          \
   X(embed_backward, 4)          /* sums of a few gradients */                                                          \
   X(patches, 0)                 /* moves */                                                                            \

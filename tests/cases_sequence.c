@@ -211,7 +211,7 @@ static void attention(cases_run *run, const int *p) {
   cases_tensor dy = cases_input(run, kind, n, positions, features, 1);
   petra_tensor *y = inner(run, n, positions, features), *log_sum = sequence(run, n, positions, heads);
   petra_tensor *dqkv = inner(run, n, positions, 3 * features);
-  const petra_attention a = {qkv.tensor, heads, p[4], y, log_sum};
+  const petra_attention a = {qkv.tensor, heads, heads, p[4], y, log_sum};
   attention_expected e = {.y = cases_array(run, y->elements),
                           .log_sum = cases_array(run, log_sum->elements),
                           .dqkv = cases_array(run, dqkv->elements),
@@ -227,7 +227,7 @@ static void attention(cases_run *run, const int *p) {
   cases_ok(petra_op_attention_forward(run->backend, &a));
   cases_expect(run, CASES_attention_forward, y, e.y, e.of_y, positions);
   cases_expect(run, CASES_attention_forward, log_sum, e.log_sum, e.of_log_sum, positions);
-  const petra_attention_backward b = {qkv.tensor, y_read, log_sum, heads, p[4], dy.tensor, dqkv};
+  const petra_attention_backward b = {qkv.tensor, y_read, log_sum, heads, heads, p[4], dy.tensor, dqkv};
   cases_ok(petra_op_attention_backward(run->backend, &b));
   cases_expect(run, CASES_attention_backward, dqkv, e.dqkv, e.of_dqkv, positions);
 }

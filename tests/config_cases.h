@@ -41,7 +41,11 @@ static const char defaults[] = "run:\n"
                                "  classes: 10\n"
                                "  context: 128\n"
                                "  heads: 4\n"
+                               "  kv_heads: 0\n"
+                               "  hidden: 0\n"
+                               "  rotary_base: 10000\n"
                                "  patch: 4\n"
+                               "  coupling: additive\n"
                                "  weights: \"\"\n"
                                "  new_head: false\n"
                                "  zero_init_residual: false\n"
@@ -220,7 +224,11 @@ static const char changed[] =
     "  classes: 100000\n"
     "  context: 65536\n"
     "  heads: 1024\n"
+    "  kv_heads: 7\n"
+    "  hidden: 65536\n"
+    "  rotary_base: 1\n"
     "  patch: 4096\n"
+    "  coupling: leapfrog\n"
     "  weights: \"010\"\n"
     "  new_head: true\n"
     "  zero_init_residual: true\n"
@@ -417,6 +425,10 @@ static const struct {
     {"model: {depth: 1001}", ":1: model.depth: ", "expected an integer, 1 .. 1000"},
     {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected an integer"},
     {"model: {heads: 0}", ":1: model.heads: ", "expected an integer, 1 .. 1024"},
+    {"model: {kv_heads: -1}", ":1: model.kv_heads: ", "expected an integer, 0 .. 1024"},
+    {"model: {hidden: 65537}", ":1: model.hidden: ", "expected an integer, 0 .. 65536"},
+    {"model: {rotary_base: 0.5}", ":1: model.rotary_base: ", "expected a number, 1 .. 1000000000000"},
+    {"model: {coupling: symplectic}", ":1: model.coupling: ", "expected additive or leapfrog"},
     {"model: {patch: 4097}", ":1: model.patch: ", "expected an integer, 1 .. 4096"},
     {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},
     {"model: {classes: 1}", ":1: model.classes: ", "2 .. 100000"},

@@ -60,19 +60,35 @@ static inline petra_model make_constant(int depth, int width, const char *stem, 
   return make_revnet(depth, width, stem, classes, image, "model.shape=constant");
 }
 
+/* Returns whether a family of transformers reads tokens. */
+static inline bool family_reads_tokens(const char *family) {
+  return strstr(family, "gpt") || strstr(family, "llama");
+}
+
 /* A transformer of 2 blocks, width 6, 3 heads: windows of 5 tokens with a vocabulary of 11, or images of 4 x 6 pixels in
- * patches of 2 x 2. */
+ * patches of 2 x 2. The heads of a Llama share keys and values, and its MLPs have 7 hidden features. */
 enum { TRANSFORMER_CONTEXT = 5, TRANSFORMER_VOCABULARY = 11 };
-static inline petra_model make_transformer(const char *family) {
-  char text[64];
-  const bool tokens = strstr(family, "gpt") != NULL;
-  const char *const sets[] = {text, "model.depth=2", "model.width=6", "model.heads=3",
-                              tokens ? "model.context=5" : "model.patch=2"};
+static inline petra_model make_coupled(const char *family, const char *coupling) {
+  char text[2][64];
+  const bool tokens = family_reads_tokens(family);
+  const char *const sets[] = {text[0],
+                              text[1],
+                              "model.depth=2",
+                              "model.width=6",
+                              "model.heads=3",
+                              tokens ? "model.context=5" : "model.patch=2",
+                              "model.kv_heads=1",
+                              "model.hidden=7"};
   const petra_stream_shape input = tokens ? petra_token_stream(TRANSFORMER_CONTEXT) : petra_image_stream(4, 6);
   petra_model model;
-  snprintf(text, sizeof text, "model.family=%s", family);
-  petra_config *config = load(sets, 5);
+  snprintf(text[0], sizeof text[0], "model.family=%s", family);
+  snprintf(text[1], sizeof text[1], "model.coupling=%s", coupling);
+  petra_config *config = load(sets, strstr(family, "llama") ? 8 : 6);
   ck_assert_int_eq(petra_model_init(&model, config, &input, tokens ? TRANSFORMER_VOCABULARY : 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
+}
+
+static inline petra_model make_transformer(const char *family) {
+  return make_coupled(family, "additive");
 }

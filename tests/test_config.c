@@ -434,7 +434,7 @@ START_TEST(bases) {
   ck_assert_str_eq(c->run.name, "b");
   ck_assert(c->lr.milestones.count == 1 && c->lr.milestones.values[0] == 1);
   char *text = printed(c); /* whole: no base is left */
-  ck_assert_ptr_null(strstr(text, "base"));
+  ck_assert_ptr_null(strstr(text, "\nbase:"));
   ck_assert_ptr_nonnull(strstr(text, "  batch: 6\n"));
   free(text);
   petra_config_fail(c, "data.limit", "x");

@@ -24,7 +24,8 @@ static attention_case make_case(int n, int t, int heads, int d, bool causal, dou
 
 static void launch(const attention_case *s) {
   const int rows = s->n * s->t, c = s->heads * s->d;
-  const cuda_attention_args a = {s->qkv, s->dy, s->y, s->log_sum, s->dqkv, s->n, s->t, s->heads, s->d, s->causal};
+  const cuda_attention_args a = {s->qkv, s->dy,    s->y,     s->log_sum, s->dqkv,  s->n,
+                                 s->t,   s->heads, s->heads, s->d,       s->causal};
   RIG_LAUNCH(cuda_attention_forward_launch, &a, 0, FLOATS(s->y, rows * c), FLOATS(s->log_sum, rows * s->heads));
   RIG_LAUNCH(cuda_attention_backward_launch, &a, cuda_attention_backward_scratch(s->n, s->t, s->heads),
              FLOATS(s->dqkv, rows * 3 * c));
@@ -50,6 +51,7 @@ static void compare(const attention_case *s, double tolerance) {
   const petra_tensor *qkv = SEQUENCE(s->n, s->t, 3 * c, s->qkv);
   const petra_attention forward = {.qkv = qkv,
                                    .heads = s->heads,
+                                   .kv_heads = s->heads,
                                    .causal = s->causal,
                                    .y = SEQUENCE(s->n, s->t, c, NULL),
                                    .log_sum = SEQUENCE(s->n, s->t, s->heads, NULL)};
@@ -57,6 +59,7 @@ static void compare(const attention_case *s, double tolerance) {
                                              .y = forward.y,
                                              .log_sum = forward.log_sum,
                                              .heads = s->heads,
+                                             .kv_heads = s->heads,
                                              .causal = s->causal,
                                              .dy = SEQUENCE(s->n, s->t, c, s->dy),
                                              .dqkv = SEQUENCE(s->n, s->t, 3 * c, NULL)};

@@ -79,7 +79,8 @@ static void go_forward(petra_backend *backend, petra_tensor *const *t) {
   must(petra_op_linear_forward(backend, &project));
   must(petra_op_attention_forward(
       backend,
-      &(petra_attention){.qkv = t[QKV], .heads = HEADS, .causal = true, .y = t[ATTENDED], .log_sum = t[LOG_SUM]}));
+      &(petra_attention){
+          .qkv = t[QKV], .heads = HEADS, .kv_heads = HEADS, .causal = true, .y = t[ATTENDED], .log_sum = t[LOG_SUM]}));
   must(petra_op_linear_forward(backend, &out));
   must(petra_op_gelu_forward(backend, PETRA_GELU_TANH, t[OUT], t[CURVED]));
 }
@@ -92,6 +93,7 @@ static void go_backward(petra_backend *backend, petra_tensor *const *t) {
                                                                         .y = t[ATTENDED],
                                                                         .log_sum = t[LOG_SUM],
                                                                         .heads = HEADS,
+                                                                        .kv_heads = HEADS,
                                                                         .causal = true,
                                                                         .dy = t[DATTENDED],
                                                                         .dqkv = t[DQKV]}));

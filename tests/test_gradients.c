@@ -198,11 +198,11 @@ static void draw_weights(const training *run) {
     }
 }
 
-static void check_transformer(const char *family, const char *set) {
+static void check_transformer(const char *family, const char *set, const char *setting) {
   network n = {0};
   const bool tokens = strcmp(set, "data.set=grammar") == 0;
   must(TRAINING_OPEN(&n.run, family, set, tokens ? "model.context=5" : "model.patch=16", "model.depth=2",
-                     "model.width=6", "model.heads=3", "stages.blocks=[6]", REF));
+                     "model.width=6", "model.heads=3", setting, "stages.blocks=[6]", REF));
   draw_weights(&n.run);
   check_gradients(&n, family, 0);
   training_close(&n.run);
@@ -330,12 +330,17 @@ START_TEST(auxiliary_heads) {
 END_TEST
 
 START_TEST(transformers) {
-  static const char *const of_tokens[] = {"model.family=gpt", "model.family=revgpt"};
-  static const char *const of_images[] = {"model.family=vit", "model.family=revvit"};
-  for (int i = 0; i < 2; i++) {
-    check_transformer(of_tokens[i], "data.set=grammar");
-    check_transformer(of_images[i], "data.set=cifar10");
-  }
+  static const char *const of_tokens[][2] = {
+      {"model.family=gpt", "model.coupling=additive"},    {"model.family=revgpt", "model.coupling=additive"},
+      {"model.family=revgpt", "model.coupling=leapfrog"}, {"model.family=llama", "model.kv_heads=3"},
+      {"model.family=llama", "model.kv_heads=1"},         {"model.family=revllama", "model.coupling=leapfrog"}};
+  static const char *const of_images[][2] = {{"model.family=vit", "model.coupling=additive"},
+                                             {"model.family=revvit", "model.coupling=additive"},
+                                             {"model.family=revvit", "model.coupling=leapfrog"}};
+  for (int i = 0; i < HARNESS_COUNT(of_tokens); i++)
+    check_transformer(of_tokens[i][0], "data.set=grammar", of_tokens[i][1]);
+  for (int i = 0; i < HARNESS_COUNT(of_images); i++)
+    check_transformer(of_images[i][0], "data.set=cifar10", of_images[i][1]);
 }
 END_TEST
 

@@ -258,14 +258,19 @@ static void revgpt_fini(revgpt *r) {
   training_tensors_fini(&r->gradients);
 }
 
-static void train_revgpt(const char *method, const char *blocks, const char *const optim[2], revgpt *out) {
+/* The settings of a training: the network, its optimiser and rate. */
+typedef struct revgpt_settings {
+  const char *family, *coupling, *name, *lr;
+} revgpt_settings;
+
+static void train_revgpt(const char *method, const char *blocks, const revgpt_settings *s, revgpt *out) {
   char name[64];
   training run;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, "model.family=revgpt", "data.set=grammar", "model.depth=2", "model.width=8", "model.heads=2",
-                     "model.context=6", "data.batch=4", "device.threads=1", DOUBLE, "run.max_microbatches=6",
-                     "run.drain=true", "stages.partition=list", in_v(method) ? "method.chunks=2" : "method.chunks=1",
-                     name, blocks, optim[0], optim[1]));
+  must(TRAINING_OPEN(&run, s->family, s->coupling, "data.set=grammar", "model.depth=2", "model.width=8",
+                     "model.heads=2", "model.context=6", "data.batch=4", "device.threads=1", DOUBLE,
+                     "run.max_microbatches=6", "run.drain=true", "stages.partition=list",
+                     in_v(method) ? "method.chunks=2" : "method.chunks=1", name, blocks, s->name, s->lr));
   must(training_weights(&run, &out->init));
   must(training_run(&run));
   must(training_weights(&run, &out->weights));
@@ -281,13 +286,13 @@ typedef struct revgpt_difference {
 
 /* Trains by `method` and compares with `other`. */
 static revgpt_difference compare_revgpt(const revgpt *other, const char *method, const char *blocks,
-                                        const char *const optim[2]) {
+                                        const revgpt_settings *s) {
   revgpt r;
   training_distance apart = {0}, slopes;
-  train_revgpt(method, blocks, optim, &r);
+  train_revgpt(method, blocks, s, &r);
   ck_assert(training_same(&other->init, &r.init));
   const bool moved = !training_same(&other->init, &other->weights);
-  ck_assert_int_eq(moved, strcmp(optim[1], "optim.lr=0") != 0);
+  ck_assert_int_eq(moved, strcmp(s->lr, "optim.lr=0") != 0);
   if (moved)
     must(training_compare(&other->weights, &r.weights, &other->init, TOLERANCE_ROUNDING_FP64, &apart));
   must(training_compare(&other->gradients, &r.gradients, NULL, TOLERANCE_ROUNDING_FP64, &slopes));
@@ -297,27 +302,30 @@ static revgpt_difference compare_revgpt(const revgpt *other, const char *method,
   return found;
 }
 
-/* By the optimiser `name` with rate `lr`; reconstruction may move weights by `tolerance` of their movement. */
-static void check_identities(const char *name, const char *lr, double tolerance) {
+/* Reconstruction may move weights by `tolerance` of their movement. */
+static void check_identities(const revgpt_settings settings, double tolerance) {
   static const char one[] = "stages.blocks=[6]", three[] = "stages.blocks=[2, 1, 3]",
                     each[] = "stages.blocks=[1, 1, 1, 1, 1, 1]";
-  const char *const optim[2] = {name, lr}, *const still[2] = {name, "optim.lr=0"};
+  const revgpt_settings *const moving = &settings;
+  revgpt_settings rest = settings;
+  rest.lr = "optim.lr=0";
+  const revgpt_settings *const still = &rest;
   revgpt on_one, on_each, petra, at_rest;
-  train_revgpt("backprop", one, optim, &on_one);
-  train_revgpt("backprop", each, optim, &on_each);
-  train_revgpt("petra", each, optim, &petra);
+  train_revgpt("backprop", one, moving, &on_one);
+  train_revgpt("backprop", each, moving, &on_each);
+  train_revgpt("petra", each, moving, &petra);
   train_revgpt("backprop", each, still, &at_rest);
   for (int i = 0; i < petra_method_count(); i++) {
     const char *method = petra_method_get(i).name;
-    ck_assert_msg(compare_revgpt(&on_one, method, in_v(method) ? "stages.blocks=[3, 3]" : one, optim).same, "%s, %s",
-                  method, name);
+    ck_assert_msg(compare_revgpt(&on_one, method, in_v(method) ? "stages.blocks=[3, 3]" : one, moving).same, "%s, %s",
+                  method, settings.name);
   }
-  ck_assert(compare_revgpt(&on_each, "backprop", three, optim).same);
-  const revgpt_difference rounding = compare_revgpt(&on_each, "reversible", each, optim);
+  ck_assert(compare_revgpt(&on_each, "backprop", three, moving).same);
+  const revgpt_difference rounding = compare_revgpt(&on_each, "reversible", each, moving);
   ck_assert(!rounding.same); /* something is reconstructed */
   within("revgpt, reversible", rounding.weights, tolerance);
-  ck_assert(compare_revgpt(&petra, "petra", each, optim).same);
-  ck_assert_double_gt(compare_revgpt(&petra, "petra", three, optim).weights, 0.01);
+  ck_assert(compare_revgpt(&petra, "petra", each, moving).same);
+  ck_assert_double_gt(compare_revgpt(&petra, "petra", three, moving).weights, 0.01);
   within("revgpt at rate 0, gradients", compare_revgpt(&at_rest, "petra", each, still).gradients, TOLERANCE_GRADIENT);
   revgpt_fini(&on_one);
   revgpt_fini(&on_each);
@@ -326,10 +334,14 @@ static void check_identities(const char *name, const char *lr, double tolerance)
 }
 
 START_TEST(identities_of_a_transformer) {
-  check_identities("optim.name=sgd", "optim.lr=0.5", TOLERANCE_REVERSIBLE);
-  check_identities("optim.name=adamw", "optim.lr=0.015625", TOLERANCE_REVERSIBLE);
-  check_identities("optim.name=muon", "optim.lr=0.03125", TOLERANCE_REVERSIBLE);
-  check_identities("optim.name=basis-rotation", "optim.lr=0.015625", TOLERANCE_REVERSIBLE_ROTATED);
+  static const char gpt[] = "model.family=revgpt", llama[] = "model.family=revllama";
+  static const char additive[] = "model.coupling=additive", leapfrog[] = "model.coupling=leapfrog";
+  check_identities((revgpt_settings){gpt, additive, "optim.name=sgd", "optim.lr=0.5"}, TOLERANCE_REVERSIBLE);
+  check_identities((revgpt_settings){gpt, additive, "optim.name=adamw", "optim.lr=0.015625"}, TOLERANCE_REVERSIBLE);
+  check_identities((revgpt_settings){gpt, leapfrog, "optim.name=muon", "optim.lr=0.03125"}, TOLERANCE_REVERSIBLE);
+  check_identities((revgpt_settings){llama, leapfrog, "optim.name=adamw", "optim.lr=0.015625"}, TOLERANCE_REVERSIBLE);
+  check_identities((revgpt_settings){gpt, additive, "optim.name=basis-rotation", "optim.lr=0.015625"},
+                   TOLERANCE_REVERSIBLE_ROTATED);
 }
 END_TEST
 

@@ -405,6 +405,44 @@ START_TEST(described) {
 }
 END_TEST
 
+/* The tensors of a Llama by hand: 3 heads of 4 features, one of keys and values, 32 hidden features (8/3 of 12). */
+START_TEST(llama) {
+  static const char *const sets[] = {"model.family=llama", "model.depth=2",    "model.width=12",
+                                     "model.heads=3",      "model.kv_heads=1", "model.context=7"};
+  static const struct {
+    const char *sets[2], *key, *expected;
+  } refused[] = {{{"model.heads=6", "model.kv_heads=4"}, "model.kv_heads", "expected a divisor of model.heads"},
+                 {{"model.width=9", "model.kv_heads=3"}, "model.heads", "3 heads of 3 features; rotary positions need"},
+                 {{"model.family=gpt", "model.kv_heads=1"}, "model.kv_heads", "model.family: gpt does not use it"},
+                 {{"model.family=revgpt", "model.hidden=8"}, "model.kv_heads", "model.family: revgpt does not use it"},
+                 {{"model.coupling=leapfrog", "model.kv_heads=1"}, "model.coupling", "llama, which is not reversible"}};
+  const int64_t parameters[] = {11 * 12, 12 + (12 + 8) * 12 + 144, 12 + 3 * 32 * 12, 12 + 11 * 12};
+  const petra_stream_shape input = petra_token_stream(7);
+  petra_config *config = load(sets, 6);
+  petra_model model;
+  char label[192];
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 11), PETRA_OK);
+  for (int i = 0; i < 4; i++)
+    ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[i == 3 ? 5 : i]), parameters[i]);
+  petra_model_label(&model, config, label, sizeof label);
+  ck_assert_str_eq(label, "llama-2 width 12, 3 heads (1 of keys and values), hidden 32, rotary base 10000, context 7, "
+                          "11 classes");
+  petra_model_fini(&model);
+  petra_config_destroy(config);
+  for (int i = 0; i < HARNESS_COUNT(refused); i++) {
+    const char *const all[] = {sets[0],           sets[1], sets[2], sets[3], sets[4], sets[5], refused[i].sets[0],
+                               refused[i].sets[1]};
+    config = load(all, 8);
+    harness_clear();
+    ck_assert_int_eq(petra_model_init(&model, config, &input, 11), PETRA_CONFIG);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged(refused[i].key);
+    ck_assert_logged(refused[i].expected);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
 START_TEST(zero_init_residual) {
   const int depths[] = {18, 50};
   for (int d = 0; d < 2; d++)
@@ -431,28 +469,32 @@ START_TEST(flops_of_transformers) {
     const char *family;
     int width, heads, positions, patch;
     int64_t attention, mlp;
-  } networks[] = {{"gpt", 12, 3, 7, 0, 9408, 16128},       {"revgpt", 12, 3, 7, 0, 9408, 16128},
-                  {"gpt", 12, 1, 7, 0, 9408, 16128},       {"vit", 12, 3, 6, 2, 8640, 13824},
-                  {"revvit", 8, 4, 4, 3, 2560, 4096},      {"gpt", 2, 1, 1, 0, 40, 64},
-                  {"gpt", 64, 4, 128, 0, 6307840, 8388608}};
+    int kv_heads; /* Llama */
+  } networks[] = {{"llama", 12, 3, 7, 0, 6720, 16128, 1},     {"revllama", 12, 3, 7, 0, 9408, 16128, 3},
+                  {"gpt", 12, 3, 7, 0, 9408, 16128, 0},       {"revgpt", 12, 3, 7, 0, 9408, 16128, 0},
+                  {"gpt", 12, 1, 7, 0, 9408, 16128, 0},       {"vit", 12, 3, 6, 2, 8640, 13824, 0},
+                  {"revvit", 8, 4, 4, 3, 2560, 4096, 0},      {"gpt", 2, 1, 1, 0, 40, 64, 0},
+                  {"gpt", 64, 4, 128, 0, 6307840, 8388608, 0}};
   for (int i = 0; i < HARNESS_COUNT(networks); i++) {
     const int width = networks[i].width, positions = networks[i].positions, patch = networks[i].patch;
     const bool tokens = patch == 0;
-    char text[5][64];
-    const char *const sets[] = {text[0], text[1], text[2], text[3], text[4]};
+    const int kv_width = networks[i].kv_heads ? networks[i].kv_heads * width / networks[i].heads : width;
+    char text[6][64];
+    const char *const sets[] = {text[0], text[1], text[2], text[3], text[4], text[5]};
     snprintf(text[0], 64, "model.family=%s", networks[i].family);
     snprintf(text[1], 64, "model.depth=1");
     snprintf(text[2], 64, "model.width=%d", width);
     snprintf(text[3], 64, "model.heads=%d", networks[i].heads);
     snprintf(text[4], 64, tokens ? "model.context=%d" : "model.patch=%d", tokens ? positions : patch);
+    snprintf(text[5], 64, "model.kv_heads=%d", networks[i].kv_heads);
     int64_t products = 0;
     for (int q = 0; q < positions; q++) {
-      products += (3 + 1) * width * width;
+      products += 2 * (width + kv_width) * width;
       for (int k = 0; k < positions; k++)
         products += tokens && k > q ? 0 : 2 * width; /* q k, and its share of v */
     }
     ck_assert_int_eq(2 * products, networks[i].attention);
-    petra_config *config = load(sets, 5);
+    petra_config *config = load(sets, 6);
     const petra_stream_shape input =
         tokens ? petra_token_stream(positions) : petra_image_stream(2 * patch, positions / 2 * patch);
     petra_model model;
@@ -473,6 +515,7 @@ int main(void) {
                                 images_too_small,
                                 flops_by_hand,
                                 flops_of_transformers,
+                                llama,
                                 invertible_networks,
                                 invertible_refused,
                                 zero_init_residual,

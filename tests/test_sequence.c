@@ -106,10 +106,10 @@ START_TEST(attention) {
   for (int causal = 0; causal < 2; causal++) {
     open_backend();
     petra_tensor *qkv = sequence(2, 4, 18);
-    part p = {.r = sequence(2, 4, 6), .attention = {qkv, 3, causal, sequence(2, 4, 6), sequence(2, 4, 3)}};
+    part p = {.r = sequence(2, 4, 6), .attention = {qkv, 3, 3, causal, sequence(2, 4, 6), sequence(2, 4, 3)}};
     petra_tensor *dqkv = like(qkv);
     attention_loss(&p);
-    const petra_attention_backward b = {qkv, p.attention.y, p.attention.log_sum, 3, causal, p.r, dqkv};
+    const petra_attention_backward b = {qkv, p.attention.y, p.attention.log_sum, 3, 3, causal, p.r, dqkv};
     cases_ok(petra_op_attention_backward(backend, &b));
     check_gradient(causal ? "attention, causal" : "attention", attention_loss, &p, qkv, dqkv);
     close_backend();
@@ -238,16 +238,16 @@ static void refuse_others(petra_backend_kind kind) {
   REFUSED(INTERNAL, "gelu_backward: the output dx is the same tensor as x",
           petra_op_gelu_backward(backend, PETRA_GELU_ERF, x, y, x));
   REFUSED(SHAPE, "attention_forward: 4 heads, expected a divisor of 6 features",
-          petra_op_attention_forward(backend, &(petra_attention){three, 4, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 4, 4, true, y, one}));
   REFUSED(SHAPE, "attention_forward: 0 heads",
-          petra_op_attention_forward(backend, &(petra_attention){three, 0, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 0, 0, true, y, one}));
   REFUSED(SHAPE,
           "attention_forward: qkv is a sequence of shape (2, 3, 6, 1), expected a sequence of shape (2, 3, 18, 1)",
-          petra_op_attention_forward(backend, &(petra_attention){x, 1, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){x, 1, 1, true, y, one}));
   REFUSED(SHAPE, "attention_forward: log_sum is a sequence",
-          petra_op_attention_forward(backend, &(petra_attention){three, 2, true, y, one}));
+          petra_op_attention_forward(backend, &(petra_attention){three, 2, 2, true, y, one}));
   REFUSED(INTERNAL, "attention_backward: the output dqkv is the same tensor as qkv",
-          petra_op_attention_backward(backend, &(petra_attention_backward){three, y, one, 1, true, x, three}));
+          petra_op_attention_backward(backend, &(petra_attention_backward){three, y, one, 1, 1, true, x, three}));
   REFUSED(SHAPE, "embed_forward: tokens is a sequence", petra_op_embed_forward(backend, x, m, m, y));
   REFUSED(SHAPE, "embed_forward: positions has 2 rows, expected one for each of 3 positions",
           petra_op_embed_forward(backend, one, m, table, y));

@@ -287,12 +287,18 @@ typedef struct petra_images {
   X(prefix, attention_forward, (const petra_attention *arguments), (arguments), CHECK(attention_forward, arguments))   \
   X(prefix, attention_backward, (const petra_attention_backward *arguments), (arguments),                              \
     CHECK(attention_backward, arguments))                                                                              \
+  X(prefix, rotary, (const petra_rotary *arguments), (arguments), CHECK(rotary, arguments))                            \
+  /* y = g / (1 + exp(-g)) u (Shazeer, arXiv:2002.05202): a row of x holds g and u side by side, each with as many */  \
+  /* features as a row of y. Backward: dx = the gradients of g and u. */                                               \
+  X(prefix, swiglu_forward, (const petra_tensor *x, petra_tensor *y), (x, y), CHECK(gated, x, "y", y))                 \
+  X(prefix, swiglu_backward, (const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx), (x, dy, dx),           \
+    CHECK(gated, x, "dy", dy) LIKE(dx, x) APART(dx, x))                                                                \
                                                                                                                        \
-  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C), y */     \
-  /* (N, T, C). A token that is not an integer from 0 to V - 1 is rejected (PETRA_BACKEND); a device then reads */     \
-  /* nothing outside the table, and the row is undefined. Backward: dtable and dpositions get the sums of the */       \
-  /* rows of dy for each token and each position, added in the order of the rows; 0 for tokens and positions */        \
-  /* that do not occur. */                                                                                             \
+  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C) or */     \
+  /* NULL (none), y (N, T, C). A token that is not an integer from 0 to V - 1 is rejected (PETRA_BACKEND); a */        \
+  /* device then reads nothing outside the table, and the row is undefined. Backward: dtable and, unless it is */      \
+  /* NULL, dpositions get the sums of the rows of dy for each token and each position, added in the order of the */    \
+  /* rows; 0 for tokens and positions that do not occur. */                                                            \
   X(prefix, embed_forward,                                                                                             \
     (const petra_tensor *tokens, const petra_tensor *table, const petra_tensor *positions, petra_tensor *y),           \
     (tokens, table, positions, y),                                                                                     \

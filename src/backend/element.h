@@ -75,6 +75,21 @@ PETRA_ELEMENT_FUNCTION double petra_element_gelu_derivative(petra_gelu form, dou
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * PETRA_ELEMENT_GELU_SLOPE * (1 + 3 * PETRA_ELEMENT_GELU_CUBIC * x * x);
 }
 
+/* The logistic function. The factor of SiLU: silu(x) = x sigmoid(x). */
+PETRA_ELEMENT_FUNCTION double petra_element_sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
+
+/* The derivative of SiLU, from x and sigmoid(x). */
+PETRA_ELEMENT_FUNCTION double petra_element_silu_derivative(double x, double sigmoid) {
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+/* The angle by which rotary positions turn a pair of features of a head. */
+PETRA_ELEMENT_FUNCTION double petra_element_angle(int64_t position, int pair, int width, double base) {
+  return (double)position * pow(base, -2.0 * pair / width);
+}
+
 /* Returns true if an element of a sequence of tokens is a row of a table of `rows`; a NaN is not. */
 PETRA_ELEMENT_FUNCTION bool petra_element_is_token(double token, int32_t rows) {
   return token >= 0 && token < rows && token == floor(token);

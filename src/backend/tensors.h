@@ -106,12 +106,14 @@ void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_mem
 /* Argument structures of the operations of transformers (backend.h), except linear layers. */
 
 /* Layer norm (Ba et al., arXiv:1607.06450): y = scale * (x - mean) / deviation + shift, with mean and deviation over
- * the features of a row. y may be NULL: only mean and deviation are wanted, and scale and shift are ignored. */
+ * the features of a row. y may be NULL: only mean and deviation are wanted, and scale and shift are ignored.
+ * Without a mean it is the RMS norm (Zhang, Sennrich, arXiv:1910.07467): y = scale * x / deviation, deviation =
+ * sqrt(mean of x^2 + PETRA_NORM_EPSILON); mean, shift and dshift are then NULL. */
 typedef struct petra_layer_norm_forward {
   const petra_tensor *x;             /* (N, T, C) */
   const petra_tensor *scale, *shift; /* (C) */
   petra_tensor *y;                   /* (N, T, C), a stream like x, or inner; never x */
-  petra_tensor *mean;                /* (N, T, 1) out */
+  petra_tensor *mean;                /* (N, T, 1) out; NULL: RMS norm */
   petra_tensor *deviation;           /* (N, T, 1) out: sqrt(biased variance + PETRA_NORM_EPSILON) */
 } petra_layer_norm_forward;
 
@@ -128,12 +130,14 @@ typedef enum petra_gelu {
   PETRA_GELU_ERF,  /* x / 2 (1 + erf(x / sqrt 2)): ViT's */
 } petra_gelu;
 
-/* Attention of several heads (Vaswani et al., arXiv:1706.03762). A row of qkv holds q, k and v side by side, C features
- * each; those of head h are h d .. (h + 1) d - 1 of each, d = C / heads. For each head, with the scores s = q k^T /
+/* Attention of several heads (Vaswani et al., arXiv:1706.03762). A row of qkv holds q, k and v side by side: `heads`
+ * heads of q with d = C / heads features each, `kv_heads` heads of k and as many of v. The query head h reads the head
+ * floor(h kv_heads / heads) of k and v (Ainslie et al., arXiv:2305.13245). For each head, with the scores s = q k^T /
  * sqrt(d): y = softmax(s) v over all positions of the sample or, if causal, over those up to the query's. */
 typedef struct petra_attention {
-  const petra_tensor *qkv; /* (N, T, 3 C); y and gradients are inner if it is, log_sum never */
+  const petra_tensor *qkv; /* (N, T, (heads + 2 kv_heads) d); y and gradients are inner if it is, log_sum never */
   int heads;               /* a divisor of C */
+  int kv_heads;            /* a divisor of heads */
   bool causal;
   petra_tensor *y;       /* (N, T, C) */
   petra_tensor *log_sum; /* (N, T, heads) out: log of the sum of exp(s) of each query, for the backward */
@@ -141,8 +145,20 @@ typedef struct petra_attention {
 
 typedef struct petra_attention_backward {
   const petra_tensor *qkv, *y, *log_sum; /* as given to and by attention_forward */
-  int heads;
+  int heads, kv_heads;
   bool causal;
   const petra_tensor *dy; /* (N, T, C) */
-  petra_tensor *dqkv;     /* (N, T, 3 C), overwritten */
+  petra_tensor *dqkv;     /* like qkv, overwritten */
 } petra_attention_backward;
+
+/* Rotary positions (Su et al., arXiv:2104.09864). The first heads * width columns of a row are heads of `width`
+ * features. At position t, with the angle a = t base^(-2 i / width), i < width / 2:
+ * y_i = x_i cos a - x_{i + width / 2} sin a, y_{i + width / 2} = x_{i + width / 2} cos a + x_i sin a.
+ * The other columns are copied. With `back` the angles are negative, which is the inverse and the backward. */
+typedef struct petra_rotary {
+  const petra_tensor *x; /* (N, T, columns), a stream or inner */
+  int heads, width;      /* width: even */
+  double base;           /* above 0 */
+  bool back;
+  petra_tensor *y; /* like x; may be x */
+} petra_rotary;

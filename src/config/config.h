@@ -29,7 +29,8 @@ PETRA_CHOICE(petra_drain, PETRA_DRAIN_CHOICES);
 PETRA_CHOICE(petra_data_set, PETRA_DATA_SET_CHOICES);
 #define PETRA_FAMILY_CHOICES(X) \
   X(PETRA_FAMILY_REVNET, "revnet") X(PETRA_FAMILY_RESNET, "resnet") X(PETRA_FAMILY_GPT, "gpt") \
-  X(PETRA_FAMILY_REVGPT, "revgpt") X(PETRA_FAMILY_VIT, "vit") X(PETRA_FAMILY_REVVIT, "revvit")
+  X(PETRA_FAMILY_REVGPT, "revgpt") X(PETRA_FAMILY_VIT, "vit") X(PETRA_FAMILY_REVVIT, "revvit") \
+  X(PETRA_FAMILY_LLAMA, "llama") X(PETRA_FAMILY_REVLLAMA, "revllama")
 PETRA_CHOICE(petra_family, PETRA_FAMILY_CHOICES);
 #define PETRA_STEM_CHOICES(X) X(PETRA_STEM_CIFAR, "cifar") X(PETRA_STEM_IMAGENET, "imagenet")
 PETRA_CHOICE(petra_stem, PETRA_STEM_CHOICES);
@@ -39,6 +40,8 @@ PETRA_CHOICE(petra_downsample, PETRA_DOWNSAMPLE_CHOICES);
 PETRA_CHOICE(petra_model_shape, PETRA_SHAPE_CHOICES);
 #define PETRA_BOTTLENECK_CHOICES(X) X(PETRA_BOTTLENECK_STANDARD, "standard") X(PETRA_BOTTLENECK_VARIANT, "variant")
 PETRA_CHOICE(petra_bottleneck, PETRA_BOTTLENECK_CHOICES);
+#define PETRA_COUPLING_CHOICES(X) X(PETRA_COUPLING_ADDITIVE, "additive") X(PETRA_COUPLING_LEAPFROG, "leapfrog")
+PETRA_CHOICE(petra_coupling, PETRA_COUPLING_CHOICES);
 #define PETRA_PARTITION_CHOICES(X) \
   X(PETRA_PARTITION_BLOCK, "block") X(PETRA_PARTITION_BALANCED, "balanced") X(PETRA_PARTITION_LIST, "list")
 PETRA_CHOICE(petra_partition_kind, PETRA_PARTITION_CHOICES);
@@ -208,6 +211,10 @@ typedef struct petra_config {
     int64_t context;         /* token sets: positions of a window */
     int64_t heads;           /* transformers: attention heads */
     int64_t patch;           /* vit, revvit: side of a patch, pixels */
+    int64_t kv_heads;        /* llama, revllama: heads of keys and values; 0: `heads` */
+    int64_t hidden;          /* llama, revllama: features inside an MLP; 0: by the width */
+    double rotary_base;      /* llama, revllama: base of the angles of rotary positions */
+    petra_coupling coupling; /* reversible transformers */
     char *weights;           /* a weights.h5 to start from, or "" */
     bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */

@@ -32,7 +32,9 @@ static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
                                     {"batch", offsetof(petra_profile, batch)}};
 static const attribute transformers[] = {{"context", offsetof(petra_profile, context)},
                                          {"heads", offsetof(petra_profile, heads)},
-                                         {"patch", offsetof(petra_profile, patch)}}; /* where they are not 0 */
+                                         {"kv_heads", offsetof(petra_profile, kv_heads)},
+                                         {"hidden", offsetof(petra_profile, hidden)},
+                                         {"patch", offsetof(petra_profile, patch)}}; /* if they are not 0 */
 static const attribute names[] = {{"family", offsetof(petra_profile, family)},
                                   {"stem", offsetof(petra_profile, stem)},
                                   {"downsample", offsetof(petra_profile, downsample)},
@@ -42,7 +44,8 @@ static const struct {
   attribute name;
   const char *missing;
 } newer_names[] = {{{"shape", offsetof(petra_profile, shape)}, "pyramid"},
-                   {{"bottleneck", offsetof(petra_profile, bottleneck)}, "standard"}};
+                   {{"bottleneck", offsetof(petra_profile, bottleneck)}, "standard"},
+                   {{"coupling", offsetof(petra_profile, coupling)}, "additive"}};
 
 /* A data set of one value, or of a few statistics, for each stage or each size of a message. */
 typedef struct column {
@@ -166,6 +169,7 @@ static bool put_texts(hid_t file, const petra_profile *profile, const petra_prof
       {"stem", profile->stem},
       {"shape", profile->shape},
       {"bottleneck", profile->bottleneck},
+      {"coupling", profile->coupling},
       {"downsample", profile->downsample},
       {"precision", profile->precision},
       {"clock", "CLOCK_MONOTONIC"},

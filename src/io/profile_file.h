@@ -46,11 +46,12 @@ typedef struct petra_profile_message {
 enum { PETRA_PROFILE_MESSAGES = 32 };
 
 typedef struct petra_profile {
-  char family[16], stem[16], shape[16], bottleneck[16], downsample[16], precision[16]; /* as the config names them */
+  /* As the config names them. */
+  char family[16], stem[16], shape[16], bottleneck[16], downsample[16], coupling[16], precision[16];
   int32_t depth, width, classes, batch;
   int32_t image_height, image_width; /* 0 of tokens */
-  /* for transformers: context for tokens, patch for images; else 0, and not in the file */
-  int32_t context, heads, patch;
+  /* for transformers: context for tokens, patch for images, kv_heads and hidden for Llamas; else 0, and not in the file */
+  int32_t context, heads, kv_heads, hidden, patch;
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */
   bool has_spread;            /* of the stages: the quartiles are known */

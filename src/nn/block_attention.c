@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention between the layers of F: layer 0 computes queries, keys and values side by side. */
+/* Attention between the layers of F: layer 0 computes queries, keys and values side by side. Queries and keys may be rotated by their
+ * positions (Su et al. 2021, arXiv:2104.09864), and several heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245). */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
 /* The graph's own tensors. The output of attention is kept as the input of layer 1. */
 enum { QKV = 0, LOG_SUM = 1 };
 
+/* Rotates the queries and keys of x in place, or their gradients back. */
+static petra_status rotate(const petra_pass *pass, petra_tensor *x, bool back) {
+  const petra_block *block = pass->block;
+  const petra_rotary rotary = {.x = x,
+                               .heads = block->heads + block->kv_heads,
+                               .width = block->layers[1].in / block->heads,
+                               .base = block->rotary_base,
+                               .back = back,
+                               .y = x};
+  return block->rotary_base > 0 ? petra_op_rotary(pass->compute->backend, &rotary) : PETRA_OK;
+}
+
+/* x has just been computed, and nothing else has a reference to it. */
 static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
   const petra_block *block = pass->block;
   const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
@@ -13,8 +27,13 @@ static petra_status forward(const petra_pass *pass, petra_tensor *x, petra_tenso
   petra_status status;
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->layers[1].in, PETRA_UNIT_INNER, category, y), done);
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, block->heads, PETRA_UNIT_STREAM, category, &log_sum), done);
-  const petra_attention attention = {
-      .qkv = x, .heads = block->heads, .causal = block->causal, .y = *y, .log_sum = log_sum};
+  PETRA_TRY_GOTO(status, rotate(pass, x, false), done);
+  const petra_attention attention = {.qkv = x,
+                                     .heads = block->heads,
+                                     .kv_heads = block->kv_heads,
+                                     .causal = block->causal,
+                                     .y = *y,
+                                     .log_sum = log_sum};
   PETRA_TRY_GOTO(status, petra_op_attention_forward(pass->compute->backend, &attention), done);
   if (pass->graph) {
     pass->graph->own[QKV] = petra_tensor_retain(x);
@@ -32,10 +51,12 @@ static petra_status backward(const petra_pass *pass, petra_tensor *dy, petra_ten
                                               .y = graph->units[1].x,
                                               .log_sum = graph->own[LOG_SUM],
                                               .heads = pass->block->heads,
+                                              .kv_heads = pass->block->kv_heads,
                                               .causal = pass->block->causal,
                                               .dy = dy,
                                               .dqkv = *dx};
-  return petra_op_attention_backward(pass->compute->backend, &attention);
+  PETRA_TRY(petra_op_attention_backward(pass->compute->backend, &attention));
+  return rotate(pass, *dx, true);
 }
 
 static void add(petra_kernel_list *out, petra_kernel_part part, double products, double softmax, double elements) {
@@ -49,8 +70,11 @@ static void kernels(const petra_block *block, petra_kernel_list *out) {
   const double positions = block->layers[1].rows, samples = (double)out->samples, features = block->layers[1].in;
   const double pairs = samples * (block->causal ? positions * (positions + 1) / 2 : positions * positions);
   const double y = samples * positions * features, softmax = 5 * pairs * block->heads;
-  add(out, PETRA_KERNEL_FORWARD, 2 * 2 * pairs * features, softmax, 4 * y);
-  add(out, PETRA_KERNEL_BACKWARD, 5 * 2 * pairs * features, softmax, 8 * y);
+  const double keys = y * block->kv_heads / block->heads;
+  if (block->rotary_base > 0)
+    petra_kernels_add_both(out, 3 * (y + keys), 2 * (y + keys));
+  add(out, PETRA_KERNEL_FORWARD, 2 * 2 * pairs * features, softmax, 2 * (y + keys));
+  add(out, PETRA_KERNEL_BACKWARD, 5 * 2 * pairs * features, softmax, 4 * (y + keys));
 }
 
 const petra_middle_ops petra_attention_middle = {

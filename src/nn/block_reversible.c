@@ -1,27 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reversible block (Gomez et al. 2017, in the paper's form): y1 = x2 + F(x1), y2 = x1. */
+/* The reversible block: additive, y1 = x2 + F(x1), y2 = x1 (Gomez et al. 2017, in the paper's form), or leapfrog, y1 = 2 x1 - x2 + F(x1), y2 = x1
+ * (Chang et al. 2018). */
 #include "backend/ops.h"
 #include "nn/blocks.h"
+
+static bool leaps(const petra_pass *pass) {
+  return pass->block->coupling == PETRA_COUPLING_LEAPFROG;
+}
+
+/* *out = 2 a + sign b, a new stream. */
+static petra_status combine(const petra_pass *pass, const petra_tensor *a, double sign, const petra_tensor *b,
+                            petra_tensor **out) {
+  petra_backend *backend = pass->compute->backend;
+  PETRA_TRY(petra_compute_like(pass->compute, b, PETRA_MEMORY_WORKSPACE, out));
+  PETRA_TRY(petra_op_copy(backend, b, *out));
+  if (sign < 0)
+    PETRA_TRY(petra_op_scale(backend, sign, *out));
+  return petra_op_axpy(backend, 2, a, *out);
+}
+
+/* With the leapfrog coupling: *y = 2 x - other + F(x). It is both the forward and the inversion: of x1, x2 it makes y1, of y2, y1 it makes x2. */
+static petra_status leap(const petra_pass *pass, petra_tensor *x, const petra_tensor *other, petra_tensor **y) {
+  petra_tensor *addend = NULL;
+  petra_status status = combine(pass, x, -1, other, &addend);
+  if (status == PETRA_OK)
+    status = petra_pass_path(pass, x, PETRA_JOIN_ADD, addend, NULL, y);
+  petra_tensor_release(&addend);
+  return status;
+}
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   if (!out)
     return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_NONE, NULL, NULL, NULL);
   out->tensor[1] = petra_tensor_retain(in->tensor[0]);
+  if (leaps(pass))
+    return leap(pass, in->tensor[0], in->tensor[1], &out->tensor[0]);
   return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, in->tensor[1], NULL, &out->tensor[0]);
 }
 
-/* x1 = y2, x2 = y1 - F(y2). */
+/* x1 = y2; additive: x2 = y1 - F(y2); leapfrog: x2 = 2 y2 - y1 + F(y2). */
 static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
   in->tensor[0] = petra_tensor_retain(out->tensor[1]);
+  if (leaps(pass))
+    return leap(pass, out->tensor[1], out->tensor[0], &in->tensor[1]);
   return petra_pass_path(pass, out->tensor[1], PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &in->tensor[1]);
 }
 
-/* dx1 = dy2 + F'(x1)^T dy1, dx2 = dy1. */
+/* With the leapfrog coupling: dx1 = 2 dy1 + dy2 + F'(x1)^T dy1, dx2 = -dy1. */
+static petra_status leap_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                                  petra_streams *din) {
+  petra_tensor *const *dy = dout->tensor, *addend = NULL;
+  petra_backend *backend = pass->compute->backend;
+  petra_status status;
+  PETRA_TRY_GOTO(status, combine(pass, dy[0], 1, dy[1], &addend), done);
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, dy[0], PETRA_MEMORY_WORKSPACE, &din->tensor[1]), done);
+  PETRA_TRY_GOTO(status, petra_op_copy(backend, dy[0], din->tensor[1]), done);
+  PETRA_TRY_GOTO(status, petra_op_scale(backend, -1, din->tensor[1]), done);
+  status = petra_path_backward(pass, dy[0], true, NULL, gradients, addend, &din->tensor[0]);
+done:
+  petra_tensor_release(&addend);
+  return status;
+}
+
+/* Additive: dx1 = dy2 + F'(x1)^T dy1, dx2 = dy1. */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
+  if (leaps(pass))
+    return leap_backward(pass, dout, gradients, din);
   din->tensor[1] = petra_tensor_retain(dout->tensor[0]);
   return petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, dout->tensor[1], &din->tensor[0]);
 }
 
+static void kernels(const petra_block *block, petra_kernel_list *out) {
+  const double stream = (double)out->samples * (double)petra_stream_elements(&block->shape_out);
+  petra_joined_kernels(block, out);
+  if (block->coupling != PETRA_COUPLING_LEAPFROG)
+    return;
+  petra_kernels_add_both(out, 2 * stream, 3 * stream);
+  petra_kernels_add(out, PETRA_KERNEL_BACKWARD, false, stream, 2 * stream);
+}
+
 const petra_block_ops petra_revblock_ops = {
-    .name = "revblock", .forward = forward, .invert = invert, .backward = backward, .kernels = petra_joined_kernels};
+    .name = "revblock", .forward = forward, .invert = invert, .backward = backward, .kernels = kernels};

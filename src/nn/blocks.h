@@ -9,7 +9,8 @@
 #define PETRA_BLOCK_LIST(X)                                                                                            \
   X(stem)                                                                                                              \
   X(revblock)                                                                                                          \
-  X(downsample) X(variant) X(shuffle) X(resblock) X(head) X(embedding) X(patches) X(residual) X(sequence_head)
+  X(downsample)                                                                                                        \
+  X(variant) X(shuffle) X(resblock) X(head) X(embedding) X(token_embedding) X(patches) X(residual) X(sequence_head)
 
 #define PETRA_BLOCK_DECLARE(kind) extern const petra_block_ops petra_##kind##_ops;
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
@@ -74,7 +75,7 @@ enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
 /* The norm and the linear map of layer `layer` are separate, since there may be something in between. Its graph is
  * graph->units[unit_count + layer] (nn/graph.h). */
 
-/* *n = layer norm (x), an inner tensor; in a head it has the kind of x. */
+/* *n = norm (x), an inner tensor; in a head it has the kind of x. */
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
 
 /* *y = join(addend, x w^T + b), a matrix or a sequence like x. join: NONE, or ADD or SUBTRACT to a stream. If x is a
@@ -97,6 +98,9 @@ petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, p
 /* Computes the gradients of weight and bias that a backward omitted. */
 petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,
                                    petra_block_graph *graph, petra_tensor *const *gradients);
+
+/* Returns the number of parameters of the layer's norm: scale and shift, scale alone (RMS norm), or none. */
+int petra_layer_norm_parameters(const petra_layer *layer);
 
 /* Returns the index of the layer's first parameter in the block: its norm's scale and shift, weight, bias, if
  * present. */
@@ -121,7 +125,7 @@ struct petra_middle_ops {
   petra_status (*backward)(const petra_pass *pass, petra_tensor *dy, petra_tensor **dx);
   void (*kernels)(const petra_block *block, petra_kernel_list *out);
 };
-extern const petra_middle_ops petra_attention_middle, petra_gelu_middle;
+extern const petra_middle_ops petra_attention_middle, petra_gelu_middle, petra_swiglu_middle;
 
 /* F of the block: layer 0, middle, layer 1. *y = join(addend, F(x)); if y is NULL, only the graph is filled. */
 petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, petra_join join,

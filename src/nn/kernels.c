@@ -8,6 +8,7 @@
 /* FLOPs per element or parameter of the elementwise kernels. */
 static const double norm_forward_flops = 7, norm_backward_flops = 11;
 static const double layer_norm_forward_flops = 8, layer_norm_backward_flops = 12;
+static const double rms_norm_forward_flops = 4, rms_norm_backward_flops = 8;
 
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements) {
   assert(kernels->count < PETRA_BLOCK_KERNELS);
@@ -45,8 +46,10 @@ void petra_layer_kernels(const petra_block *block, int layer, petra_kernel_list 
   double rows = (double)kernels->samples * l->rows, x = rows * l->in, y = rows * l->out, w = (double)l->in * l->out;
   double normed = (double)kernels->samples * (double)petra_stream_elements(&block->shape_in);
   if (*l->norm) {
-    petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, layer_norm_forward_flops * normed, 2 * normed);
-    petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, layer_norm_backward_flops * normed, 3 * normed);
+    const double forward = l->rms ? rms_norm_forward_flops : layer_norm_forward_flops;
+    const double backward = l->rms ? rms_norm_backward_flops : layer_norm_backward_flops;
+    petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, forward * normed, 2 * normed);
+    petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, backward * normed, 3 * normed);
   }
   petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, true, 2 * w * rows, x + w + y);
   if (!block->reads_data)

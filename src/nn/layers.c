@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers: linear maps of rows of features, some with a layer norm before them. */
+/* Layers: linear maps of rows of features, some with a layer norm or an RMS norm before them. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -13,7 +13,7 @@ static petra_unit_graph *graph_of(const petra_pass *pass, int layer) {
 
 /* Gets the index of the layer's weight among the block's parameters; its bias follows. */
 static int weight_of(const petra_block *block, int layer) {
-  return petra_layer_first(block, layer) + (*block->layers[layer].norm ? 2 : 0);
+  return petra_layer_first(block, layer) + petra_layer_norm_parameters(&block->layers[layer]);
 }
 
 petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *like, int32_t features,
@@ -26,13 +26,19 @@ petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *lik
 
 petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
   petra_tensor *const *parameters = pass->parameters + petra_layer_first(pass->block, layer);
+  const bool rms = pass->block->layers[layer].rms;
   petra_tensor *mean = NULL, *deviation = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &mean), done);
+  if (!rms)
+    PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &mean), done);
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, 1, PETRA_UNIT_STREAM, kept(pass), &deviation), done);
   PETRA_TRY_GOTO(status, petra_pass_features(pass, x, petra_tensor_columns(x), PETRA_UNIT_INNER, kept(pass), n), done);
-  const petra_layer_norm_forward norm = {
-      .x = x, .scale = parameters[0], .shift = parameters[1], .y = *n, .mean = mean, .deviation = deviation};
+  const petra_layer_norm_forward norm = {.x = x,
+                                         .scale = parameters[0],
+                                         .shift = rms ? NULL : parameters[1],
+                                         .y = *n,
+                                         .mean = mean,
+                                         .deviation = deviation};
   PETRA_TRY_GOTO(status, petra_op_layer_norm_forward(pass->compute->backend, &norm), done);
   if (pass->graph) {
     petra_unit_graph *graph = graph_of(pass, layer);
@@ -116,7 +122,7 @@ petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, p
                                           .dy = dn,
                                           .dx = dn,
                                           .dscale = gradients[first],
-                                          .dshift = gradients[first + 1]};
+                                          .dshift = pass->block->layers[layer].rms ? NULL : gradients[first + 1]};
   return petra_op_layer_norm_backward(pass->compute->backend, &norm);
 }
 

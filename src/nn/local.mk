@@ -8,6 +8,7 @@ libpetra_a_SOURCES += \
 	src/nn/block_embedding.c \
 	src/nn/block_head.c \
 	src/nn/block_invertible_downsample.c \
+	src/nn/block_mlp.c \
 	src/nn/block_patches.c \
 	src/nn/block_residual.c \
 	src/nn/block_resnet.c \

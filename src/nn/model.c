@@ -12,7 +12,8 @@ static const struct {
   bool tokens, transformer;
 } families[] = {[PETRA_FAMILY_REVNET] = {"RevNet", false, false}, [PETRA_FAMILY_RESNET] = {"ResNet", false, false},
                 [PETRA_FAMILY_GPT] = {"GPT", true, true},         [PETRA_FAMILY_REVGPT] = {"RevGPT", true, true},
-                [PETRA_FAMILY_VIT] = {"ViT", false, true},        [PETRA_FAMILY_REVVIT] = {"RevViT", false, true}};
+                [PETRA_FAMILY_VIT] = {"ViT", false, true},        [PETRA_FAMILY_REVVIT] = {"RevViT", false, true},
+                [PETRA_FAMILY_LLAMA] = {"Llama", true, true},     [PETRA_FAMILY_REVLLAMA] = {"RevLlama", true, true}};
 
 const char *petra_family_title(petra_family family) {
   return families[family].title;
@@ -23,25 +24,42 @@ static petra_tensor_kind family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
+/* Describes the attention of a transformer: "4 heads", of a Llama also "(2 of keys and values), hidden 352, rotary base
+ * 10000". */
+static void describe_attention(const petra_config *config, char *text, size_t size) {
+  const petra_family family = config->model.family;
+  petra_model llama = {0};
+  const long long heads = (long long)config->model.heads;
+  petra_llama_set(&llama, config);
+  if (family == PETRA_FAMILY_LLAMA || family == PETRA_FAMILY_REVLLAMA)
+    snprintf(text, size, "%lld heads (%d of keys and values), hidden %d, rotary base %g", heads, llama.kv_heads,
+             llama.hidden, llama.rotary_base);
+  else
+    snprintf(text, size, "%lld heads", heads);
+}
+
 /* Describes the properties of a family in addition to depth and width: "cifar stem", "4 heads, context 128". */
 static char *details(const petra_config *config, char *text, size_t size) {
   const petra_family family = config->model.family;
-  const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
+  const long long patch = (long long)config->model.patch;
+  const char *coupling = config->model.coupling == PETRA_COUPLING_LEAPFROG ? ", leapfrog coupling" : "";
+  char attention[96];
+  describe_attention(config, attention, sizeof attention);
   if (!families[family].transformer)
     snprintf(text, size, "%s stem%s%s", petra_config_choice_name("model.stem", (int)config->model.stem),
              config->model.shape == PETRA_SHAPE_CONSTANT ? ", constant shape" : "",
              config->model.bottleneck == PETRA_BOTTLENECK_VARIANT ? ", variant bottleneck" : "");
   else if (families[family].tokens)
-    snprintf(text, size, "%lld heads, context %lld", heads, (long long)config->model.context);
+    snprintf(text, size, "%s, context %lld%s", attention, (long long)config->model.context, coupling);
   else
-    snprintf(text, size, "%lld heads, patches of %lld x %lld", heads, patch, patch);
+    snprintf(text, size, "%s, patches of %lld x %lld%s", attention, patch, patch, coupling);
   return text;
 }
 
 void petra_model_describe(const petra_config *config, FILE *out) {
   const petra_family family = config->model.family;
   const bool blocks = families[family].transformer || config->model.shape == PETRA_SHAPE_CONSTANT;
-  char text[96];
+  char text[192];
   const long long depth = config->model.depth, width = config->model.width;
   if (blocks)
     fprintf(out, "%s of %lld block%s", families[family].title, depth, depth == 1 ? "" : "s");
@@ -51,7 +69,7 @@ void petra_model_describe(const petra_config *config, FILE *out) {
 }
 
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {
-  char text[96];
+  char text[192];
   snprintf(out, size, "%s-%d width %d, %s, %d classes", petra_config_choice_name("model.family", (int)model->family),
            model->depth, model->width, details(config, text, sizeof text), model->classes);
 }

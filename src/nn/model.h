@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT and ViT, reversible or not (model_transformer.c). A model
+/* Networks as tables: RevNet and ResNet (model_resnet.c), GPT, Llama and ViT, reversible or not (model_transformer.c). A model
  * is a list of blocks from the stem or embedding (number 1) to the head. A block of images is a list of units
- * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps layer norm, linear map). Nothing
+ * (convolution, batch norm, perhaps ReLU), one of sequences a list of layers (perhaps a norm, linear map). Nothing
  * here holds tensors. Source: docs/semantics/networks.md. */
 #pragma once
 
@@ -30,9 +30,10 @@ typedef struct petra_unit {
   bool relu;
 } petra_unit;
 
-/* A linear map, with a layer norm of its input unless `norm` is empty. */
+/* A linear map, with a norm of its input unless `norm` is empty. */
 typedef struct petra_layer {
   char norm[20], linear[20]; /* names of the parts: "ln", "qkv" */
+  bool rms;                  /* the norm is an RMS norm, which has no shift; else a layer norm */
   int32_t in, out;           /* features */
   int32_t rows;              /* rows of one sample: its positions, or 1 */
   bool bias;
@@ -44,7 +45,7 @@ typedef struct petra_layer {
 /* The kind of a block: its computation and its facts (nn/block.h). */
 typedef struct petra_block_ops petra_block_ops;
 
-/* The function between the two layers of a function F (nn/blocks.h): attention, or GELU. */
+/* The function between the two layers of a function F (nn/blocks.h): attention, GELU or SwiGLU. */
 typedef struct petra_middle_ops petra_middle_ops;
 
 /* The shape of one stream of one sample and the kind of its tensors: (channels, height, width) of activations,
@@ -88,9 +89,11 @@ typedef struct petra_block {
   int layer_count;           /* units and layers together: at most PETRA_BLOCK_UNITS */
   petra_layer layers[PETRA_BLOCK_LAYERS];
   const petra_middle_ops *middle; /* F is layer 0, this, layer 1; NULL: the block has no F of layers */
-  int32_t heads;                  /* attention: number of heads */
+  int32_t heads, kv_heads;        /* attention: number of heads, and of heads of keys and values */
+  double rotary_base;             /* attention: base of rotary positions; 0: no rotary positions */
   bool causal;                    /* attention: a position reads only itself and those before it */
   petra_gelu gelu;                /* GELU: its form */
+  petra_coupling coupling;        /* reversible block of sequences */
   bool averages;                  /* head of sequences: its linear map reads the mean over the positions */
   int32_t rows, patch;            /* embedding: rows of its table; of images: side of a patch, pixels */
 } petra_block;
@@ -105,6 +108,9 @@ typedef struct petra_model {
   petra_model_shape shape;
   bool zero_init_residual;
   int32_t heads, patch;     /* transformers; patch: images; else 0 */
+  int32_t kv_heads, hidden; /* Llama; else 0 */
+  double rotary_base;       /* the same */
+  petra_coupling coupling;  /* reversible transformers */
   petra_stream_shape input; /* shape of a sample of the data set */
   bool reversible;          /* it has reversible blocks */
   int block_count;          /* blocks of the network */
@@ -187,20 +193,26 @@ typedef struct petra_kernel_list {
  *   batch norm and ReLU    forward 2 reads (statistics, then the result), 1 write; 7 FLOPs an element
  *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
+ *   leapfrog coupling      beside this addition: 2 x1 - x2 or 2 dy1 + dy2, 2 reads, 1 write, 2 FLOPs an element both ways;
+ *                          backward -dy1, 1 read, 1 write, 1 FLOP
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel; an auxiliary head of
  *                          images does its convolutions, batch norms and ReLUs before
  *   linear map             as a convolution of one pixel, of which a sample has as many as rows
  *   layer norm             forward 1 read, 1 write, 8 FLOPs an element; backward 2 reads, 1 write, 12 FLOPs
+ *   RMS norm               the same with 4 and 8 FLOPs
  *   GELU                   forward 1 read, 1 write, 10 FLOPs an element; backward 2 reads, 1 write, 16 FLOPs
+ *   SwiGLU                 forward 2 reads, 1 write, 6 FLOPs for each feature of its output; backward 3 reads, 2 writes,
+ *                          12 FLOPs
+ *   rotary positions       1 read, 1 write, 3 FLOPs for each element of the queries and keys, both ways
  *   attention              forward 4 P C FLOPs on the matrix units for P pairs of positions (causal: T (T + 1) / 2,
  *                          else T^2) and C features, 5 FLOPs of the softmax for each pair and head; reads q, k, v,
- *                          writes y.
+ *                          writes y. k and v have fewer features than q if they have fewer heads.
  *                          Backward 10 P C (scores again, and one product for each of dv, dp, dq, dk); reads q, k, v,
  *                          y, dy, writes dq, dk, dv
  *   embedding              forward 2 reads (rows of both tables), 1 write, 1 FLOP an element; backward 2 reads of the
- *                          sequence, writes both tables, 2 FLOPs an element. Of images: a linear map, and the addition
- *                          of positions both ways
+ *                          sequence, writes both tables, 2 FLOPs an element. Without positions: one table, a read and a
+ *                          FLOP less. Of images: a linear map, and the addition of positions both ways
  *   head of a transformer  mean of two streams: as their addition, of 2 FLOPs an element; layer norm, linear map; mean
  *                          over positions
  *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */

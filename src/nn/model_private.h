@@ -9,6 +9,9 @@
 petra_status petra_resnet_make(petra_model *model, const petra_config *config);
 petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary);
 
+/* Sets the members of a Llama's model that follow from the config: kv_heads, hidden, rotary_base. */
+void petra_llama_set(petra_model *model, const petra_config *config);
+
 /* Make the auxiliary head that reads the output of `last`; number and name are set. */
 void petra_resnet_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);
 void petra_transformer_make_auxiliary(const petra_model *model, petra_block *block, const petra_block *last);

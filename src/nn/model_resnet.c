@@ -213,7 +213,8 @@ static petra_status find_depth(const petra_config *config, const petra_model *mo
 }
 
 petra_status petra_resnet_make(petra_model *model, const petra_config *config) {
-  static const char *const others[] = {"model.heads", "model.context", "model.patch", NULL};
+  static const char *const others[] = {"model.heads",  "model.context",     "model.patch",    "model.kv_heads",
+                                       "model.hidden", "model.rotary_base", "model.coupling", NULL};
   depth_table table;
   model->shape = config->model.shape;
   model->bottleneck = config->model.bottleneck;

@@ -9,9 +9,13 @@
 
 enum { UNIT = PETRA_UNIT_PARAMETERS, STATISTICS = PETRA_UNIT_STATISTICS };
 
-/* Parameters of a layer: scale and shift of its norm, weight, bias. */
+int petra_layer_norm_parameters(const petra_layer *layer) {
+  return !*layer->norm ? 0 : layer->rms ? 1 : 2;
+}
+
+/* Parameters of a layer: those of its norm, weight, bias. */
 static int layer_parameters(const petra_layer *layer) {
-  return (*layer->norm ? 2 : 0) + 1 + layer->bias;
+  return petra_layer_norm_parameters(layer) + 1 + layer->bias;
 }
 
 int petra_layer_first(const petra_block *block, int layer) {
@@ -84,12 +88,13 @@ static void unit_parameter(const petra_model *model, const petra_block *block, i
 }
 
 static void layer_parameter(const petra_layer *layer, int index, petra_tensor_spec *out) {
-  if (*layer->norm && index < 2) {
+  const int of_norm = petra_layer_norm_parameters(layer);
+  if (index < of_norm) {
     vector_spec(out, index ? PETRA_ROLE_SHIFT : PETRA_ROLE_SCALE, layer->norm, index ? "shift" : "scale", layer->in,
                 index ? 0 : 1);
     return;
   }
-  if (index - (*layer->norm ? 2 : 0) == 0)
+  if (index == of_norm)
     petra_matrix_spec(out, PETRA_ROLE_WEIGHT, layer->linear, layer->out, layer->in, layer->deviation);
   else
     vector_spec(out, PETRA_ROLE_BIAS, layer->linear, "bias", layer->out, 0);

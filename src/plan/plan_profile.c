@@ -20,6 +20,8 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
   snprintf(out->shape, sizeof out->shape, "%s", petra_config_choice_name("model.shape", (int)config->model.shape));
   snprintf(out->bottleneck, sizeof out->bottleneck, "%s",
            petra_config_choice_name("model.bottleneck", (int)config->model.bottleneck));
+  snprintf(out->coupling, sizeof out->coupling, "%s",
+           petra_config_choice_name("model.coupling", (int)config->model.coupling));
   snprintf(out->stem, sizeof out->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
   snprintf(out->precision, sizeof out->precision, "%s",
            petra_config_choice_name("device.precision", (int)config->device.precision));
@@ -30,6 +32,8 @@ void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out) {
   out->image_width = tokens ? 0 : model->input.width;
   out->context = tokens ? model->input.positions : 0;
   out->heads = model->heads;
+  out->kv_heads = model->kv_heads;
+  out->hidden = model->hidden;
   out->patch = model->patch;
   out->batch = (int32_t)config->data.batch;
 }
@@ -54,6 +58,9 @@ static petra_status check_network(const petra_plan *plan) {
              {"model.classes", NULL, NULL, profile->classes, own.classes},
              {"model.context", NULL, NULL, profile->context, own.context},
              {"model.heads", NULL, NULL, profile->heads, own.heads},
+             {"model.kv_heads", NULL, NULL, profile->kv_heads, own.kv_heads},
+             {"model.hidden", NULL, NULL, profile->hidden, own.hidden},
+             {"model.coupling", profile->coupling, own.coupling, 0, 0},
              {"model.patch", NULL, NULL, profile->patch, own.patch},
              {"image height", NULL, NULL, profile->image_height, own.image_height},
              {"image width", NULL, NULL, profile->image_width, own.image_width},

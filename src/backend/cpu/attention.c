@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention. One thread computes each head of each sample. It processes some queries at a time against all keys that
+/* Attention. One thread computes each head of each sample; in the backward, all query heads that share a head of keys and
+ * values, because the gradients of these are sums over them. It processes some queries at a time against all keys that
  * they see, so that no T x T matrix is stored (as in FlashAttention, Dao et al., arXiv:2205.14135, whose keys also come
  * in tiles, since its memory is smaller). */
 #include "backend/cpu/cpu.h"
@@ -25,6 +26,7 @@ typedef struct attention_head {
   int64_t log_sum_step;
   float scale; /* of scores: 1 / sqrt(d) */
   bool causal;
+  bool adds; /* to the dk and dv of the heads before */
 } attention_head;
 
 /* Queries [first, first + rows) and the keys that the last of them sees; `keys`: the number that the first sees, as for
@@ -137,7 +139,7 @@ static petra_status attend_backward(const attention_head *h, float *p) {
   for (int64_t first = last; first >= 0; first -= queries) {
     const strip s = strip_at(h, first, queries);
     const rows q = from(h->q, first), dy = from(h->dy, first);
-    const float beta = first == last ? 0 : 1;
+    const float beta = first == last && !h->adds ? 0 : 1;
     PETRA_TRY(multiply_keys(&s, h->width, h->scale, q, h->k, p));
     cpu_kernel_softmax_again(p, s.rows, s.count, s.keys, h->log_sum + first * h->log_sum_step, h->log_sum_step);
     PETRA_TRY(add_to_keys(&s, h->width, 1, beta, p, dy, h->dv));
@@ -156,17 +158,20 @@ typedef struct operands {
   const petra_tensor *qkv, *y, *dy;
   petra_tensor *y_out, *dqkv;
   const petra_tensor *log_sum;
-  int heads;
+  int heads, kv_heads;
+  int together; /* heads of one unit of work, which have the same keys and values */
   bool causal;
 } operands;
 
 enum { COPIES_FORWARD = 4, COPIES_BACKWARD = 8 }; /* of a head: q, k, v, y; and dy, dq, dk, dv */
 
-/* Returns the element at which a head's rows begin in a tensor, those of part 0, 1 or 2 of q, k and v side by side. */
-static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t number, int64_t part) {
-  const int64_t features = petra_tensor_columns(o->qkv) / 3;
-  return number / o->heads * t->shape[1] * petra_tensor_columns(t) + part * features +
-         number % o->heads * (features / o->heads);
+static int64_t width_of(const operands *o) {
+  return petra_tensor_columns(o->qkv) / (o->heads + 2 * o->kv_heads);
+}
+
+/* Returns the element at which the rows of a sample begin in a tensor, those of its head `head`. */
+static int64_t begin_of(const petra_tensor *t, const operands *o, int64_t sample, int64_t head) {
+  return sample * t->shape[1] * petra_tensor_columns(t) + head * width_of(o);
 }
 
 /* Gets the rows themselves or, in bf16, room for a copy. */
@@ -192,56 +197,77 @@ static void write_rows(petra_tensor *t, int64_t begin, const attention_head *h, 
 
 typedef petra_status head_function(const attention_head *h, float *strips);
 
-/* Computes one head; `room`: for strips and, after them, for copies. */
-static petra_status do_head(const operands *o, int64_t number, int strips, head_function *function, float *room) {
-  const int64_t features = petra_tensor_columns(o->qkv) / 3, width = features / o->heads, positions = o->qkv->shape[1];
+/* Computes one head, whose keys and values are known; `copies`: room for copies of the rest, `strips`: for strips. */
+static petra_status do_head(const operands *o, int64_t sample, int64_t head, attention_head *h, head_function *function,
+                            float *copies, float *strips) {
+  const petra_tensor *y = o->y_out ? o->y_out : o->y;
+  const int64_t of_q = begin_of(o->qkv, o, sample, head), of_y = begin_of(y, o, sample, head);
+  h->log_sum = (float *)o->log_sum->data + sample * h->positions * o->heads + head;
+  h->q = find(o->qkv, of_q, h, &copies);
+  h->dq = find(o->dqkv, of_q, h, &copies);
+  h->y = find(y, of_y, h, &copies);
+  h->dy = find(o->dy, of_y, h, &copies);
+  read_rows(o->qkv, of_q, h, h->q);
+  read_rows(o->y, of_y, h, h->y);
+  read_rows(o->dy, of_y, h, h->dy);
+  PETRA_TRY(function(h, strips));
+  write_rows(o->y_out, of_y, h, h->y);
+  write_rows(o->dqkv, of_q, h, h->dq);
+  return PETRA_OK;
+}
+
+/* Computes the unit `number` of all samples; `room`: for strips and, after them, for copies. */
+static petra_status do_unit(const operands *o, int64_t number, int strips, head_function *function, float *room) {
+  const int64_t positions = o->qkv->shape[1], width = width_of(o);
+  const int64_t sample = number * o->together / o->heads, first = number * o->together % o->heads;
+  const int64_t kv_head = first / (o->heads / o->kv_heads);
+  const int64_t of_k = begin_of(o->qkv, o, sample, o->heads + kv_head), of_v = of_k + o->kv_heads * width;
   float *copies = room + strips * QUERIES * cpu_strip_step(positions);
   attention_head h = {.positions = positions,
                       .width = width,
-                      .log_sum =
-                          (float *)o->log_sum->data + number / o->heads * positions * o->heads + number % o->heads,
                       .log_sum_step = o->heads,
                       .scale = (float)(1 / sqrt((double)width)),
                       .causal = o->causal};
-  rows *const in[] = {&h.q, &h.k, &h.v}, *const out[] = {&h.dq, &h.dk, &h.dv};
-  for (int part = 0; part < 3; part++) {
-    const int64_t begin = begin_of(o->qkv, o, number, part);
-    *in[part] = find(o->qkv, begin, &h, &copies);
-    *out[part] = find(o->dqkv, begin, &h, &copies);
-    read_rows(o->qkv, begin, &h, *in[part]);
+  h.k = find(o->qkv, of_k, &h, &copies);
+  h.v = find(o->qkv, of_v, &h, &copies);
+  h.dk = find(o->dqkv, of_k, &h, &copies);
+  h.dv = find(o->dqkv, of_v, &h, &copies);
+  read_rows(o->qkv, of_k, &h, h.k);
+  read_rows(o->qkv, of_v, &h, h.v);
+  for (int64_t head = first; head < first + o->together; head++) {
+    h.adds = head > first;
+    PETRA_TRY(do_head(o, sample, head, &h, function, copies, room));
   }
-  const petra_tensor *y = o->y_out ? o->y_out : o->y;
-  const int64_t begin = begin_of(y, o, number, 0);
-  h.y = find(y, begin, &h, &copies);
-  h.dy = find(o->dy, begin, &h, &copies);
-  read_rows(o->y, begin, &h, h.y);
-  read_rows(o->dy, begin, &h, h.dy);
-  PETRA_TRY(function(&h, room));
-  write_rows(o->y_out, begin, &h, h.y);
-  for (int part = 0; part < 3; part++)
-    write_rows(o->dqkv, begin_of(o->qkv, o, number, part), &h, *out[part]);
+  write_rows(o->dqkv, of_k, &h, h.dk);
+  write_rows(o->dqkv, of_v, &h, h.dv);
   return PETRA_OK;
 }
 
 static petra_status do_heads(petra_backend *backend, const operands *o, int strips, head_function *function) {
-  const int64_t positions = o->qkv->shape[1], width = petra_tensor_columns(o->qkv) / 3 / o->heads;
+  const int64_t positions = o->qkv->shape[1], units = (int64_t)o->qkv->shape[0] * (o->heads / o->together);
   const int64_t count = !cpu_layout_of(o->qkv)->narrow ? 0 : o->dqkv ? COPIES_BACKWARD : COPIES_FORWARD;
-  const int64_t copies = count * positions * width;
+  const int64_t copies = count * positions * width_of(o);
   const int64_t room = strips * QUERIES * cpu_strip_step(positions) + (copies + CPU_STRIP - 1) / CPU_STRIP * CPU_STRIP;
   void *scratch;
   int status = PETRA_OK;
   PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
-  for (int64_t number = 0; number < (int64_t)o->qkv->shape[0] * o->heads; number++) {
+  for (int64_t number = 0; number < units; number++) {
     cpu_use_threads(backend);
-    status = cpu_worse(status, do_head(o, number, strips, function, (float *)scratch + petra_threads_number() * room));
+    status = cpu_worse(status, do_unit(o, number, strips, function, (float *)scratch + petra_threads_number() * room));
   }
   return (petra_status)status;
 }
 
 petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
-  const operands o = {.qkv = a->qkv, .y_out = a->y, .log_sum = a->log_sum, .heads = a->heads, .causal = a->causal};
+  const operands o = {.qkv = a->qkv,
+                      .y_out = a->y,
+                      .log_sum = a->log_sum,
+                      .heads = a->heads,
+                      .kv_heads = a->kv_heads,
+                      .together = 1,
+                      .causal = a->causal};
   cpu_touch(a->y);
   cpu_touch(a->log_sum);
   return do_heads(backend, &o, 1, attend);
@@ -254,6 +280,8 @@ petra_status cpu_attention_backward(petra_backend *backend, const petra_attentio
                       .dqkv = a->dqkv,
                       .log_sum = a->log_sum,
                       .heads = a->heads,
+                      .kv_heads = a->kv_heads,
+                      .together = a->heads / a->kv_heads,
                       .causal = a->causal};
   cpu_touch(a->dqkv);
   return do_heads(backend, &o, 2, attend_backward);

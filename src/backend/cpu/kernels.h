@@ -114,7 +114,8 @@ static inline int64_t cpu_strip_step(int64_t count) {
   /* sum[c] = the sum over rows, `step` elements apart, of x[c]; at most CPU_COLUMNS columns. */                       \
   X(void, sum_columns, (const float *x, int64_t rows, int64_t step, int64_t columns, double *sum),                     \
     (x, rows, step, columns, sum))                                                                                     \
-  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. */                     \
+  /* dshift[c] = the sum over rows of dy[c], dscale[c] that of dy[c] (x[c] - mean) / deviation. An RMS norm has no */  \
+  /* mean (NULL) here and below, and 0 in its place; dshift is then undefined. */                                      \
   X(void, layer_norm_sums,                                                                                             \
     (const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows, int64_t step,           \
      int64_t columns, double *dscale, double *dshift),                                                                 \
@@ -134,6 +135,16 @@ static inline int64_t cpu_strip_step(int64_t count) {
   /* dx may be dy. */                                                                                                  \
   X(void, gelu_backward, (petra_gelu form, const float *x, const float *dy, float *dx, int64_t count),                 \
     (form, x, dy, dx, count))                                                                                          \
+  /* y = the product of silu(gate) and `up`; y may be gate. */                                                         \
+  X(void, swiglu, (const float *gate, const float *up, float *y, int64_t count), (gate, up, y, count))                 \
+  /* dgate may be gate, dup may be up. */                                                                              \
+  X(void, swiglu_backward,                                                                                             \
+    (const float *gate, const float *up, const float *dy, float *dgate, float *dup, int64_t count),                    \
+    (gate, up, dy, dgate, dup, count))                                                                                 \
+  /* Turns each pair i, i + half of `heads` heads of 2 half features by the angle whose cosine is turn[i] and whose */ \
+  /* sine is turn[half + i]. y may be x. */                                                                            \
+  X(void, rotate, (const float *x, const float *turn, int64_t heads, int64_t half, float *y),                          \
+    (x, turn, heads, half, y))                                                                                         \
   /* A strip of scores s: rows of `count`, cpu_strip_step(count) apart. In row i only the first `keys` + i */          \
   /* scores (at most `count`) are real; the others become 0. s = exp(s - largest). `inverse` gets 1 / the sum */       \
   /* of the row, and `log_sum`, whose rows are `step` apart, gets the log of that sum plus the largest score. */       \

@@ -105,30 +105,40 @@ INLINE void sum_columns(const float *x, int64_t rows, int64_t step, int64_t colu
   memcpy(sum, sums, (size_t)columns * sizeof *sum);
 }
 
-/* --- layer norm --- */
+/* --- layer norm; `centred`, a constant, is false for an RMS norm --- */
 
-INLINE void add_to_sums(const float *x, const float *dy, double mean, double inverse, int64_t columns, double *dscale,
-                        double *dshift) {
+INLINE void add_to_sums(bool centred, const float *x, const float *dy, double mean, double inverse, int64_t columns,
+                        double *dscale, double *dshift) {
 #pragma omp simd
   for (int64_t c = 0; c < columns; c++) {
     const double d = (double)dy[c];
-    dshift[c] += d;
+    if (centred)
+      dshift[c] += d;
     dscale[c] += d * (((double)x[c] - mean) * inverse);
   }
 }
 
-INLINE void layer_norm_sums(const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows,
-                            int64_t step, int64_t columns, double *dscale, double *dshift) {
+INLINE void norm_sums(bool centred, const float *x, const float *dy, const float *mean, const float *deviation,
+                      int64_t rows, int64_t step, int64_t columns, double *dscale, double *dshift) {
   double scales[CPU_COLUMNS] = {0}, shifts[CPU_COLUMNS] = {0};
   for (int64_t i = 0; i < rows; i++) {
-    const double m = (double)mean[i], inverse = 1 / (double)deviation[i];
+    const double m = centred ? (double)mean[i] : 0, inverse = 1 / (double)deviation[i];
     if (columns == CPU_COLUMNS)
-      add_to_sums(x + i * step, dy + i * step, m, inverse, CPU_COLUMNS, scales, shifts);
+      add_to_sums(centred, x + i * step, dy + i * step, m, inverse, CPU_COLUMNS, scales, shifts);
     else
-      add_to_sums(x + i * step, dy + i * step, m, inverse, columns, scales, shifts);
+      add_to_sums(centred, x + i * step, dy + i * step, m, inverse, columns, scales, shifts);
   }
   memcpy(dscale, scales, (size_t)columns * sizeof *dscale);
-  memcpy(dshift, shifts, (size_t)columns * sizeof *dshift);
+  if (centred)
+    memcpy(dshift, shifts, (size_t)columns * sizeof *dshift);
+}
+
+INLINE void layer_norm_sums(const float *x, const float *dy, const float *mean, const float *deviation, int64_t rows,
+                            int64_t step, int64_t columns, double *dscale, double *dshift) {
+  if (mean)
+    norm_sums(true, x, dy, mean, deviation, rows, step, columns, dscale, dshift);
+  else
+    norm_sums(false, x, dy, mean, deviation, rows, step, columns, dscale, dshift);
 }
 
 INLINE float mean_of(const float *x, int64_t count) {
@@ -153,46 +163,65 @@ INLINE float squares_of(const float *x, int64_t count, float mean) {
   return fold(lanes);
 }
 
-INLINE void layer_norm(const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,
-                       float *deviation, float *y) {
+INLINE void norm_rows(bool centred, const float *x, const float *scale, const float *shift, int64_t rows, int64_t count,
+                      float *mean, float *deviation, float *y) {
   for (int64_t i = 0; i < rows; i++, x += count) {
-    const float m = mean_of(x, count), variance = squares_of(x, count, m) / (float)count;
+    const float m = centred ? mean_of(x, count) : 0, variance = squares_of(x, count, m) / (float)count;
     const double wide = sqrt((double)variance + PETRA_NORM_EPSILON);
     const float inverse = (float)(1 / wide);
-    mean[i] = m;
+    if (centred)
+      mean[i] = m;
     deviation[i] = (float)wide;
     if (!y)
       continue;
     float *to = y + i * count;
 #pragma omp simd
     for (int64_t c = 0; c < count; c++)
-      to[c] = scale[c] * ((x[c] - m) * inverse) + shift[c];
+      to[c] = centred ? scale[c] * ((x[c] - m) * inverse) + shift[c] : scale[c] * (x[c] * inverse);
   }
 }
 
-INLINE void add_products(const float *x, const float *scale, const float *dy, float mean, int64_t count, float *sum,
-                         float *product) {
+INLINE void layer_norm(const float *x, const float *scale, const float *shift, int64_t rows, int64_t count, float *mean,
+                       float *deviation, float *y) {
+  if (mean)
+    norm_rows(true, x, scale, shift, rows, count, mean, deviation, y);
+  else
+    norm_rows(false, x, scale, shift, rows, count, mean, deviation, y);
+}
+
+INLINE void add_products(bool centred, const float *x, const float *scale, const float *dy, float mean, int64_t count,
+                         float *sum, float *product) {
   for (int64_t l = 0; l < count; l++) {
     const float g = dy[l] * scale[l];
-    sum[l] += g;
+    if (centred)
+      sum[l] += g;
     product[l] += g * (x[l] - mean);
+  }
+}
+
+INLINE void norm_backward(bool centred, const float *x, const float *scale, const float *mean, const float *deviation,
+                          const float *dy, int64_t rows, int64_t count, float *dx) {
+  for (int64_t i = 0; i < rows; i++, x += count, dy += count, dx += count) {
+    float sum[LANES] = {0}, product[LANES] = {0};
+    const float m = centred ? mean[i] : 0, inverse = 1 / deviation[i];
+    int64_t c = 0;
+    for (; c + LANES <= count; c += LANES)
+      add_products(centred, x + c, scale + c, dy + c, m, LANES, sum, product);
+    add_products(centred, x + c, scale + c, dy + c, m, count - c, sum, product);
+    const float offset = centred ? fold(sum) / (float)count : 0;
+    const float slope = fold(product) * inverse * inverse / (float)count;
+#pragma omp simd
+    for (int64_t j = 0; j < count; j++)
+      dx[j] = inverse * (dy[j] * scale[j] - offset - (x[j] - m) * slope);
   }
 }
 
 INLINE void layer_norm_backward(const float *x, const float *scale, const float *mean, const float *deviation,
                                 const float *dy, int64_t rows, int64_t count, float *dx) {
-  for (int64_t i = 0; i < rows; i++, x += count, dy += count, dx += count) {
-    float sum[LANES] = {0}, product[LANES] = {0};
-    const float m = mean[i], inverse = 1 / deviation[i];
-    int64_t c = 0;
-    for (; c + LANES <= count; c += LANES)
-      add_products(x + c, scale + c, dy + c, m, LANES, sum, product);
-    add_products(x + c, scale + c, dy + c, m, count - c, sum, product);
-    const float offset = fold(sum) / (float)count, slope = fold(product) * inverse * inverse / (float)count;
-#pragma omp simd
-    for (int64_t j = 0; j < count; j++)
-      dx[j] = inverse * (dy[j] * scale[j] - offset - (x[j] - m) * slope);
-  }
+  if (mean)
+    norm_backward(true, x, scale, mean, deviation, dy, rows, count, dx);
+  else
+    norm_backward(false, x, scale, mean, deviation, dy, rows, count, dx);
 }
 
 /* --- GELU --- */
@@ -250,6 +279,46 @@ INLINE void gelu_backward(petra_gelu form, const float *x, const float *dy, floa
     for (int64_t i = 0; i < count; i++) {
       const float v = bounded(x[i]), s = normal_part(v, &bell);
       dx[i] = dy[i] * (s + v * 0.39894228040143268f * bell);
+    }
+}
+
+/* --- SwiGLU --- */
+
+/* sigmoid(x) = 1 / (1 + exp(-x)); *rest becomes 1 minus the result. The exponent is never above 0, so that nothing
+ * overflows; far below 0 the result is 0. NaN stays NaN. */
+INLINE float sigmoid(float x, float *rest) {
+  const float e = exp_of(x < 0 ? x : -x), large = 1 / (1 + e), small = e * large;
+  *rest = x < 0 ? large : small;
+  return x < 0 ? small : large;
+}
+
+INLINE void swiglu(const float *gate, const float *up, float *y, int64_t count) {
+  float rest;
+#pragma omp simd private(rest)
+  for (int64_t i = 0; i < count; i++)
+    y[i] = gate[i] * sigmoid(gate[i], &rest) * up[i];
+}
+
+INLINE void swiglu_backward(const float *gate, const float *up, const float *dy, float *dgate, float *dup,
+                            int64_t count) {
+  float rest;
+#pragma omp simd private(rest)
+  for (int64_t i = 0; i < count; i++) {
+    const float g = gate[i], u = up[i], d = dy[i], s = sigmoid(g, &rest);
+    dgate[i] = d * u * (s * (1 + g * rest));
+    dup[i] = d * (g * s);
+  }
+}
+
+/* --- rotary positions --- */
+
+INLINE void rotate(const float *x, const float *turn, int64_t heads, int64_t half, float *y) {
+  for (int64_t h = 0; h < heads; h++, x += 2 * half, y += 2 * half)
+#pragma omp simd
+    for (int64_t i = 0; i < half; i++) {
+      const float first = x[i], second = x[half + i];
+      y[i] = first * turn[i] - second * turn[half + i];
+      y[half + i] = second * turn[i] + first * turn[half + i];
     }
 }
 

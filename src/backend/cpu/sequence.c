@@ -15,9 +15,9 @@ enum { ROWS = 32 }; /* elements of one chunk of work */
 /* Computes rows [first, first + count); `room`: for these rows in floats, if y is in bf16. */
 static void normalise_rows(const petra_layer_norm_forward *a, int64_t first, int64_t count, float *room) {
   const int64_t features = petra_tensor_columns(a->x);
-  const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y ? cpu_read(a->shift) : NULL;
-  cpu_kernel_layer_norm(cpu_read(a->x) + first * features, scale, shift, count, features, cpu_data(a->mean) + first,
-                        cpu_data(a->deviation) + first,
+  const float *scale = a->y ? cpu_read(a->scale) : NULL, *shift = a->y && a->mean ? cpu_read(a->shift) : NULL;
+  cpu_kernel_layer_norm(cpu_read(a->x) + first * features, scale, shift, count, features,
+                        a->mean ? cpu_data(a->mean) + first : NULL, cpu_data(a->deviation) + first,
                         room   ? room
                         : a->y ? cpu_data(a->y) + first * features
                                : NULL);
@@ -40,22 +40,24 @@ petra_status cpu_layer_norm_forward(petra_backend *backend, const petra_layer_no
 /* dscale and dshift come first, since dx may be dy. */
 petra_status cpu_layer_norm_backward(petra_backend *backend, const petra_layer_norm_backward *a) {
   const int64_t rows = petra_tensor_rows(a->x), features = petra_tensor_columns(a->x);
+  const float *mean = a->mean ? cpu_read(a->mean) : NULL;
 #pragma omp parallel num_threads(cpu_threads(backend, a->x->elements))
   {
 #pragma omp for schedule(static)
     for (int64_t first = 0; first < features; first += CPU_COLUMNS) {
       double dscale[CPU_COLUMNS], dshift[CPU_COLUMNS];
       const int64_t columns = cpu_minimum(CPU_COLUMNS, features - first);
-      cpu_kernel_layer_norm_sums(cpu_read(a->x) + first, cpu_read(a->dy) + first, cpu_read(a->mean),
-                                 cpu_read(a->deviation), rows, features, columns, dscale, dshift);
+      cpu_kernel_layer_norm_sums(cpu_read(a->x) + first, cpu_read(a->dy) + first, mean, cpu_read(a->deviation), rows,
+                                 features, columns, dscale, dshift);
       for (int64_t c = 0; c < columns; c++) {
         cpu_data(a->dscale)[first + c] = (float)dscale[c];
-        cpu_data(a->dshift)[first + c] = (float)dshift[c];
+        if (a->dshift)
+          cpu_data(a->dshift)[first + c] = (float)dshift[c];
       }
     }
 #pragma omp for schedule(static)
     for (int64_t first = 0; first < rows; first += ROWS)
-      cpu_kernel_layer_norm_backward(cpu_read(a->x) + first * features, cpu_read(a->scale), cpu_read(a->mean) + first,
+      cpu_kernel_layer_norm_backward(cpu_read(a->x) + first * features, cpu_read(a->scale), mean ? mean + first : NULL,
                                      cpu_read(a->deviation) + first, cpu_read(a->dy) + first * features,
                                      cpu_minimum(ROWS, rows - first), features, cpu_data(a->dx) + first * features);
   }
@@ -104,6 +106,104 @@ petra_status cpu_gelu_backward(petra_backend *backend, petra_gelu form, const pe
   return PETRA_OK;
 }
 
+/* --- SwiGLU --- */
+
+/* Computes columns [first, first + count) of a row of y. */
+static void swiglu_piece(const petra_tensor *x, petra_tensor *y, int64_t row, int64_t first, int64_t count) {
+  const int64_t features = petra_tensor_columns(y), gate = 2 * row * features + first, to = row * features + first;
+  if (!cpu_layout_of(x)->narrow) {
+    cpu_kernel_swiglu(cpu_read(x) + gate, cpu_read(x) + gate + features, cpu_data(y) + to, count);
+    return;
+  }
+  float gates[CPU_CHUNK], ups[CPU_CHUNK];
+  cpu_kernel_from_bf16(cpu_element(x, gate), gates, count);
+  cpu_kernel_from_bf16(cpu_element(x, gate + features), ups, count);
+  cpu_kernel_swiglu(gates, ups, gates, count);
+  cpu_kernel_to_bf16(gates, cpu_write(y, to), count);
+}
+
+petra_status cpu_swiglu_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
+  const int64_t features = petra_tensor_columns(y);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
+  for (int64_t row = 0; row < petra_tensor_rows(y); row++)
+    for (int64_t first = 0; first < features; first += CPU_CHUNK)
+      swiglu_piece(x, y, row, first, cpu_minimum(CPU_CHUNK, features - first));
+  return PETRA_OK;
+}
+
+static void swiglu_backward_piece(const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx, int64_t row,
+                                  int64_t first, int64_t count) {
+  const int64_t features = petra_tensor_columns(dy), gate = 2 * row * features + first, up = gate + features;
+  const int64_t from = row * features + first;
+  if (!cpu_layout_of(x)->narrow) {
+    cpu_kernel_swiglu_backward(cpu_read(x) + gate, cpu_read(x) + up, cpu_read(dy) + from, cpu_data(dx) + gate,
+                               cpu_data(dx) + up, count);
+    return;
+  }
+  float gates[CPU_CHUNK], ups[CPU_CHUNK], gradients[CPU_CHUNK];
+  cpu_kernel_from_bf16(cpu_element(x, gate), gates, count);
+  cpu_kernel_from_bf16(cpu_element(x, up), ups, count);
+  cpu_kernel_from_bf16(cpu_element(dy, from), gradients, count);
+  cpu_kernel_swiglu_backward(gates, ups, gradients, gates, ups, count);
+  cpu_kernel_to_bf16(gates, cpu_write(dx, gate), count);
+  cpu_kernel_to_bf16(ups, cpu_write(dx, up), count);
+}
+
+petra_status cpu_swiglu_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *dy,
+                                 petra_tensor *dx) {
+  const int64_t features = petra_tensor_columns(dy);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, dy->elements))
+  for (int64_t row = 0; row < petra_tensor_rows(dy); row++)
+    for (int64_t first = 0; first < features; first += CPU_CHUNK)
+      swiglu_backward_piece(x, dy, dx, row, first, cpu_minimum(CPU_CHUNK, features - first));
+  return PETRA_OK;
+}
+
+/* --- rotary positions --- */
+
+/* Gets the cosines of a position's angles and, after them, the sines: width / 2 numbers each. */
+static void find_turn(const petra_rotary *a, int64_t position, float *turn) {
+  const int half = a->width / 2;
+  for (int i = 0; i < half; i++) {
+    const double angle = petra_element_angle(position, i, a->width, a->base);
+    turn[i] = (float)cos(angle);
+    turn[half + i] = (float)(a->back ? -sin(angle) : sin(angle));
+  }
+}
+
+/* Computes a row of y; `room`: for the columns that turn in floats, if y is in bf16. */
+static void turn_row(const petra_rotary *a, int64_t row, const float *turn, float *room) {
+  const int64_t columns = petra_tensor_columns(a->x), begin = row * columns, turned = (int64_t)a->heads * a->width;
+  const int64_t bytes = cpu_layout_of(a->x)->narrow ? sizeof(uint16_t) : sizeof(float);
+  if (room) {
+    cpu_kernel_from_bf16(cpu_element(a->x, begin), room, turned);
+    cpu_kernel_rotate(room, turn, a->heads, a->width / 2, room);
+    cpu_kernel_to_bf16(room, cpu_write(a->y, begin), turned);
+  } else {
+    cpu_kernel_rotate(cpu_read(a->x) + begin, turn, a->heads, a->width / 2, cpu_data(a->y) + begin);
+  }
+  if (a->x != a->y)
+    memcpy(cpu_write(a->y, begin + turned), cpu_element(a->x, begin + turned), (size_t)((columns - turned) * bytes));
+}
+
+petra_status cpu_rotary(petra_backend *backend, const petra_rotary *a) {
+  const int64_t positions = a->x->shape[1], rows = petra_tensor_rows(a->x);
+  const int64_t room = cpu_layout_of(a->x)->narrow ? (int64_t)a->heads * a->width : 0;
+  void *scratch;
+  PETRA_TRY(cpu_scratch(backend, (size_t)(positions * a->width + backend->threads * room) * sizeof(float), &scratch));
+  float *turns = scratch, *rooms = turns + positions * a->width;
+#pragma omp parallel num_threads(cpu_threads(backend, a->x->elements))
+  {
+#pragma omp for schedule(static)
+    for (int64_t t = 0; t < positions; t++)
+      find_turn(a, t, turns + t * a->width);
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < rows; row++)
+      turn_row(a, row, turns + row % positions * a->width, room ? rooms + petra_threads_number() * room : NULL);
+  }
+  return PETRA_OK;
+}
+
 /* --- embeddings --- */
 
 static petra_status check_tokens(const char *operation, const petra_tensor *tokens, int32_t rows) {
@@ -118,9 +218,13 @@ petra_status cpu_embed_forward(petra_backend *backend, const petra_tensor *token
   const int64_t features = table->shape[1], length = tokens->shape[1];
   PETRA_TRY(check_tokens("embed_forward", tokens, table->shape[0]));
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, y->elements))
-  for (int64_t row = 0; row < tokens->elements; row++)
-    cpu_kernel_add(cpu_read(table) + (int64_t)cpu_read(tokens)[row] * features,
-                   cpu_read(positions) + row % length * features, cpu_data(y) + row * features, features);
+  for (int64_t row = 0; row < tokens->elements; row++) {
+    const float *of_token = cpu_read(table) + (int64_t)cpu_read(tokens)[row] * features;
+    if (positions)
+      cpu_kernel_add(of_token, cpu_read(positions) + row % length * features, cpu_data(y) + row * features, features);
+    else
+      memcpy(cpu_data(y) + row * features, of_token, (size_t)features * sizeof(float));
+  }
   return PETRA_OK;
 }
 
@@ -144,7 +248,8 @@ petra_status cpu_embed_backward(petra_backend *backend, const petra_tensor *toke
   for (int64_t first = 0; first < features; first += CPU_COLUMNS) {
     const int64_t columns = cpu_minimum(CPU_COLUMNS, features - first);
     sum_rows(dy, cpu_read(tokens), dtable, first, columns);
-    sum_rows(dy, NULL, dpositions, first, columns);
+    if (dpositions)
+      sum_rows(dy, NULL, dpositions, first, columns);
   }
   return PETRA_OK;
 }

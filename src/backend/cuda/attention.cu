@@ -31,6 +31,7 @@ typedef struct cuda_attention_work {
   cuda_attention_args a;
   int32_t tiles;  /* along the positions */
   int32_t chunks; /* along the features of a head */
+  int32_t group;  /* heads of queries with the same keys and values */
   float scale;    /* 1 / sqrt(d) */
   float *delta;   /* backward: sum of dy y over the features of a head, by position and head */
 } cuda_attention_work;
@@ -40,28 +41,32 @@ static inline cuda_attention_work cuda_attention_work_of(const cuda_attention_ar
   work.a = *a;
   work.tiles = (a->t + CUDA_ATTENTION_TILE - 1) / CUDA_ATTENTION_TILE;
   work.chunks = (a->d + CUDA_ATTENTION_TILE - 1) / CUDA_ATTENTION_TILE;
+  work.group = a->heads / a->kv_heads;
   work.scale = (float)(1 / sqrt((double)a->d));
   work.delta = delta;
   return work;
 }
 
-static inline int64_t cuda_attention_blocks(const cuda_attention_work *work) {
-  return (int64_t)work->a.n * work->a.heads * work->tiles * work->chunks;
+/* Returns the number of blocks for `heads` heads of every sample. */
+static inline int64_t cuda_attention_blocks(const cuda_attention_work *work, int32_t heads) {
+  return (int64_t)work->a.n * heads * work->tiles * work->chunks;
 }
 
 /* The position of a block and its thread. */
 typedef struct cuda_attention_place {
-  int32_t sample, head;
-  int32_t tile;    /* tile of the rows of its result, which begin at tile * CUDA_ATTENTION_TILE */
-  int32_t feature; /* first feature of the result, within the head */
+  int32_t sample, head; /* head: of the queries */
+  int32_t tile;         /* tile of the rows of its result, which begin at tile * CUDA_ATTENTION_TILE */
+  int32_t feature;      /* first feature of the result, within the head */
   int x, y;
 } cuda_attention_place;
 
-PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_work work) {
+/* The blocks are those of `heads` heads of every sample: of queries, or of keys and values, whose first queries the place
+ * then has. */
+PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_work work, int32_t heads) {
   cuda_attention_place place;
   const int64_t head = PETRA_BLOCK / work.chunks / work.tiles; /* of all samples */
-  place.sample = (int32_t)(head / work.a.heads);
-  place.head = (int32_t)(head % work.a.heads);
+  place.sample = (int32_t)(head / heads);
+  place.head = (int32_t)(head % heads) * (work.a.heads / heads);
   place.tile = (int32_t)(PETRA_BLOCK / work.chunks % work.tiles);
   place.feature = (int32_t)(PETRA_BLOCK % work.chunks) * CUDA_ATTENTION_TILE;
   place.x = PETRA_THREAD % CUDA_ATTENTION_SIDE;
@@ -76,24 +81,33 @@ typedef struct cuda_attention_rows {
   int32_t count, d;
 } cuda_attention_rows;
 
-/* Gets where the block's sample and head begin in a tensor that has `parts` times the features of all heads, in part
- * `part` of it, and the number of elements from one position to the next. */
-PETRA_DEVICE int32_t cuda_attention_stride(const cuda_attention_work work, int parts) {
-  return parts * work.a.heads * work.a.d;
+/* What a tensor holds of a head. */
+typedef enum cuda_attention_share {
+  CUDA_ATTENTION_Y, /* in y and dy */
+  CUDA_ATTENTION_Q, /* in qkv and dqkv, as the others */
+  CUDA_ATTENTION_K,
+  CUDA_ATTENTION_V
+} cuda_attention_share;
+
+/* Return the number of elements from one position to the next, and where the block's sample and head begin. */
+PETRA_DEVICE int32_t cuda_attention_stride(const cuda_attention_work work, cuda_attention_share share) {
+  return (share == CUDA_ATTENTION_Y ? work.a.heads : work.a.heads + 2 * work.a.kv_heads) * work.a.d;
 }
 
-PETRA_DEVICE int64_t cuda_attention_start(const cuda_attention_work work, const cuda_attention_place place, int parts,
-                                          int part) {
-  return (int64_t)place.sample * work.a.t * cuda_attention_stride(work, parts) +
-         ((int64_t)part * work.a.heads + place.head) * work.a.d;
+PETRA_DEVICE int64_t cuda_attention_start(const cuda_attention_work work, const cuda_attention_place place,
+                                          cuda_attention_share share) {
+  int32_t head = place.head;
+  if (share == CUDA_ATTENTION_K || share == CUDA_ATTENTION_V)
+    head = work.a.heads + (share == CUDA_ATTENTION_V ? work.a.kv_heads : 0) + place.head / work.group;
+  return (int64_t)place.sample * work.a.t * cuda_attention_stride(work, share) + (int64_t)head * work.a.d;
 }
 
 PETRA_DEVICE cuda_attention_rows cuda_attention_rows_of(const cuda_attention_work work,
-                                                        const cuda_attention_place place, const float *data, int parts,
-                                                        int part) {
+                                                        const cuda_attention_place place, const float *data,
+                                                        cuda_attention_share share) {
   cuda_attention_rows rows;
-  rows.data = data + cuda_attention_start(work, place, parts, part);
-  rows.stride = cuda_attention_stride(work, parts);
+  rows.data = data + cuda_attention_start(work, place, share);
+  rows.stride = cuda_attention_stride(work, share);
   rows.count = work.a.t;
   rows.d = work.a.d;
   return rows;
@@ -123,9 +137,9 @@ PETRA_DEVICE cuda_attention_queries cuda_attention_queries_of(const cuda_attenti
     place->tile = work.tiles - 1 - place->tile;
   q.first = place->tile * CUDA_ATTENTION_TILE;
   q.keys_end = work.a.causal ? q.first + 1 : work.a.t;
-  q.queries = cuda_attention_from(cuda_attention_rows_of(work, *place, work.a.qkv, 3, 0), q.first);
-  q.keys = cuda_attention_rows_of(work, *place, work.a.qkv, 3, 1);
-  q.values = cuda_attention_rows_of(work, *place, work.a.qkv, 3, 2);
+  q.queries = cuda_attention_from(cuda_attention_rows_of(work, *place, work.a.qkv, CUDA_ATTENTION_Q), q.first);
+  q.keys = cuda_attention_rows_of(work, *place, work.a.qkv, CUDA_ATTENTION_K);
+  q.values = cuda_attention_rows_of(work, *place, work.a.qkv, CUDA_ATTENTION_V);
   return q;
 }
 
@@ -242,8 +256,8 @@ PETRA_DEVICE void cuda_attention_add(const cuda_attention_place place, cuda_atte
 
 /* Returns the block's features of its rows, in a tensor as above. */
 PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cuda_attention_place place,
-                                       const cuda_attention_values *result, float *data, int parts, int part) {
-  const int64_t start = cuda_attention_start(work, place, parts, part), stride = cuda_attention_stride(work, parts);
+                                       const cuda_attention_values *result, float *data, cuda_attention_share share) {
+  const int64_t start = cuda_attention_start(work, place, share), stride = cuda_attention_stride(work, share);
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
       PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
     const int32_t row = place.tile * CUDA_ATTENTION_TILE + place.y + r * CUDA_ATTENTION_SIDE;
@@ -334,11 +348,11 @@ PETRA_DEVICE void cuda_attention_finish(const cuda_attention_work a, const cuda_
     if (place.x == 0 && place.feature == 0 && row < a.a.t)
       a.a.log_sum[((int64_t)place.sample * a.a.t + row) * a.a.heads + place.head] = log_sum;
   }
-  cuda_attention_store(a, place, sum, a.a.y, 1, 0);
+  cuda_attention_store(a, place, sum, a.a.y, CUDA_ATTENTION_Y);
 }
 
 PETRA_KERNEL(cuda_attention_forward_kernel, const cuda_attention_work a) {
-  cuda_attention_place place = cuda_attention_place_of(a);
+  cuda_attention_place place = cuda_attention_place_of(a, a.a.heads);
   const cuda_attention_queries q = cuda_attention_queries_of(a, &place);
   cuda_attention_state state;
   cuda_attention_values sum, scores;
@@ -360,7 +374,8 @@ PETRA_KERNEL(cuda_attention_forward_kernel, const cuda_attention_work a) {
 
 petra_status cuda_attention_forward_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_attention_work work = cuda_attention_work_of((const cuda_attention_args *)arguments, NULL);
-  PETRA_LAUNCH_BLOCK(lane, cuda_attention_forward_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
+  PETRA_LAUNCH_BLOCK(lane, cuda_attention_forward_kernel, cuda_attention_blocks(&work, work.a.heads),
+                     CUDA_ATTENTION_THREADS, work);
   return cuda_launched("attention_forward");
 }
 
@@ -433,9 +448,10 @@ PETRA_DEVICE void cuda_attention_weigh_gradients(const cuda_attention_work a, co
 }
 
 PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
-  cuda_attention_place place = cuda_attention_place_of(a);
+  cuda_attention_place place = cuda_attention_place_of(a, a.a.heads);
   const cuda_attention_queries q = cuda_attention_queries_of(a, &place);
-  const cuda_attention_rows gradients = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, 1, 0), q.first);
+  const cuda_attention_rows gradients =
+      cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, CUDA_ATTENTION_Y), q.first);
   cuda_attention_values dq, products;
   cuda_attention_clear(&dq);
   for (int32_t key = 0; key < q.keys_end; key += CUDA_ATTENTION_TILE) {
@@ -447,31 +463,37 @@ PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
     cuda_attention_weigh_gradients(a, place, pairs, &products);
     cuda_attention_add(place, pairs.part, cuda_attention_from(q.keys, key), &dq);
   }
-  cuda_attention_store(a, place, &dq, a.a.dqkv, 3, 0);
+  cuda_attention_store(a, place, &dq, a.a.dqkv, CUDA_ATTENTION_Q);
 }
 
+/* Sums over the heads of queries that have the block's keys, one after the other. */
 PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
-  const cuda_attention_place place = cuda_attention_place_of(a);
+  cuda_attention_place place = cuda_attention_place_of(a, a.a.kv_heads);
   const int32_t first = place.tile * CUDA_ATTENTION_TILE;
-  const cuda_attention_rows queries = cuda_attention_rows_of(a, place, a.a.qkv, 3, 0);
-  const cuda_attention_rows keys = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 1), first);
-  const cuda_attention_rows values = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 2), first);
-  const cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, 1, 0);
+  const cuda_attention_rows keys =
+      cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, CUDA_ATTENTION_K), first);
+  const cuda_attention_rows values =
+      cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, CUDA_ATTENTION_V), first);
   cuda_attention_values dk, dv, products;
   cuda_attention_clear(&dk);
   cuda_attention_clear(&dv);
-  for (int32_t query = a.a.causal ? first : 0; query < a.a.t; query += CUDA_ATTENTION_TILE) {
-    const bool diagonal = a.a.causal && query == first;
-    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL, query, first, false};
-    cuda_attention_scores(place, keys, cuda_attention_from(queries, query), &products);
-    cuda_attention_weigh_again(a, place, pairs, &products);
-    cuda_attention_add(place, pairs.part, cuda_attention_from(gradients, query), &dv);
-    cuda_attention_scores(place, values, cuda_attention_from(gradients, query), &products);
-    cuda_attention_weigh_gradients(a, place, pairs, &products);
-    cuda_attention_add(place, pairs.part, cuda_attention_from(queries, query), &dk);
+  for (int32_t head = 0; head < a.group; head++, place.head++) {
+    const cuda_attention_rows queries = cuda_attention_rows_of(a, place, a.a.qkv, CUDA_ATTENTION_Q);
+    const cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, CUDA_ATTENTION_Y);
+    for (int32_t query = a.a.causal ? first : 0; query < a.a.t; query += CUDA_ATTENTION_TILE) {
+      const bool diagonal = a.a.causal && query == first;
+      const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL, query, first, false};
+      cuda_attention_scores(place, keys, cuda_attention_from(queries, query), &products);
+      cuda_attention_weigh_again(a, place, pairs, &products);
+      cuda_attention_add(place, pairs.part, cuda_attention_from(gradients, query), &dv);
+      cuda_attention_scores(place, values, cuda_attention_from(gradients, query), &products);
+      cuda_attention_weigh_gradients(a, place, pairs, &products);
+      cuda_attention_add(place, pairs.part, cuda_attention_from(queries, query), &dk);
+    }
   }
-  cuda_attention_store(a, place, &dk, a.a.dqkv, 3, 1);
-  cuda_attention_store(a, place, &dv, a.a.dqkv, 3, 2);
+  place.head -= a.group; /* the first again */
+  cuda_attention_store(a, place, &dk, a.a.dqkv, CUDA_ATTENTION_K);
+  cuda_attention_store(a, place, &dv, a.a.dqkv, CUDA_ATTENTION_V);
 }
 
 petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *arguments) {
@@ -479,7 +501,9 @@ petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *a
   const cuda_attention_work work = cuda_attention_work_of(a, (float *)lane->scratch);
   PETRA_LAUNCH_FLAT(lane, cuda_attention_delta_kernel, cuda_grid_blocks((int64_t)a->n * a->t * a->heads),
                     CUDA_GRID_THREADS, work);
-  PETRA_LAUNCH_BLOCK(lane, cuda_attention_queries_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
-  PETRA_LAUNCH_BLOCK(lane, cuda_attention_keys_kernel, cuda_attention_blocks(&work), CUDA_ATTENTION_THREADS, work);
+  PETRA_LAUNCH_BLOCK(lane, cuda_attention_queries_kernel, cuda_attention_blocks(&work, a->heads),
+                     CUDA_ATTENTION_THREADS, work);
+  PETRA_LAUNCH_BLOCK(lane, cuda_attention_keys_kernel, cuda_attention_blocks(&work, a->kv_heads),
+                     CUDA_ATTENTION_THREADS, work);
   return cuda_launched("attention_backward");
 }

@@ -196,6 +196,65 @@ PETRA_KERNEL(cuda_gelu_kernel, const cuda_gelu_args a) {
 
 CUDA_GRID_LAUNCH(gelu, a->count)
 
+/* SwiGLU and its backward. */
+
+PETRA_KERNEL(cuda_swiglu_kernel, const cuda_swiglu_args a) {
+  const int64_t step = cuda_grid_step(), count = a.rows * a.features;
+  for (int64_t first = cuda_grid_first(); first < count; first += CUDA_GRID_BATCH * step) {
+    float gate[CUDA_GRID_BATCH], up[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const int64_t i = first + k * step, at = i + i / a.features * a.features; /* a row of x has two of y */
+      gate[k] = i < count ? a.x[at] : 0;
+      up[k] = i < count ? a.x[at + a.features] : 0;
+      dy[k] = a.dy && i < count ? a.dy[i] : 0;
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      const int64_t i = first + k * step, at = i + i / a.features * a.features;
+      const double sigmoid = petra_element_sigmoid(gate[k]);
+      if (i < count && !a.dy)
+        a.out[i] = (float)(gate[k] * sigmoid * up[k]);
+      if (i < count && a.dy) {
+        a.out[at] = (float)((double)dy[k] * up[k] * petra_element_silu_derivative(gate[k], sigmoid));
+        a.out[at + a.features] = (float)((double)dy[k] * gate[k] * sigmoid);
+      }
+    }
+  }
+}
+
+CUDA_GRID_LAUNCH(swiglu, a->rows * a->features)
+
+/* Rotary positions. A thread computes the angle of a pair of features of a row, and turns that pair of every head. Neighbouring
+ * threads have neighbouring pairs. It copies its share of the other columns. */
+PETRA_KERNEL(cuda_rotary_kernel, const cuda_rotary_args a) {
+  const int32_t half = a.width / 2, turned = a.heads * a.width;
+  for (int64_t k = cuda_grid_first(); k < a.rows * half; k += cuda_grid_step()) {
+    const int32_t pair = (int32_t)(k % half);
+    const float *x = a.x + k / half * a.columns;
+    float *y = a.y + k / half * a.columns;
+    const double angle = petra_element_angle(k / half % a.t, pair, a.width, a.base);
+    const double cosine = cos(angle), sine = a.back ? -sin(angle) : sin(angle);
+    for (int32_t first = 0; first < a.heads; first += CUDA_GRID_BATCH) {
+      float low[CUDA_GRID_BATCH], high[CUDA_GRID_BATCH];
+      PETRA_UNROLL for (int b = 0; b < CUDA_GRID_BATCH; b++) {
+        const int64_t at = (int64_t)(first + b) * a.width + pair;
+        low[b] = first + b < a.heads ? x[at] : 0;
+        high[b] = first + b < a.heads ? x[at + half] : 0;
+      }
+      PETRA_UNROLL for (int b = 0; b < CUDA_GRID_BATCH; b++) {
+        const int64_t at = (int64_t)(first + b) * a.width + pair;
+        if (first + b >= a.heads)
+          continue;
+        y[at] = (float)(low[b] * cosine - high[b] * sine);
+        y[at + half] = (float)(high[b] * cosine + low[b] * sine);
+      }
+    }
+    if (a.x != a.y)
+      PETRA_UNROLL_SOME for (int64_t at = (int64_t)turned + pair; at < a.columns; at += half) y[at] = x[at];
+  }
+}
+
+CUDA_GRID_LAUNCH(rotary, a->rows *(a->width / 2))
+
 /* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/sampler.c. */
 
 /* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */

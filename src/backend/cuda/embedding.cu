@@ -19,7 +19,10 @@ PETRA_KERNEL(cuda_embed_kernel, const cuda_embed_args a) {
   for (int64_t i = cuda_grid_first(); i < count; i += cuda_grid_step()) {
     const int64_t place = i / a.c, column = i % a.c;
     const int32_t token = cuda_embed_token(a.tokens[place], a.rows);
-    a.y[i] = token < a.rows ? a.table[token * (int64_t)a.c + column] + a.positions[place % a.t * a.c + column] : NAN;
+    float value = token < a.rows ? a.table[token * (int64_t)a.c + column] : NAN;
+    if (a.positions)
+      value += a.positions[place % a.t * a.c + column];
+    a.y[i] = value;
   }
 }
 
@@ -106,7 +109,8 @@ petra_status cuda_embed_backward_launch(const cuda_lane *lane, const void *argum
   PETRA_LAUNCH_BLOCK(lane, cuda_embed_sort_kernel, (places + CUDA_EMBED_THREADS - 1) / CUDA_EMBED_THREADS,
                      CUDA_EMBED_THREADS, work);
   PETRA_LAUNCH_BLOCK(lane, cuda_embed_table_kernel, a->rows * chunks, CUDA_EMBED_THREADS, work);
-  PETRA_LAUNCH_FLAT(lane, cuda_embed_positions_kernel, cuda_grid_blocks((int64_t)a->positions * a->c),
-                    CUDA_GRID_THREADS, work);
+  if (a->dpositions)
+    PETRA_LAUNCH_FLAT(lane, cuda_embed_positions_kernel, cuda_grid_blocks((int64_t)a->positions * a->c),
+                      CUDA_GRID_THREADS, work);
   return cuda_launched("embed_backward");
 }

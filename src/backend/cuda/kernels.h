@@ -377,7 +377,7 @@ extern "C" {
 
 /* --- layer_norm.cu --- */
 
-/* petra_op_layer_norm_forward; y NULL: mean and deviation alone. */
+/* petra_op_layer_norm_forward; y NULL: mean and deviation alone; mean and shift NULL: RMS norm. */
 typedef struct cuda_layer_norm_args {
   const float *x, *scale, *shift;
   float *y, *mean, *deviation;
@@ -386,7 +386,7 @@ typedef struct cuda_layer_norm_args {
 } cuda_layer_norm_args;
 petra_status cuda_layer_norm_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_layer_norm_backward; dx may alias dy. Scratch: cuda_layer_norm_scratch bytes. */
+/* petra_op_layer_norm_backward; dx may alias dy; mean and dshift NULL: RMS norm. Scratch: cuda_layer_norm_scratch bytes. */
 typedef struct cuda_layer_norm_backward_args {
   const float *x, *scale, *mean, *deviation, *dy;
   float *dx, *dscale, *dshift;
@@ -407,15 +407,36 @@ typedef struct cuda_gelu_args {
 } cuda_gelu_args;
 petra_status cuda_gelu_launch(const cuda_lane *lane, const void *arguments);
 
+/* petra_op_swiglu_forward: x (rows, 2 features), out (rows, features); with dy (rows, features) petra_op_swiglu_backward:
+ * out (rows, 2 features). */
+typedef struct cuda_swiglu_args {
+  const float *x, *dy; /* dy: NULL forward */
+  float *out;
+  int64_t rows;
+  int32_t features;
+} cuda_swiglu_args;
+petra_status cuda_swiglu_launch(const cuda_lane *lane, const void *arguments);
+
+/* petra_op_rotary of `rows` rows, t of a sample; y may alias x. */
+typedef struct cuda_rotary_args {
+  const float *x;
+  float *y;
+  int64_t rows;
+  int32_t t, columns, heads, width;
+  double base;
+  bool back;
+} cuda_rotary_args;
+petra_status cuda_rotary_launch(const cuda_lane *lane, const void *arguments);
+
 /* --- attention.cu --- */
 
-/* petra_op_attention_forward and _backward: qkv and dqkv (n, t, 3 heads d), y and dy (n, t, heads d), log_sum (n, t,
- * heads). All sums in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
+/* petra_op_attention_forward and _backward: qkv and dqkv (n, t, (heads + 2 kv_heads) d), y and dy (n, t, heads d),
+ * log_sum (n, t, heads). All sums in f32. Scratch of the backward: cuda_attention_backward_scratch bytes. */
 typedef struct cuda_attention_args {
   const float *qkv, *dy; /* dy: backward */
   float *y, *log_sum;    /* forward: out; backward: in */
   float *dqkv;           /* backward: out */
-  int32_t n, t, heads, d;
+  int32_t n, t, heads, kv_heads, d;
   bool causal;
 } cuda_attention_args;
 petra_status cuda_attention_forward_launch(const cuda_lane *lane, const void *arguments);
@@ -424,7 +445,7 @@ petra_status cuda_attention_backward_launch(const cuda_lane *lane, const void *a
 
 /* --- embedding.cu --- */
 
-/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c), y (n, t, c). If a token is not a
+/* petra_op_embed_forward: tokens (n, t), table (rows, c), positions (at least t, c; NULL: none), y (n, t, c). If a token is not a
  * row number of the table, its row of y is NaN. */
 typedef struct cuda_embed_args {
   const float *tokens, *table, *positions;
@@ -433,7 +454,7 @@ typedef struct cuda_embed_args {
 } cuda_embed_args;
 petra_status cuda_embed_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c). A token that is not a row number of the table
+/* petra_op_embed_backward: dtable (rows, c), dpositions (positions, c; NULL: not wanted). A token that is not a row number of the table
  * contributes only to dpositions. Scratch: cuda_embed_scratch bytes. */
 typedef struct cuda_embed_backward_args {
   const float *tokens, *dy;

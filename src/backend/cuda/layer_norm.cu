@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer norm. A group of threads is on a row at a time and sums over its features; the gradients of scale and shift are sums over the
+/* Layer norm and RMS norm, whose mean and shift are NULL and count as 0. A group of threads is on a row at a time and sums over its features; the gradients of scale and shift are sums over the
  * rows, in two levels (sums.h). */
 #include "backend/cuda/grid.h"
 #include "backend/cuda/sums.h"
@@ -53,20 +53,24 @@ PETRA_KERNEL(cuda_layer_norm_kernel, const cuda_layer_forward_args a) {
   const cuda_layer_place place = cuda_layer_place_of(a.norm.rows, a.norm.c, a.width);
   const float *x = a.norm.x + place.row * a.norm.c;
   double sum = 0, squares = 0;
-  PETRA_UNROLL_SOME for (int32_t i = place.first; i < place.end; i += a.width) sum += x[i];
-  const double mean = cuda_group_sum(shared, a.width, sum) / a.norm.c;
+  double mean = 0;
+  if (a.norm.mean) {
+    PETRA_UNROLL_SOME for (int32_t i = place.first; i < place.end; i += a.width) sum += x[i];
+    mean = cuda_group_sum(shared, a.width, sum) / a.norm.c;
+  }
   PETRA_UNROLL_SOME for (int32_t i = place.first; i < place.end; i += a.width) squares += (x[i] - mean) * (x[i] - mean);
   const double variance = cuda_group_sum(shared, a.width, squares) / a.norm.c;
   if (place.end > 0 && place.first == 0) {
-    a.norm.mean[place.row] = (float)mean;
+    if (a.norm.mean)
+      a.norm.mean[place.row] = (float)mean;
     a.norm.deviation[place.row] = (float)sqrt(variance + PETRA_NORM_EPSILON);
   }
   if (!a.norm.y)
     return;
   const double inverse_deviation = petra_element_inverse_deviation(variance);
   for (int32_t i = place.first; i < place.end; i += a.width)
-    a.norm.y[place.row * a.norm.c + i] =
-        (float)petra_element_normalize(x[i], mean, inverse_deviation, a.norm.scale[i], a.norm.shift[i]);
+    a.norm.y[place.row * a.norm.c + i] = (float)petra_element_normalize(x[i], mean, inverse_deviation, a.norm.scale[i],
+                                                                        a.norm.shift ? a.norm.shift[i] : 0);
 }
 
 petra_status cuda_layer_norm_launch(const cuda_lane *lane, const void *arguments) {
@@ -97,20 +101,20 @@ PETRA_KERNEL(cuda_layer_sums_kernel, const cuda_layer_backward_args a) {
   if (place.active)
     PETRA_UNROLL_SOME for (int64_t row = place.pixel; row < a.tile.pixels; row += place.step) {
       const double x = a.norm.x[row * a.tile.c + place.channel], dy = a.norm.dy[row * a.tile.c + place.channel];
-      sums.first += dy;
-      sums.second += dy * ((x - a.norm.mean[row]) / a.norm.deviation[row]);
+      sums.first += dy * ((x - (a.norm.mean ? a.norm.mean[row] : 0)) / a.norm.deviation[row]);
+      sums.second += dy;
     }
   cuda_sums_store(a.tile, place, sums, a.partial);
 }
 
-/* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features. A thread
- * writes what it alone has read: dx may be dy. */
+/* With z = (x - mean) / deviation and g = dy * scale: dx = (g - mean(g) - z mean(g z)) / deviation over the features; without mean(g)
+ * for an RMS norm. A thread writes what it alone has read: dx may be dy. */
 PETRA_KERNEL(cuda_layer_backward_kernel, const cuda_layer_backward_args a) {
   PETRA_SHARED double shared[CUDA_LAYER_THREADS];
   const int32_t c = a.norm.c;
   const cuda_layer_place place = cuda_layer_place_of(a.norm.rows, c, a.width);
   const float *x = a.norm.x + place.row * c, *dy = a.norm.dy + place.row * c;
-  const double mean = place.end > 0 ? a.norm.mean[place.row] : 0;
+  const double mean = a.norm.mean && place.end > 0 ? a.norm.mean[place.row] : 0;
   const double inverse_deviation = place.end > 0 ? 1 / (double)a.norm.deviation[place.row] : 0;
   double sum = 0, sum_normalized = 0;
   PETRA_UNROLL_SOME for (int32_t i = place.first; i < place.end; i += a.width) {
@@ -118,7 +122,7 @@ PETRA_KERNEL(cuda_layer_backward_kernel, const cuda_layer_backward_args a) {
     sum += g;
     sum_normalized += g * ((x[i] - mean) * inverse_deviation);
   }
-  sum = cuda_group_sum(shared, a.width, sum) / c;
+  sum = a.norm.mean ? cuda_group_sum(shared, a.width, sum) / c : 0;
   sum_normalized = cuda_group_sum(shared, a.width, sum_normalized) / c;
   for (int32_t i = place.first; i < place.end; i += a.width)
     a.norm.dx[place.row * c + i] = (float)petra_element_norm_backward(
@@ -130,7 +134,7 @@ petra_status cuda_layer_norm_backward_launch(const cuda_lane *lane, const void *
   const cuda_layer_backward_args kernel = {cuda_tile_of(a->rows, a->c), *a, (double *)lane->scratch,
                                            cuda_layer_width(a->c)};
   PETRA_LAUNCH_BLOCK(lane, cuda_layer_sums_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  cuda_sums_finish(lane, &kernel.tile, kernel.partial, a->dshift, a->dscale);
+  cuda_sums_finish(lane, &kernel.tile, kernel.partial, a->dscale, a->dshift);
   PETRA_LAUNCH_BLOCK(lane, cuda_layer_backward_kernel, cuda_layer_blocks(a->rows, kernel.width), CUDA_LAYER_THREADS,
                      kernel);
   return cuda_launched("layer_norm_backward");

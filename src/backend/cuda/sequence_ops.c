@@ -11,10 +11,10 @@ petra_status cuda_layer_norm_forward(petra_backend *backend, const petra_layer_n
   a.x = cuda_read(cuda, norm->x);
   if (norm->y) {
     a.scale = cuda_read(cuda, norm->scale);
-    a.shift = cuda_read(cuda, norm->shift);
+    a.shift = norm->mean ? cuda_read(cuda, norm->shift) : NULL;
     a.y = cuda_write(cuda, norm->y);
   }
-  a.mean = cuda_write(cuda, norm->mean);
+  a.mean = norm->mean ? cuda_write(cuda, norm->mean) : NULL;
   a.deviation = cuda_write(cuda, norm->deviation);
   a.rows = petra_tensor_rows(norm->x);
   a.c = petra_tensor_columns(norm->x);
@@ -26,12 +26,12 @@ petra_status cuda_layer_norm_backward(petra_backend *backend, const petra_layer_
   CUDA_ARGUMENTS(cuda_layer_norm_backward_args, a);
   a.x = cuda_read(cuda, norm->x);
   a.scale = cuda_read(cuda, norm->scale);
-  a.mean = cuda_read(cuda, norm->mean);
+  a.mean = norm->mean ? cuda_read(cuda, norm->mean) : NULL;
   a.deviation = cuda_read(cuda, norm->deviation);
   a.dy = cuda_read(cuda, norm->dy);
   a.dx = cuda_write(cuda, norm->dx);
   a.dscale = cuda_write(cuda, norm->dscale);
-  a.dshift = cuda_write(cuda, norm->dshift);
+  a.dshift = norm->dshift ? cuda_write(cuda, norm->dshift) : NULL;
   a.rows = petra_tensor_rows(norm->x);
   a.c = petra_tensor_columns(norm->x);
   PETRA_TRY(cuda_reserve(cuda, cuda_layer_norm_scratch(a.rows, a.c)));
@@ -59,10 +59,48 @@ petra_status cuda_gelu_backward(petra_backend *backend, petra_gelu form, const p
   return gelu(cuda_of(backend), form, x, dy, dx);
 }
 
-static void set_attention(const petra_tensor *y, int heads, bool causal, cuda_attention_args *a) {
+petra_status cuda_swiglu_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_swiglu_args, a);
+  a.x = cuda_read(cuda, x);
+  a.out = cuda_write(cuda, y);
+  a.rows = petra_tensor_rows(y);
+  a.features = petra_tensor_columns(y);
+  return cuda_add_command(cuda, cuda_swiglu_launch, &a, sizeof a);
+}
+
+petra_status cuda_swiglu_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *dy,
+                                  petra_tensor *dx) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_swiglu_args, a);
+  a.x = cuda_read(cuda, x);
+  a.dy = cuda_read(cuda, dy);
+  a.out = cuda_write(cuda, dx);
+  a.rows = petra_tensor_rows(dy);
+  a.features = petra_tensor_columns(dy);
+  return cuda_add_command(cuda, cuda_swiglu_launch, &a, sizeof a);
+}
+
+petra_status cuda_rotary(petra_backend *backend, const petra_rotary *rotary) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_rotary_args, a);
+  a.x = cuda_read(cuda, rotary->x);
+  a.y = cuda_write(cuda, rotary->y);
+  a.rows = petra_tensor_rows(rotary->x);
+  a.t = rotary->x->shape[1];
+  a.columns = petra_tensor_columns(rotary->x);
+  a.heads = rotary->heads;
+  a.width = rotary->width;
+  a.base = rotary->base;
+  a.back = rotary->back;
+  return cuda_add_command(cuda, cuda_rotary_launch, &a, sizeof a);
+}
+
+static void set_attention(const petra_tensor *y, int heads, int kv_heads, bool causal, cuda_attention_args *a) {
   a->n = y->shape[0];
   a->t = y->shape[1];
   a->heads = heads;
+  a->kv_heads = kv_heads;
   a->d = y->shape[2] / heads;
   a->causal = causal;
 }
@@ -70,7 +108,7 @@ static void set_attention(const petra_tensor *y, int heads, bool causal, cuda_at
 petra_status cuda_attention_forward(petra_backend *backend, const petra_attention *attention) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_attention_args, a);
-  set_attention(attention->y, attention->heads, attention->causal, &a);
+  set_attention(attention->y, attention->heads, attention->kv_heads, attention->causal, &a);
   a.qkv = cuda_read(cuda, attention->qkv);
   a.y = cuda_write(cuda, attention->y);
   a.log_sum = cuda_write(cuda, attention->log_sum);
@@ -80,7 +118,7 @@ petra_status cuda_attention_forward(petra_backend *backend, const petra_attentio
 petra_status cuda_attention_backward(petra_backend *backend, const petra_attention_backward *attention) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_attention_args, a);
-  set_attention(attention->y, attention->heads, attention->causal, &a);
+  set_attention(attention->y, attention->heads, attention->kv_heads, attention->causal, &a);
   a.qkv = cuda_read(cuda, attention->qkv);
   a.dy = cuda_read(cuda, attention->dy);
   cuda_reads(cuda, attention->y);
@@ -98,7 +136,7 @@ petra_status cuda_embed_forward(petra_backend *backend, const petra_tensor *toke
   CUDA_ARGUMENTS(cuda_embed_args, a);
   a.tokens = cuda_read(cuda, tokens);
   a.table = cuda_read(cuda, table);
-  a.positions = cuda_read(cuda, positions);
+  a.positions = positions ? cuda_read(cuda, positions) : NULL;
   a.y = cuda_write(cuda, y);
   a.n = y->shape[0];
   a.t = y->shape[1];
@@ -114,12 +152,12 @@ petra_status cuda_embed_backward(petra_backend *backend, const petra_tensor *tok
   a.tokens = cuda_read(cuda, tokens);
   a.dy = cuda_read(cuda, dy);
   a.dtable = cuda_write(cuda, dtable);
-  a.dpositions = cuda_write(cuda, dpositions);
+  a.dpositions = dpositions ? cuda_write(cuda, dpositions) : NULL;
   a.n = dy->shape[0];
   a.t = dy->shape[1];
   a.c = dy->shape[2];
   a.rows = dtable->shape[0];
-  a.positions = dpositions->shape[0];
+  a.positions = dpositions ? dpositions->shape[0] : 0;
   PETRA_TRY(cuda_reserve(cuda, cuda_embed_scratch(a.n, a.t)));
   return cuda_add_command(cuda, cuda_embed_backward_launch, &a, sizeof a);
 }
