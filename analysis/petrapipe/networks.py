@@ -5,8 +5,8 @@
     model = petrapipe.of_state_dict(state).eval()
     logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
 
-The state_dict of a GPT does not contain the number of heads: of_state_dict(state, heads=4). Its module maps tokens (N, T) to logits (N, T,
-vocabulary).
+The state_dict of a GPT or Llama does not contain the number of heads, nor that of a Llama the base of its rotary positions:
+of_state_dict(state, heads=4, rotary_base=500000). These modules map tokens (N, T) to logits (N, T, vocabulary).
 
 The tensors of a ResNet have torchvision's names, so that its state_dicts fit both. A RevNet has the same names; the two shortcuts of a bottleneck,
 one for each stream, are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
@@ -21,11 +21,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .transformers import GPT, RevGPT
+from .transformers import GPT, Llama, RevGPT, RevLlama
 from .weights import Network, network_of_state, unwrapped
 from .weights_transformers import Transformer
 
-__all__ = ["GPT", "Network", "ResNet", "RevGPT", "RevNet", "Transformer", "build", "of_state_dict"]
+__all__ = ["GPT", "Llama", "Network", "ResNet", "RevGPT", "RevLlama", "RevNet", "Transformer", "build", "of_state_dict"]
 
 
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -160,13 +160,14 @@ class RevNet(Net):
 
 def build(network: Network | Transformer) -> nn.Module:
     """Builds the module of a Network or Transformer, with initial weights that differ from petra's."""
-    return {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT}[network.family](network)
+    kinds = {"revnet": RevNet, "resnet": ResNet, "gpt": GPT, "revgpt": RevGPT, "llama": Llama, "revllama": RevLlama}
+    return kinds[network.family](network)
 
 
-def of_state_dict(state: Mapping[str, torch.Tensor], heads: int | None = None) -> nn.Module:
-    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT, whose state_dict does not contain it. Raises
-    petrapipe.Error if no network fits or `heads` is missing."""
+def of_state_dict(state: Mapping[str, torch.Tensor], heads: int | None = None, rotary_base: float | None = None) -> nn.Module:
+    """Returns the module of a state_dict, with its weights in their precision; `heads` is for a GPT or Llama and `rotary_base` (None: 10000) for a Llama,
+    whose state_dicts do not contain them. Raises petrapipe.Error if no network fits or `heads` is missing."""
     state = unwrapped("state_dict", state)
-    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads))
+    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}, heads, rotary_base))
     model.to(next(iter(state.values())).dtype).load_state_dict(state)
     return model

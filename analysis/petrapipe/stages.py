@@ -8,13 +8,16 @@ The stages share their parameters and buffers with the model, which therefore co
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from .coupling import Coupling
-from .networks import GPT, ResBlock, ResNet, RevBlock, RevGPT, RevNet, build
-from .weights import network_of_petra, read_petra, tensors, turned
+from .networks import ResBlock, ResNet, RevBlock, RevNet, build
+from .transformers import Reversible, TokenModel
+from .weights import network_of_petra, read_petra, state_of
 
 
 class Stem(nn.Module):
@@ -65,12 +68,12 @@ class Classifier(nn.Module):
 class Embedding(nn.Module):
     """Tokens (N, T) to one stream (N, T, C), or to two equal ones."""
 
-    def __init__(self, trunk: nn.Module, streams: int) -> None:
+    def __init__(self, function: nn.Module, streams: int) -> None:
         super().__init__()
-        self.wte, self.wpe, self.streams = trunk.wte, trunk.wpe, streams
+        self.function, self.streams = function, streams
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        y = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        y = self.function(tokens)
         return y if self.streams == 1 else (y, y)
 
 
@@ -88,12 +91,12 @@ class Residual(nn.Module):
 class TokenHead(nn.Module):
     """The mean of one or two streams (N, T, C) to logits (N, T, vocabulary)."""
 
-    def __init__(self, norm: nn.LayerNorm, linear: nn.Linear) -> None:
+    def __init__(self, norm: nn.Module, linear: nn.Linear) -> None:
         super().__init__()
-        self.ln_f, self.lm_head = norm, linear
+        self.norm, self.lm_head = norm, linear
 
     def forward(self, *streams: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(self.ln_f(sum(streams) / len(streams)))
+        return self.lm_head(self.norm(sum(streams) / len(streams)))
 
 
 def block_of(block: nn.Module) -> nn.Module:
@@ -103,20 +106,20 @@ def block_of(block: nn.Module) -> nn.Module:
     return (Coupling if block.stride == 1 else Downsampling)(Branch(block))
 
 
-def stages_of(model: ResNet | RevNet | GPT | RevGPT) -> list[nn.Module]:
+def stages_of(model: ResNet | RevNet | TokenModel) -> list[nn.Module]:
     """Returns the stages of a network: stem, blocks and classifier; or embedding, two sublayers (attention, MLP) for each layer, and head."""
     if isinstance(model, (ResNet, RevNet)):
         return [Stem(model), *map(block_of, model.blocks()), Classifier(model.fc)]
-    streams, trunk, kind = (2, model.reversible, Coupling) if isinstance(model, RevGPT) else (1, model.transformer, Residual)
-    functions = [nn.Sequential(*pair) for layer in trunk.h for pair in ((layer.ln_1, layer.attn), (layer.ln_2, layer.mlp))]
-    return [Embedding(trunk, streams), *map(kind, functions), TokenHead(trunk.ln_f, model.lm_head)]
+    streams, kind = (2, partial(Coupling, kind=model.coupling)) if isinstance(model, Reversible) else (1, Residual)
+    embedding, functions, norm = model.parts()
+    return [Embedding(embedding, streams), *map(kind, functions), TokenHead(norm, model.lm_head)]
 
 
-def load(path: str) -> ResNet | RevNet | GPT | RevGPT:
+def load(path: str) -> ResNet | RevNet | TokenModel:
     """Returns the network of a weights.h5, with its weights in their precision."""
     values, label = read_petra(path)
     network = network_of_petra(path, label, {name: value.shape for name, value in values.items()})
-    state = {name: torch.from_numpy(turned(name, values[petra])) for petra, name, _ in tensors(network)}
+    state = {name: torch.from_numpy(value) for name, value in state_of(network, values).items()}
     model = build(network).to(next(iter(state.values())).dtype)
     model.load_state_dict(state)
     return model

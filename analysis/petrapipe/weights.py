@@ -4,9 +4,10 @@
     to_state("weights.h5", "model.pt")             # also .npz and .safetensors, which need no PyTorch
     to_petra("resnet18.pth", "weights.h5")         # for petra train --set model.weights=weights.h5
     to_petra("gpt2.safetensors", "gpt2.h5", heads=12)
+    to_petra("llama.safetensors", "llama.h5", heads=32, rotary_base=500000)
 
 The network (family, depth, stem, width, classes, ...) follows from the names and shapes of the tensors. A ResNet has the names of torchvision. A RevNet
-has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs. Convolutions are (out, in, height,
+has them too, and those of networks.py if torchvision has no counterpart. weights_transformers.py is for GPTs and Llamas. Convolutions are (out, in, height,
 width), linear layers (out, in), everything of a batch norm (channels,)."""
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def unit(petra: str, torch: str, norm: str, outputs: int, inputs: int, kernel: i
 
 
 def tensors(network: Network | transformers.Transformer) -> Iterator[tuple[str, str, Shape]]:
-    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head."""
+    """Yields (name in weights.h5, name in the state_dict, shape in weights.h5) of every tensor, from the stem to the head. Of a Llama, a tensor of
+    weights.h5 may have several rows: it stacks their tensors along its first axis."""
     if isinstance(network, transformers.Transformer):
         yield from transformers.tensors(network)
         return
@@ -153,12 +155,14 @@ def network_of_petra(path: str, label: str, shapes: Mapping[str, Shape]) -> Netw
     return network_of(path, counts, shape, any("/conv3/" in name for name in shapes), any("/shortcut" in name for name in shapes), "head")
 
 
-def network_of_state(path: str, shapes: Mapping[str, Shape], heads: int | None = None) -> Network | transformers.Transformer:
-    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a transformer. `path` names the state_dict in an Error."""
-    if (network := transformers.network_of_state(path, shapes, heads)) is not None:
+def network_of_state(path: str, shapes: Mapping[str, Shape], heads: int | None = None, rotary_base: float | None = None,
+                     context: int | None = None) -> Network | transformers.Transformer:
+    """Returns the network whose tensors in a state_dict have these shapes; `heads` is for a GPT or Llama, `rotary_base` and `context` (None: petra's
+    defaults) for a Llama. `path` names the state_dict in an Error."""
+    if (network := transformers.network_of_state(path, shapes, heads, rotary_base, context)) is not None:
         return network
-    if heads:
-        raise Error(f"{path}: --heads is for a GPT, and no GPT has these tensors")
+    if heads or rotary_base is not None or context is not None:
+        raise Error(f"{path}: {'--heads is for a GPT or Llama' if heads else '--rotary-base and --context are for a Llama'}, and none has these tensors")
     found = [re.match(r"layer(\d+)\.(\d+)\.", name) for name in shapes]
     counts = [len({match.group(2) for match in found if match and int(match.group(1)) == group}) for group in range(1, 5)]
 
@@ -369,6 +373,8 @@ def write_state(path: str, values: Mapping[str, numpy.ndarray]) -> None:
 def fold_biases(values: dict[str, numpy.ndarray], network: Network | transformers.Transformer) -> int:
     """Moves biases of convolutions, which petra lacks, into the running means of the next batch norm. In evaluation the function is the same; in
     training a batch norm removes any bias. Returns their number."""
+    if isinstance(network, transformers.Transformer):
+        return 0
     count, names = 0, [name for _, name, _ in tensors(network)]
     for at, name in enumerate(names):
         bias = re.sub(r"\.weight$", ".bias", name)
@@ -417,27 +423,59 @@ def turned(name: str, value: numpy.ndarray) -> numpy.ndarray:
     return value.T.copy() if transformers.is_transposed(name) else value
 
 
+def shapes_in_petra(network: Network | transformers.Transformer) -> dict[str, Shape]:
+    """Returns the shape of every tensor in weights.h5 by its name."""
+    shapes: dict[str, Shape] = {}
+    for petra, _, shape in tensors(network):
+        shapes[petra] = (shape[0] + shapes[petra][0] if petra in shapes else shape[0], *shape[1:])
+    return shapes
+
+
+def state_of(network: Network | transformers.Transformer, values: Mapping[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+    """Converts values by their names in weights.h5, of the shapes of `shapes_in_petra`, to those of a state_dict."""
+    state, rows = {}, dict.fromkeys(values, 0)
+    for petra, torch, shape in tensors(network):
+        first, rows[petra] = rows[petra], rows[petra] + shape[0]
+        state[torch] = turned(torch, values[petra][first:rows[petra]])
+    return state
+
+
+def values_of(network: Network | transformers.Transformer, state: Mapping[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+    """Converts the values of a state_dict to those of weights.h5."""
+    numpy, = modules("numpy")
+    parts: dict[str, list] = {}
+    for petra, torch, _ in tensors(network):
+        parts.setdefault(petra, []).append(turned(torch, state[torch]))
+    return {petra: some[0] if len(some) == 1 else numpy.concatenate(some) for petra, some in parts.items()}
+
+
 def to_state(source: str, target: str) -> str:
     """Writes the weights of the file weights.h5 `source` as a state_dict. Returns one line about them."""
     values, label = read_petra(source)
     network = network_of_petra(source, label, {name: value.shape for name, value in values.items()})
-    check(source, {name: shape for name, _, shape in tensors(network)}, values)
-    state = {torch: turned(torch, values[petra]) for petra, torch, _ in tensors(network)}
+    check(source, shapes_in_petra(network), values)
+    state = state_of(network, values)
     replace(target, lambda path: write_state(path, state))
     return f"{shown(target)}: {network}{', invertible' if getattr(network, 'downsample', '') == 'invertible' else ''}; {len(state)} tensors"
 
 
-def to_petra(source: str, target: str, key: str | None = None, names: str | None = None, heads: int | None = None) -> str:
+def to_petra(source: str, target: str, key: str | None = None, names: str | None = None, heads: int | None = None, rotary_base: float | None = None,
+             context: int | None = None) -> str:
     """Writes the state_dict in the file `source` as weights.h5. `key` is that of the state_dict in a checkpoint, `names` a file of names (`renamed`),
-    `heads` the number of heads of a GPT. Returns two lines: what was written, and the options of petra that make its network."""
+    `heads` the number of heads of a GPT or Llama, `rotary_base` that of a Llama and `context` the number of tokens that it will read (None: petra's
+    defaults). The config.json beside a Llama in a .safetensors file is read too. Returns two lines: what was written, and the options of petra that make
+    its network."""
     state = read_state(source, key)
     if names:
         state = renamed(names, state)
     state, tied = transformers.rectified(state)
-    network = network_of_state(source, {name: value.shape for name, value in state.items()}, heads)
+    facts = {"heads": heads, "rotary_base": rotary_base}
+    if any("llama" in family for family, _ in transformers.tables_in(state)):
+        facts = transformers.merged(source, facts, transformers.read_config(source))
+    network = network_of_state(source, {name: value.shape for name, value in state.items()}, context=context, **facts)
     folded = fold_biases(state, network)
     check(source, {name: shape[::-1] if transformers.is_transposed(name) else shape for _, name, shape in tensors(network)}, state)
-    values = {petra: turned(torch, state[torch]).astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
+    values = {name: value.astype("f8" if value.dtype == "f8" else "f4") for name, value in values_of(network, state).items()}
     replace(target, lambda path: write_petra(path, network, values))
     return (f"{shown(target)}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else "")
             + ("; the head's matrix is a copy of the table of tokens" if tied else "") + f"\nits network: {network.settings()}")
@@ -449,15 +487,17 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--key", help="the state_dict within a checkpoint, such as model or state_dict")
-    parser.add_argument("--heads", metavar="N", type=int, help="of a GPT, whose state_dict does not tell them")
+    parser.add_argument("--heads", metavar="N", type=int, help="of a GPT or Llama, whose state_dict does not tell them")
+    parser.add_argument("--rotary-base", metavar="X", type=float, help=f"of a Llama, the same (default: that of config.json, otherwise {transformers.ROTARY_BASE:g})")
+    parser.add_argument("--context", metavar="N", type=int, help=f"tokens that a Llama will read at once, model.context (default: {transformers.CONTEXT})")
     parser.add_argument("--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here")
     options = parser.parse_args()
     ends = [os.path.splitext(name)[1] for name in (options.source, options.target)]
     if ends[0] == ".h5" and ends[1] in ENDINGS:
-        if options.key or options.names or options.heads:
-            raise Error("--key, --names and --heads are for reading a state_dict")
+        if options.key or options.names or options.heads or options.rotary_base is not None or options.context is not None:
+            raise Error("--key, --names, --heads, --rotary-base and --context are for reading a state_dict")
         print(to_state(options.source, options.target))
     elif ends[1] == ".h5" and ends[0] in ENDINGS:
-        print(to_petra(options.source, options.target, options.key, options.names, options.heads))
+        print(to_petra(options.source, options.target, options.key, options.names, options.heads, options.rotary_base, options.context))
     else:
         raise Error(f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way")

@@ -36,6 +36,8 @@ CASES = [
     (24, Case("revgpt", "dsp", 1, "sgd", {**CORRECTION, **FEEDBACK})),
     (24, Case("revgpt", "delayed-reversible", 3, "adamw", {}, (2, 2, 2))),
     (24, Case("revgpt", "petra", 1, "sgd", {"method.head": "split", "method.sync_period": 5})),
+    (24, Case("llama", "1f1b", 3, "adamw")),
+    (24, Case("revllama-leapfrog", "petra")),
 ]
 WRONG = [("delay", Case("revgpt", "petra")), ("delay", Case("gpt", "1f1b", 3)), ("latest-for-stashed", Case("revgpt", "delayed-reversible")),
          ("latest-for-stashed", Case("gpt", "pipedream"))]

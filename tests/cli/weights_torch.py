@@ -4,6 +4,7 @@ logits of petra and of PyTorch, with the Python of PETRA_TEST_TORCH_PYTHON, whic
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -33,9 +34,20 @@ def of_network(family, depth, stem, downsample, shape="pyramid", bottleneck="sta
     return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
 
 
-def of_tokens(family):
-    """A GPT of 3 blocks, whose heads are no function of its width."""
+# (family, coupling, first part of the names in a state_dict)
+TOKENS = [("gpt", "additive", "transformer"), ("revgpt", "additive", "reversible"), ("revgpt", "leapfrog", "leapfrog"),
+          ("llama", "additive", "model"), ("revllama", "additive", "reversible"), ("revllama", "leapfrog", "leapfrog")]
+
+
+# What a state_dict does not contain: of a GPT, of a Llama.
+OPTIONS = [("--heads", "2"), ("--heads", "2", "--rotary-base", "100", "--context", "5")]
+
+
+def of_tokens(family, coupling="additive"):
+    """A GPT or Llama of 3 blocks, whose heads are no function of its width."""
     values = {"model.family": family, "model.depth": 3, "model.width": 12, "model.heads": 2, "model.context": 5, "data.set": "grammar"}
+    values |= {"model.kv_heads": 1, "model.hidden": 20, "model.rotary_base": 100} if "llama" in family else {}
+    values |= {"model.coupling": coupling} if coupling != "additive" else {}
     return [text for key, value in values.items() for text in ("--set", f"{key}={value}")]
 
 
@@ -106,20 +118,27 @@ class Conversion(Weights):
             self.equal(self.tensors("b.h5"), before)
 
     def test_tokens_there_and_back(self):
-        for family, trunk in ("gpt", "transformer"), ("revgpt", "reversible"):
-            before = self.initial("a.h5", *of_tokens(family))
+        for family, coupling, trunk in TOKENS:
+            before, llama = self.initial("a.h5", *of_tokens(family, coupling)), "llama" in family
+            label = f"{family}-3 width 12, 2 heads" + (" (1 of keys and values), hidden 20, rotary base 100" if llama else "") + ", context 5"
+            label += ", leapfrog coupling" if coupling == "leapfrog" else ""
             for file in "model.npz", "model.safetensors":
-                self.assertEqual(self.convert("a.h5", file).split(": ")[1], f"{family}-3 width 12, 2 heads, context 5, 64 classes; 41 tensors\n")
-                text = self.convert(file, "b.h5", "--heads", "2")
+                self.assertEqual(self.convert("a.h5", file).split(": ")[1], f"{label}, 64 classes; {30 if llama else 41} tensors\n")
+                text = self.convert(file, "b.h5", *OPTIONS[llama])
                 self.equal(self.tensors("b.h5"), before)
             state = self.state()
             self.assertEqual({name.split(".")[0] for name in state}, {trunk, "lm_head"})
             # petra takes it with the settings that are printed, finds the same, and not as the other family.
             settings = ["--set", "data.set=grammar", *text.splitlines()[1].split(": ")[1].split(), "--set", "model.weights=b.h5"]
             self.equal(self.initial("c.h5", *settings), before)
-            other = {"gpt": "revgpt", "revgpt": "gpt"}[family]
-            self.bad(2, [f"weights of {family}-3 width 12, 2 heads", f"expected those of {other}-3"], "init", "small.yaml", *settings,
-                     "--set", f"model.family={other}", "--set", "method.name=backprop", "--output", "out")
+            other = family.removeprefix("rev") if family.startswith("rev") else f"rev{family}"
+            self.bad(2, [f"weights of {label}", f"expected those of {other}-3"], "init", "small.yaml", *settings, "--set", f"model.family={other}",
+                     "--set", "model.coupling=additive", "--set", "method.name=backprop", "--output", "out")
+            if llama:
+                parts = [state[f"{trunk}.layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
+                numpy.testing.assert_array_equal(numpy.concatenate(parts), before["04/qkv/weight"])
+                self.assertEqual([len(part) for part in parts], [12, 6, 6])
+                continue
             # Conv1D has (in, out); rows of c_attn are q, k, v one behind the other in both.
             numpy.testing.assert_array_equal(state[f"{trunk}.h.1.attn.c_attn.weight"].T, before["04/qkv/weight"])
             self.assertEqual(state[f"{trunk}.h.2.mlp.c_proj.weight"].shape, (48, 12))
@@ -148,10 +167,97 @@ class Conversion(Weights):
             self.refused(["wrong.npz: ", words], "wrong.npz", "c.h5", "--heads", "2")
         self.initial("r.h5")
         self.convert("r.h5", "r.npz")
-        self.refused("--heads is for a GPT", "r.npz", "c.h5", "--heads", "2")
+        self.refused("--heads is for a GPT or Llama, and none has these tensors", "r.npz", "c.h5", "--heads", "2")
         with h5py.File(self.path("a.h5"), "r+") as file:
             del file.attrs["model"]
         self.refused("a.h5: its attribute model is ''", "a.h5", "c.npz")
+
+    def llama(self, trunk="model."):
+        """A Llama with 2 layers of width 8, 4 heads of which 2 are of keys and values, 20 features in the MLP, by the names of Hugging Face."""
+        random = numpy.random.default_rng(1)
+        shapes = {"embed_tokens": (9, 8), "norm": (8,)}
+        for layer in "01":
+            shapes |= {f"layers.{layer}.self_attn.{part}_proj": (rows, 8) for part, rows in (("q", 8), ("k", 4), ("v", 4), ("o", 8))}
+            shapes |= {f"layers.{layer}.mlp.{part}_proj": shape for part, shape in (("gate", (20, 8)), ("up", (20, 8)), ("down", (8, 20)))}
+            shapes |= {f"layers.{layer}.{part}_layernorm": (8,) for part in ("input", "post_attention")}
+        names = {f"{trunk}{name}.weight": shape for name, shape in shapes.items()} | {"lm_head.weight": (9, 8)}
+        return {name: random.normal(size=shape).astype("f4") for name, shape in names.items()}
+
+    def test_names_are_those_of_llama(self):
+        state = self.llama()
+        numpy.savez(self.path("model.npz"), **state)
+        text = self.convert("model.npz", "b.h5", "--heads", "4", "--context", "7")
+        self.assertIn("b.h5: 15 tensors\n", text)
+        self.assertIn("model.family=llama --set model.depth=2 --set model.width=8 --set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 "
+                      "--set model.rotary_base=10000 --set model.context=7\n", text)
+        values, layer = self.tensors("b.h5"), "model.layers.1"
+        self.assertEqual({name for name in values if name[:2] in ("01", "04", "05", "06")}, {
+            "01/tokens/weight", "04/norm/scale", "04/qkv/weight", "04/proj/weight", "05/norm/scale", "05/gate_up/weight", "05/down/weight", "06/norm/scale",
+            "06/fc/weight"})
+        for name, parts in (("04/qkv/weight", [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"]),
+                            ("05/gate_up/weight", [f"{layer}.mlp.{part}_proj.weight" for part in ("gate", "up")]),
+                            ("05/norm/scale", [f"{layer}.post_attention_layernorm.weight"]), ("06/norm/scale", ["model.norm.weight"])):
+            numpy.testing.assert_array_equal(values[name], numpy.concatenate([state[part] for part in parts]), name)
+        self.convert("b.h5", "c.npz")
+        self.equal({name: self.state("c.npz")[name] for name in state}, state)
+        # A file of the trunk alone, with a buffer of older programs; its head is the table.
+        bare = {name: value for name, value in self.llama("").items() if name != "lm_head.weight"}
+        numpy.savez(self.path("bare.npz"), **bare, **{"layers.0.self_attn.rotary_emb.inv_freq": numpy.ones(1, "f4")})
+        self.assertIn("; the head's matrix is a copy of the table of tokens\n", self.convert("bare.npz", "d.h5", "--heads", "4"))
+        self.equal(self.tensors("d.h5"), {**values, "06/fc/weight": values["01/tokens/weight"]})
+
+    def test_llamas_refused(self):
+        state = self.llama()
+        numpy.savez(self.path("model.npz"), **state)
+        for words, *options in (("--heads N",), ("3 heads for 8 features", "--heads", "3"), ("8 heads of 1 features; expected an even", "--heads", "8"),
+                                ("k_proj.weight has 4 rows; expected those of a number of heads, each of 8 features, that divides 1", "--heads", "1"),
+                                ("rotary base 0 and context 128", "--heads", "4", "--rotary-base", "0"), ("context 0", "--heads", "4", "--context", "0")):
+            self.refused(["model.npz: ", words], "model.npz", "b.h5", *options)
+        keys, gate, bias = (f"model.layers.1.{name}" for name in ("self_attn.k_proj.weight", "mlp.gate_proj.weight", "self_attn.k_proj.bias"))
+        for words, others in ((f"no tensor {gate}", {gate: None}), ("no tensor model.layers.0.mlp.gate_proj.weight", {gate.replace("1", "0"): None}),
+                              (f"{keys} has shape (8, 8), expected (4, 8)", {keys: numpy.ones((8, 8), "f4")}),
+                              (f"{keys.replace('1', '0')} has shape (4,); expected a matrix", {keys.replace("1", "0"): numpy.ones(4, "f4")}),
+                              (f"{bias} is not a tensor of this network", {bias: numpy.ones(4, "f4")}),
+                              ("layers [0, 1, 3]: no Llama has these", {gate.replace("1", "3"): state[gate]})):
+            numpy.savez(self.path("wrong.npz"), **{name: value for name, value in {**state, **others}.items() if value is not None})
+            self.refused(["wrong.npz: ", words], "wrong.npz", "b.h5", "--heads", "4")
+        self.initial("r.h5")
+        self.convert("r.h5", "r.npz")
+        self.refused("--rotary-base and --context are for a Llama, and none has these tensors", "r.npz", "c.h5", "--context", "5")
+        self.refused("--key, --names, --heads, --rotary-base and --context are for reading", "r.h5", "c.npz", "--context", "5")
+
+    def test_config_json(self):
+        """What is beside the tensors of a Llama, as transformers writes it."""
+        state, config = self.llama(), {"model_type": "llama", "num_attention_heads": 4, "hidden_size": 8, "rms_norm_eps": 1e-5, "head_dim": 2, "hidden_act": "silu"}
+        weights.write_safetensors(self.path("model.safetensors"), state)
+        new, old = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}, {"rope_theta": 1e6, "rope_scaling": None}
+        for more, base in ((new, "500000"), (old, "1000000"), ({}, "10000")):
+            self.write("config.json", json.dumps({**config, **more}))
+            text = self.convert("model.safetensors", "b.h5")
+            self.assertIn(f"--set model.heads=4 --set model.kv_heads=2 --set model.hidden=20 --set model.rotary_base={base} --set model.context=128\n", text)
+            self.assertEqual(text, self.convert("model.safetensors", "b.h5", "--heads", "4", "--rotary-base", base))
+        for words, *options in (("--heads is 2, and config.json beside the file says 4", "--heads", "2"),
+                                ("--rotary-base is 7, and config.json beside the file says 10000", "--rotary-base", "7")):
+            self.refused(["model.safetensors: ", words], "model.safetensors", "c.h5", *options)
+        for words, more in (("rms_norm_eps is 1e-06; expected 1e-05", {"rms_norm_eps": 1e-6}), ("model_type is gemma", {"model_type": "gemma"}),
+                            ("rope_parameters or rope_scaling is llama3; expected default", {"rope_parameters": {"rope_type": "llama3", "factor": 8}}),
+                            ("rope_parameters or rope_scaling is linear", {"rope_scaling": {"type": "linear", "factor": 2}}),
+                            ("attention_bias is True; expected False", {"attention_bias": True}), ("mlp_bias is True", {"mlp_bias": True}),
+                            ("head_dim is 4; expected 2", {"head_dim": 4}), ("sliding_window is 4096; expected null", {"sliding_window": 4096}),
+                            ("layer_types is ['full_attention', 'sliding_attention']", {"layer_types": ["full_attention", "sliding_attention"]}),
+                            ("hidden_act is gelu", {"hidden_act": "gelu"}), ("partial_rotary_factor is 0.5", {"partial_rotary_factor": 0.5}),
+                            ("num_attention_heads is four; expected a number", {"num_attention_heads": "four", "head_dim": None})):
+            self.write("config.json", json.dumps({**config, **more}))
+            self.refused(["config.json: ", words], "model.safetensors", "c.h5", "--heads", "4")
+        for words, text in (("config.json: cannot be read: ", "{"), ("config.json: no JSON object", "[]")):
+            self.write("config.json", text)
+            self.refused(words, "model.safetensors", "c.h5", "--heads", "4")
+        # Other networks and files have no such file.
+        self.initial("g.h5", *of_tokens("gpt"))
+        self.convert("g.h5", "gpt.safetensors")
+        self.convert("gpt.safetensors", "c.h5", "--heads", "2")
+        numpy.savez(self.path("model.npz"), **state)
+        self.convert("model.npz", "c.h5", "--heads", "4")
 
     def test_names_are_torchvisions(self):
         # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
@@ -510,10 +616,10 @@ class Logits(Weights):
         self.comes_back()
 
     def test_equal_logits_of_tokens(self):
-        for family in "gpt", "revgpt":
+        for family, coupling, _ in TOKENS:
             for precision in "fp64", "fp32":
-                self.same_logits(family, of_tokens(family), precision, ("2",))
-            self.comes_back("--heads", "2")
+                self.same_logits((family, coupling), of_tokens(family, coupling), precision, ("2", "100")[:1 + ("llama" in family)])
+            self.comes_back(*OPTIONS["llama" in family])
 
     def test_files_of_others(self):
         self.initial("a.h5")

@@ -31,13 +31,14 @@ import store
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "analysis"))
 from petrapipe import Error, Plan, Trainer  # noqa: E402: from the folder of the package
 from petrapipe.stages import load, stages_of  # noqa: E402
-from petrapipe.weights import network_of_state, tensors, turned  # noqa: E402
+from petrapipe.weights import network_of_state, tensors, values_of  # noqa: E402
 
 WEIGHTS, LOSSES, FIGURES = 1e-10, 1e-10, 1e-9
 UPDATES, BATCH, ROUNDING = 60, 4, 1e-9
 EPOCH_UPDATES, LARGEST_K, EVALUATED = 20, 10, 8
 IMAGES, CONTEXT, VOCABULARY, HEADS = 16, 5, 32, 2
 TRANSFORMER = {"model.depth": 2, "model.width": 8, "model.heads": HEADS, "model.context": CONTEXT}
+LLAMA = {"model.kv_heads": 1, "model.hidden": 12}
 NETWORKS = {
     "revnet18": {"model.family": "revnet", "model.depth": 18, "model.width": 4},
     "resnet18": {"model.family": "resnet", "model.depth": 18, "model.width": 4},
@@ -46,6 +47,10 @@ NETWORKS = {
     "revnet-constant": {"model.family": "revnet", "model.depth": 4, "model.width": 2, "model.shape": "constant"},
     "gpt": {"model.family": "gpt", **TRANSFORMER},
     "revgpt": {"model.family": "revgpt", **TRANSFORMER},
+    "revgpt-leapfrog": {"model.family": "revgpt", **TRANSFORMER, "model.coupling": "leapfrog"},
+    "llama": {"model.family": "llama", **TRANSFORMER, **LLAMA},
+    "revllama": {"model.family": "revllama", **TRANSFORMER, **LLAMA},
+    "revllama-leapfrog": {"model.family": "revllama", **TRANSFORMER, **LLAMA, "model.coupling": "leapfrog"},
 }
 # A rounding error in a gradient that is zero must not become a step of AdamW (docs/semantics/optimiser.md): epsilon is large.
 ADAM = {"optim.weight_decay": 0.125, "optim.epsilon": 2.0**-16}
@@ -57,13 +62,19 @@ OPTIMISERS = {
 LOSS_COLUMNS = ["train/microbatch", "train/epoch", "train/loss", "train/top1"] + [
     f"epoch/{name}" for name in ("epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5")]
 PAIRS = ("method_delayed", "method_end_to_end", "delayed_end_to_end")
-STAGE_FIGURES = [f"{measure}/{pair}" for measure in ("cosine", "norm_ratio", "relative_error", "concatenated_cosine") for pair in PAIRS]
+STAGE_FIGURES = [f"{measure}/{pair}" for measure in ("cosine", "norm_ratio", "relative_error") for pair in PAIRS]
+# These do not depend on how the parameters of a stage are divided into tensors.
+WHOLE_STAGE_FIGURES = [f"concatenated_cosine/{pair}" for pair in PAIRS] + ["reconstruction_error"]
 PARAMETER_FIGURES = [f"parameter/{measure}/{pair}" for measure in ("cosine", "norm_ratio", "relative_error") for pair in PAIRS]
 # The methods of petra, all but petra-arrival, whose order is not fixed.
 SYNCHRONOUS = ("backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2",
                "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v")
 DELAYED = ("pipedream", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra")
 BUFFERED = "pipedream-2bw"
+
+
+def reads_tokens(network):
+    return "gpt" in network or "llama" in network
 
 
 @dataclasses.dataclass
@@ -158,6 +169,12 @@ def cases():
     for method in ("petra", "1f1b", "delayed"):
         yield Case("revnet50-variant", method, 1, "sgd", {}, (4, 5, 5, 4))
         yield Case("revnet-constant", method, 3)
+    # A Llama of PyTorch has more matrices than one of petra, and Muon would move them apart.
+    for network in ("revgpt-leapfrog", "llama", "revllama", "revllama-leapfrog"):
+        for method in DELAYED + ("backprop", "reversible", "1f1b"):
+            yield Case(network, method, 1)
+            yield Case(network, method, 3, "adamw")
+        yield Case(network, "petra", 1, "sgd", {}, (1, 2, 2, 1))
 
 
 def changed_orders(network, few, more):
@@ -206,7 +223,7 @@ class Program:
 
     def samples(self, network, first, count):
         """(input, target) of some samples."""
-        if "gpt" in network:
+        if reads_tokens(network):
             part = self.tokens[first * CONTEXT:(first + count) * CONTEXT + 1]
             return part[:-1].view(count, CONTEXT), part[1:].view(count, CONTEXT)
         return self.images[first:first + count], self.labels[first:first + count]
@@ -217,7 +234,7 @@ class Program:
 
     def evaluated(self, network):
         """What an evaluation reads, in two parts."""
-        first = 0 if "gpt" in network else len(self.labels) - EVALUATED
+        first = 0 if reads_tokens(network) else len(self.labels) - EVALUATED
         return [self.samples(network, first + part, EVALUATED // 2) for part in (0, EVALUATED // 2)]
 
     def call(self, command, output, settings):
@@ -232,7 +249,7 @@ class Program:
         """The keys for petra alone."""
         data = {"data.set": "tokens", "data.path": f"{self.folder}/tokens.bin", "data.eval_path": f"{self.folder}/evaluated.bin", "data.vocabulary": VOCABULARY}
         blocks = {"stages.partition": "list", "stages.blocks": f"[{', '.join(map(str, cuts))}]"} if cuts else {}
-        return {**NETWORKS[network], **blocks, **(data if "gpt" in network else {"data.set": "hdf5", "data.path": f"{self.folder}/images.h5"}),
+        return {**NETWORKS[network], **blocks, **(data if reads_tokens(network) else {"data.set": "hdf5", "data.path": f"{self.folder}/images.h5"}),
                 "data.shuffle": "false", "data.augment": "[]", "device.backend": "ref", "device.precision": "fp64", "device.threads": 1}
 
     def initial(self, network):
@@ -291,15 +308,15 @@ def make_wrong(plan, rule):
 
 
 class Names:
-    """The names that petra gives the tensors of a model."""
+    """The names that petra gives the tensors of a model; several tensors of a Llama are one of petra."""
 
     def __init__(self, model):
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
-        self.model = model
-        self.of = {name: petra for petra, name, _ in tensors(network_of_state("state_dict", shapes, HEADS if "lm_head.weight" in shapes else None))}
+        self.model, self.network = model, network_of_state("state_dict", shapes, HEADS if "lm_head.weight" in shapes else None)
+        self.of = {name: petra for petra, name, _ in tensors(self.network)}
 
     def weights(self):
-        return {self.of[name]: turned(name, value.numpy()) for name, value in self.model.state_dict().items() if name in self.of}
+        return values_of(self.network, {name: value.numpy() for name, value in self.model.state_dict().items()})
 
     def of_parameters(self):
         return {id(parameter): self.of[name] for name, parameter in self.model.named_parameters()}
@@ -350,11 +367,11 @@ def probes_apart(trainer, names, log):
     mine = names.of_parameters()
     own = [mine[id(parameter)] for stage in trainer.stages for parameter in stage.parameters]
     order = [own.index(text.decode().rstrip("\0")) for text in group["parameter/name"][:]]
-    worst = 0.0
+    equal, worst = len(order) == len(own), 0.0  # the tensors of both
     for row, (_, figures) in enumerate(trainer.probes):
-        for name in STAGE_FIGURES + ["reconstruction_error"]:
+        for name in WHOLE_STAGE_FIGURES + STAGE_FIGURES * equal:
             worst = max(worst, apart(figures[name], group[name][row]))
-        for name in PARAMETER_FIGURES:
+        for name in PARAMETER_FIGURES * equal:
             worst = max(worst, apart(figures[name][order], group[name][row]))
     return worst, len(trainer.probes)
 
