@@ -229,6 +229,9 @@ class Execute(Ranks):
                  "--set", "method.mitigation.sync_warmup_epochs=1", "--set", "probe.per_epoch=2"],
                 [2, "--set", "data.set=grammar", "--set", "model.family=revgpt", "--set", "model.depth=2", "--set", "model.width=4",
                  "--set", "model.context=5", "--set", "data.recalibrate=0", "--set", "optim.name=muon", "--set", "optim.lr=0.01"],
+                [3, "--set", "data.set=grammar", "--set", "model.family=revllama", "--set", "model.depth=2", "--set", "model.width=8", "--set", "model.heads=2",
+                 "--set", "model.kv_heads=1", "--set", "model.context=5", "--set", "model.coupling=leapfrog", "--set", "data.recalibrate=0",
+                 "--set", "optim.name=adamw", "--set", "optim.lr=0.01", "--set", "probe.per_epoch=2"],
                 [3, "--set", "data.set=grammar", "--set", "model.family=gpt", "--set", "model.depth=2", "--set", "model.width=4", "--set", "model.context=5",
                  "--set", "data.recalibrate=0", "--set", "optim.name=basis-rotation", "--set", "optim.lr=0.01", "--set", "optim.rotation_every=2"]]):
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")

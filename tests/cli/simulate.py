@@ -179,7 +179,8 @@ class Simulate(ProgramTest):
     def test_every_network_has_a_ledger(self):
         for network in (["model.downsample=invertible"], ["model.family=resnet", "model.depth=50"], ["model.depth=50"], ["model.depth=34"],
                         ["model.depth=101", "model.bottleneck=variant"], ["model.depth=3", "model.shape=constant"],
-                        ["data.set=grammar", "model.family=revgpt", "model.heads=1"], ["model.family=vit", "model.heads=1"]):
+                        ["data.set=grammar", "model.family=revgpt", "model.heads=1"], ["model.family=vit", "model.heads=1"],
+                        ["data.set=grammar", "model.family=revllama", "model.heads=1", "model.coupling=leapfrog"]):
             options = [word for setting in network + ["method.name=backprop", "model.width=2", "data.batch=2"] for word in ("--set", setting)]
             found = self.good_json("simulate", "-", *options)
             self.assertGreater(found["stages"][0]["peak_bytes"]["parameters"], 0)
