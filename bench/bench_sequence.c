@@ -149,6 +149,40 @@ static void rest(const bench *b, const operands *o, double *step_s) {
   MEASURE("embed backward", 1, petra_op_embed_backward(b->backend, o->tokens, o->x, o->table, o->positions));
 }
 
+/* What a Llama has in their place: not a part of the step. Half as many heads of keys and values as of queries. */
+static void llama(const bench *b, const operands *o, double *step_s) {
+  const sizes *s = o->s;
+  const int kv_heads = s->heads % 2 == 0 ? s->heads / 2 : s->heads, width = s->c / s->heads / 2 * 2;
+  petra_tensor *qkv = inner(b, s, (s->heads + 2 * kv_heads) * (s->c / s->heads));
+  petra_tensor *dqkv = inner(b, s, (s->heads + 2 * kv_heads) * (s->c / s->heads));
+  const petra_attention attention = {qkv, s->heads, kv_heads, true, o->n, o->log_sum};
+  const petra_attention_backward gradients = {qkv, o->n, o->log_sum, s->heads, kv_heads, true, o->m, dqkv};
+  petra_tensor *hidden = inner(b, s, (8 * s->c / 3 + 31) / 32 * 32);
+  petra_tensor *gated = inner(b, s, 2 * hidden->shape[2]), *dgated = inner(b, s, 2 * hidden->shape[2]);
+  MEASURE(
+      "rms_norm forward", 0,
+      petra_op_layer_norm_forward(
+          b->backend, &(petra_layer_norm_forward){.x = o->x, .scale = o->scale, .y = o->n, .deviation = o->deviation}));
+  MEASURE(
+      "rms_norm backward", 0,
+      petra_op_layer_norm_backward(
+          b->backend,
+          &(petra_layer_norm_backward){
+              .x = o->x, .scale = o->scale, .deviation = o->deviation, .dy = o->y, .dx = o->d, .dscale = o->dscale}));
+  if (width > 0)
+    MEASURE("rotary, in place", 0,
+            petra_op_rotary(b->backend, &(petra_rotary){qkv, s->heads + kv_heads, width, 10000, false, qkv}));
+  MEASURE("grouped forward", 0, petra_op_attention_forward(b->backend, &attention));
+  MEASURE("grouped backward", 0, petra_op_attention_backward(b->backend, &gradients));
+  MEASURE("swiglu forward", 0, petra_op_swiglu_forward(b->backend, gated, hidden));
+  MEASURE("swiglu backward", 0, petra_op_swiglu_backward(b->backend, gated, hidden, dgated));
+  petra_tensor_release(&dgated);
+  petra_tensor_release(&gated);
+  petra_tensor_release(&hidden);
+  petra_tensor_release(&dqkv);
+  petra_tensor_release(&qkv);
+}
+
 int main(int argc, char **argv) {
   int threads = 2;
   sizes s = {16, 128, 128, 4, 65};
@@ -170,6 +204,7 @@ int main(int argc, char **argv) {
   double step_s = 0;
   attention_half(&b, &o, &step_s);
   rest(&b, &o, &step_s);
+  llama(&b, &o, &step_s);
   printf("%-20s %9.3f ms\n", "step of 4 blocks", step_s * 1e3);
   return 0;
 }

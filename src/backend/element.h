@@ -85,9 +85,9 @@ PETRA_ELEMENT_FUNCTION double petra_element_silu_derivative(double x, double sig
   return sigmoid * (1 + x * (1 - sigmoid));
 }
 
-/* The angle by which rotary positions turn a pair of features of a head. */
-PETRA_ELEMENT_FUNCTION double petra_element_angle(int64_t position, int pair, int width, double base) {
-  return (double)position * pow(base, -2.0 * pair / width);
+/* The angle between two positions by which rotary positions turn a pair of features of a head of `width`. */
+PETRA_ELEMENT_FUNCTION double petra_element_turn(int pair, int width, double base) {
+  return pow(base, -2.0 * pair / width);
 }
 
 /* Returns true if an element of a sequence of tokens is a row of a table of `rows`; a NaN is not. */

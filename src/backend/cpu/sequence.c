@@ -161,13 +161,13 @@ petra_status cpu_swiglu_backward(petra_backend *backend, const petra_tensor *x, 
 
 /* --- rotary positions --- */
 
-/* Gets the cosines of a position's angles and, after them, the sines: width / 2 numbers each. */
-static void find_turn(const petra_rotary *a, int64_t position, float *turn) {
-  const int half = a->width / 2;
-  for (int i = 0; i < half; i++) {
-    const double angle = petra_element_angle(position, i, a->width, a->base);
-    turn[i] = (float)cos(angle);
-    turn[half + i] = (float)(a->back ? -sin(angle) : sin(angle));
+/* Gets column `pair` of the turns of all positions: a row has the cosines of all pairs and, after them, the sines. */
+static void find_turns(const petra_rotary *a, int pair, float *turns) {
+  const double step = petra_element_turn(pair, a->width, a->base);
+  for (int64_t t = 0; t < a->x->shape[1]; t++, turns += a->width) {
+    const double angle = (double)t * step;
+    turns[pair] = (float)cos(angle);
+    turns[pair + a->width / 2] = (float)(a->back ? -sin(angle) : sin(angle));
   }
 }
 
@@ -195,8 +195,8 @@ petra_status cpu_rotary(petra_backend *backend, const petra_rotary *a) {
 #pragma omp parallel num_threads(cpu_threads(backend, a->x->elements))
   {
 #pragma omp for schedule(static)
-    for (int64_t t = 0; t < positions; t++)
-      find_turn(a, t, turns + t * a->width);
+    for (int pair = 0; pair < a->width / 2; pair++)
+      find_turns(a, pair, turns);
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < rows; row++)
       turn_row(a, row, turns + row % positions * a->width, room ? rooms + petra_threads_number() * room : NULL);

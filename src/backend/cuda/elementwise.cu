@@ -259,7 +259,7 @@ PETRA_KERNEL(cuda_rotary_kernel, const cuda_rotary_args a) {
     const int32_t pair = (int32_t)(k % half);
     const float *x = a.x + k / half * a.columns;
     float *y = a.y + k / half * a.columns;
-    const double angle = petra_element_angle(k / half % a.t, pair, a.width, a.base);
+    const double angle = (double)(k / half % a.t) * petra_element_turn(pair, a.width, a.base);
     const double cosine = cos(angle), sine = a.back ? -sin(angle) : sin(angle);
     for (int32_t first = 0; first < a.heads; first += CUDA_GRID_BATCH) {
       float low[CUDA_GRID_BATCH], high[CUDA_GRID_BATCH];
