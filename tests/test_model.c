@@ -412,7 +412,7 @@ START_TEST(llama) {
   static const struct {
     const char *sets[2], *key, *expected;
   } refused[] = {{{"model.heads=6", "model.kv_heads=4"}, "model.kv_heads", "expected a divisor of model.heads"},
-                 {{"model.width=9", "model.kv_heads=3"}, "model.heads", "3 heads of 3 features; rotary positions need"},
+                 {{"model.width=9", "model.kv_heads=3"}, "model.heads", "3 heads of width 3; rotary positions need"},
                  {{"model.family=gpt", "model.kv_heads=1"}, "model.kv_heads", "model.family: gpt does not use it"},
                  {{"model.family=revgpt", "model.hidden=8"}, "model.kv_heads", "model.family: revgpt does not use it"},
                  {{"model.coupling=leapfrog", "model.kv_heads=1"}, "model.coupling", "llama, which is not reversible"}};

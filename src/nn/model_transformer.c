@@ -158,9 +158,10 @@ static petra_status check_precision(const petra_config *config, const petra_mode
 static petra_status check_llama(const petra_config *config, const petra_model *model) {
   const int64_t heads = config->model.heads, kv_heads = config->model.kv_heads, width = model->width / heads;
   if (width % 2)
-    return petra_config_fail(config, "model.heads",
-                             "%lld heads of %lld features; rotary positions need an even number of features",
-                             (long long)heads, (long long)width);
+    return petra_config_fail(
+        config, "model.heads",
+        "%lld heads of width %lld; rotary positions need an even width (model.width / model.heads)", (long long)heads,
+        (long long)width);
   if (kv_heads > 0 && heads % kv_heads)
     return petra_config_fail(config, "model.kv_heads",
                              "%lld heads of keys and values for %lld heads; expected a divisor of model.heads",
