@@ -5,8 +5,8 @@
 
 /* --- layer norm, RMS norm --- */
 
-/* What a layer norm works on; an RMS norm has neither mean nor shift. In the lists of outputs an input, which stays, is in the
- * place of one that there is not. */
+/* What a layer norm works on; an RMS norm has neither mean nor shift. Where an output is missing, the list of outputs names an
+ * input in its place, which must stay the same. */
 typedef struct norm_case {
   int rows, c;
   float *x, *scale, *shift, *mean, *deviation, *dy;

@@ -75,7 +75,7 @@ PETRA_ELEMENT_FUNCTION double petra_element_gelu_derivative(petra_gelu form, dou
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * PETRA_ELEMENT_GELU_SLOPE * (1 + 3 * PETRA_ELEMENT_GELU_CUBIC * x * x);
 }
 
-/* The logistic function. The factor of SiLU: silu(x) = x sigmoid(x). */
+/* The logistic function; silu(x) = x sigmoid(x). */
 PETRA_ELEMENT_FUNCTION double petra_element_sigmoid(double x) {
   return 1 / (1 + exp(-x));
 }

@@ -60,8 +60,8 @@ typedef struct cuda_attention_place {
   int x, y;
 } cuda_attention_place;
 
-/* The blocks are those of `heads` heads of every sample: of queries, or of keys and values, whose first queries the place
- * then has. */
+/* The blocks are those of `heads` heads of every sample. If these are heads of keys and values, the place has the first of the
+ * heads of queries that share them. */
 PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_work work, int32_t heads) {
   cuda_attention_place place;
   const int64_t head = PETRA_BLOCK / work.chunks / work.tiles; /* of all samples */
