@@ -74,9 +74,14 @@ def ticks(o):
     return lines
 
 
+def warmup(o):
+    """The epochs of warm-up: one, unless there is no other epoch."""
+    return min(1, o.epochs - 1)
+
+
 def train(o, precision):
     """Rows of epochs."""
-    schedule = {"run.epochs": o.epochs, "lr.schedule": "cosine", "lr.epochs": o.epochs, "lr.warmup_epochs": 1, "lr.milestones": "[]"}
+    schedule = {"run.epochs": o.epochs, "lr.schedule": "cosine", "lr.epochs": o.epochs, "lr.warmup_epochs": warmup(o), "lr.milestones": "[]"}
     more = [word for key, value in schedule.items() for word in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as folder:
         out = run([os.path.join(o.build, "petra"), "train", "-", *settings(o, precision), *more, "--output", folder, "--overwrite", "--json"])
@@ -87,9 +92,9 @@ def losses(o):
     rows = {}
     for precision in o.precisions:
         rows[precision, OURS] = train(o, precision)
-        rows[precision, THEIRS] = peer(o, precision, "--epochs", o.epochs, "--schedule-epochs", o.epochs, "--warmup-epochs", 1)
+        rows[precision, THEIRS] = peer(o, precision, "--epochs", o.epochs, "--schedule-epochs", o.epochs, "--warmup-epochs", warmup(o))
     names = [(precision, who) for precision in o.precisions for who in (OURS, THEIRS)]
-    lines = ["", f"Loss in nats a byte after each of {o.epochs} epochs, training / validation:", "",
+    lines = ["", f"Loss in nats a byte after {'each of ' if o.epochs > 1 else ''}{o.epochs} epoch{'s' * (o.epochs > 1)}, training / validation:", "",
              "| epoch | " + " | ".join(f"{who}, {precision}" for precision, who in names) + " |", "|---" * (1 + len(names)) + "|"]
     for e in range(o.epochs):
         cells = [f"{rows[name][e]['train_loss']:.4f} / {rows[name][e]['eval_loss']:.4f}" for name in names]
