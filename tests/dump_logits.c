@@ -53,22 +53,24 @@ static petra_status pooled_features(petra_backend *backend, const petra_block *h
   return PETRA_OK;
 }
 
-/* Of tokens the layer norm of the streams' mean; parameters of the head: scale, shift, weight. */
+/* Of tokens the norm of the streams' mean; parameters of the head: scale, shift (not of an RMS norm), weight. */
 static petra_status normalised_features(petra_backend *backend, petra_stage *last, int block, const petra_block *head,
                                         const petra_streams *streams, petra_tensor **out) {
   const int32_t *shape = streams->tensor[0]->shape;
+  const bool rms = head->layers[0].rms;
   petra_tensor *x = NULL, *mean = NULL, *deviation = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], shape[2], &x), done);
   PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], shape[2], out), done);
-  PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], 1, &mean), done);
+  if (!rms)
+    PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], 1, &mean), done);
   PETRA_TRY_GOTO(status, new_tensor(backend, PETRA_TENSOR_SEQUENCE, shape[0], shape[1], 1, &deviation), done);
   PETRA_TRY_GOTO(status, petra_op_fill(backend, x, 0), done);
   for (int i = 0; i < head->streams_in; i++)
     PETRA_TRY_GOTO(status, petra_op_axpy(backend, 1.0 / head->streams_in, streams->tensor[i], x), done);
   const petra_layer_norm_forward norm = {.x = x,
                                          .scale = petra_stage_tensor(last, block, false, 0),
-                                         .shift = petra_stage_tensor(last, block, false, 1),
+                                         .shift = rms ? NULL : petra_stage_tensor(last, block, false, 1),
                                          .y = *out,
                                          .mean = mean,
                                          .deviation = deviation};
@@ -85,6 +87,7 @@ static petra_status dump(const petra_network *network, const petra_batch *batch)
   const int block = model->block_count - 1;
   const petra_block *head = &model->blocks[block];
   const bool tokens = head->shape_in.kind == PETRA_TENSOR_SEQUENCE;
+  const int weight = !tokens ? 0 : head->layers[0].rms ? 1 : 2; /* its number among the parameters */
   petra_stage *last = network->stage[network->plan->stages - 1];
   petra_backend *backend = network->backend;
   petra_streams streams = {{NULL, NULL}};
@@ -104,7 +107,7 @@ static petra_status dump(const petra_network *network, const petra_batch *batch)
                         : new_tensor(backend, PETRA_TENSOR_MATRIX, batch->count, head->classes, 1, &logits),
                  done);
   const petra_linear_forward linear = {.x = features,
-                                       .w = petra_stage_tensor(last, block, false, tokens ? 2 : 0),
+                                       .w = petra_stage_tensor(last, block, false, weight),
                                        .b = tokens ? NULL : petra_stage_tensor(last, block, false, 1),
                                        .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);

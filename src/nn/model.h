@@ -136,6 +136,7 @@ petra_status petra_model_add_auxiliary(petra_model *model, int stages, const int
 /* Describes the network of a config: "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context
  * 128". */
 void petra_model_describe(const petra_config *config, FILE *out);
+enum { PETRA_MODEL_LABEL = 256 /* bytes in which every label fits */ };
 /* Describes the network of a weights file: "revnet-18 width 64, cifar stem, 10 classes". */
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size);
 /* Returns the name of the family: "RevNet". */

@@ -179,7 +179,7 @@ static petra_status gather(const petra_network *network, tensor_list *list, cons
 /* Writes values from the tensors, one at a time, if they are not in the list. */
 static petra_status write_list(const petra_network *network, const tensor_list *list,
                                const petra_weights_moment *moment, const char *path) {
-  char text[160];
+  char text[PETRA_MODEL_LABEL];
   tensor_source tensors = {network->backend, list, path};
   const petra_weights_source source = {get_values, &tensors};
   for (int i = 0; i < list->count; i++)
@@ -267,7 +267,7 @@ static size_t label_length(const petra_config *config, const char *label) {
  * (GPT and RevGPT, or in their heads). */
 static petra_status check_model(const petra_network *network, const char *path) {
   const petra_config *config = network->plan->config;
-  char own[128], *found;
+  char own[PETRA_MODEL_LABEL], *found;
   petra_model_label(&network->plan->model, config, own, sizeof own);
   PETRA_TRY(petra_weights_read_model(path, &found));
   const size_t length = label_length(config, own);
