@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases: number formats of messages and of what is kept (backend/quantise.h). The bytes are computed here from
+/* Cases: number formats of messages and of kept tensors (backend/quantise.h). The bytes are computed here from
  * docs/semantics/quantisation.md, and are the same on every backend. */
 #include "cases.h"
 
