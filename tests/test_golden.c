@@ -114,7 +114,8 @@ static void compare_run(const char *name, double tolerance) {
            name, distance.compared, distance.worst_name, distance.median, distance.left_out, golden.drift);
   within(what, distance.worst, tolerance);
   /* Only shifts of bottleneck shortcuts may have no gradient: of RevNet-50 two in each of three groups. In the variant
-   * the first convolution reads what one of them shifts: as long as it is 0, so is the mean of what comes out. */
+   * the first convolution reads the output of one of the shortcuts. While the shift of that shortcut is 0, the mean of the
+   * convolution's output is also 0. */
   const bool variant = strcmp(golden.bottleneck, "variant") == 0;
   ck_assert_int_le(distance.left_out, golden.depth != 50 ? 0 : variant ? 9 : 6);
   compare_losses(name, &golden, &run);
